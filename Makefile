@@ -1,0 +1,54 @@
+# Every target is one thing to do; `make` alone lists them.
+VENV    ?= .venv
+PYTHON  ?= python3
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fmt lint types imports unit bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -m venv --help >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q python3-venv)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## make the virtual environment and install with the tested versions
+
+demo: $(STAMP) ## simulate a synthetic day under six policies and print the table
+	$(BIN)/interlane demo
+
+test: check unit ## everything that CI runs
+
+check: lint types imports ## style, types and the direction of imports
+
+fmt: $(STAMP) ## format the source
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
+	$(BIN)/python -m benchmarks.run
+
+docs: $(STAMP) ## check that the examples in the documentation still print what they say
+	$(BIN)/python -m pytest tests/docs
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,69 @@
+"""Nouns and nothing else: jobs, machines, placements, facts and wishes."""
+
+from interlane.model.actions import Action, Preempt, Refuse, Start, Wake
+from interlane.model.cluster import Cluster
+from interlane.model.errors import (
+    CapacityViolated,
+    IllegalTransition,
+    InterlaneError,
+    InvalidField,
+    InvalidFile,
+    InvalidInput,
+    UnknownName,
+)
+from interlane.model.events import (
+    Cancelled,
+    Event,
+    Finished,
+    MachineLost,
+    MachineReturned,
+    Preempted,
+    Started,
+    StartFailed,
+    Submitted,
+    Ticked,
+)
+from interlane.model.ids import JobId, MachineId
+from interlane.model.machine import Machine
+from interlane.model.placement import Placement, Refusal, Spot, Tier
+from interlane.model.units import MILLI
+from interlane.model.work import Demand, Job, Request, Task, one_task
+
+__all__ = [
+    "MILLI",
+    "Action",
+    "Cancelled",
+    "CapacityViolated",
+    "Cluster",
+    "Demand",
+    "Event",
+    "Finished",
+    "IllegalTransition",
+    "InterlaneError",
+    "InvalidField",
+    "InvalidFile",
+    "InvalidInput",
+    "Job",
+    "JobId",
+    "Machine",
+    "MachineId",
+    "MachineLost",
+    "MachineReturned",
+    "Placement",
+    "Preempt",
+    "Preempted",
+    "Refusal",
+    "Refuse",
+    "Request",
+    "Spot",
+    "Start",
+    "StartFailed",
+    "Started",
+    "Submitted",
+    "Task",
+    "Ticked",
+    "Tier",
+    "UnknownName",
+    "Wake",
+    "one_task",
+]
