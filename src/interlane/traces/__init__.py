@@ -1,1 +1,1 @@
-"""Room."""
+"""Traces: readers, the canonical schema, sampling, clusters, statistics and synthesis."""

@@ -1,0 +1,151 @@
+"""Turn a trace into jobs: sample it, set its arrivals, build the objects.
+
+Sampling and arrivals follow the published PAI simulator, so that the same seed picks the
+same jobs.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import polars as pl
+
+from interlane.model import (
+    Demand,
+    InvalidField,
+    Job,
+    JobId,
+    Request,
+    Task,
+    UnknownName,
+)
+from interlane.traces.schema import TASK_COLUMNS, Trace
+
+SAMPLE_FROM: Final = 10
+"""A sample of n is drawn from the first 10 n + 1 jobs of the file."""
+
+BATCH_S: Final = 60
+"""At a given rate, jobs arrive in batches one minute apart."""
+
+Adapt = Callable[[Request, int], Request]
+
+
+def sample(trace: Trace, n: int, seed: int) -> Trace:
+    """Return ``n`` jobs drawn by the published rule, or all jobs when there are fewer."""
+    if n < 1:
+        raise InvalidField("sample", n, "it must be 1 or more")
+    read = min(trace.jobs, SAMPLE_FROM * n + 1)
+    if n > read:
+        return trace
+    order = list(range(read))
+    Random(seed).shuffle(order)
+    picks = pl.DataFrame({"job": pl.Series(order[:n], dtype=pl.UInt32)})
+    frame = trace.frame.with_columns(pl.col("job_id").rle_id().alias("job"))
+    drawn = picks.join(frame, on="job", how="left", maintain_order="left_right")
+    return replace(trace, frame=drawn.drop("job"))
+
+
+def at_rate(trace: Trace, rate: int) -> Trace:
+    """Return the jobs in their order, ``rate`` of them arriving together every minute."""
+    if rate < 1:
+        raise InvalidField("rate", rate, "it must be 1 job per minute or more")
+    jobs = _job_rows(trace).sort("submit_s", "serial", maintain_order=True)
+    arrivals = jobs.select(
+        "job_id",
+        (pl.int_range(pl.len()) // rate * BATCH_S).cast(pl.Float64).alias("submit_s"),
+    )
+    frame = trace.frame.drop("submit_s").join(
+        arrivals, on="job_id", how="left", maintain_order="left"
+    )
+    return replace(trace, frame=frame.select(trace.frame.columns))
+
+
+def jobs_of(
+    trace: Trace, *, guess: str | None, adapt: Adapt | None = None
+) -> tuple[list[Job], list[float]]:
+    """Return the jobs and their true durations, ordered by submission, then serial.
+
+    Jobs that ask for the same thing share one ``Request``.  ``adapt`` may replace a request,
+    given how many pods the trace counted; it is asked once per distinct request.
+    """
+    if guess is not None and guess not in trace.guesses:
+        raise UnknownName("guess column", guess, trace.guesses)
+    shapes, tasks = _shapes(trace)
+    requests, rows = _requests(trace, shapes, tasks, adapt)
+    jobs = rows.sort("submit_s", "serial", maintain_order=True)
+    guesses = jobs[guess].to_list() if guess is not None else [None] * jobs.height
+    made = map(
+        Job,
+        map(JobId, jobs["job_id"].to_list()),
+        map(requests.__getitem__, jobs["request"].to_list()),
+        jobs["submit_s"].to_list(),
+        jobs["serial"].to_list(),
+        guesses,
+        jobs["user"].to_list(),
+        jobs["queue"].to_list(),
+        jobs["priority"].to_list(),
+    )
+    return list(made), jobs["duration_s"].to_list()
+
+
+def _job_rows(trace: Trace) -> pl.DataFrame:
+    """Return the first row of each job."""
+    first = pl.col("job_id").rle_id().is_first_distinct()
+    return trace.frame.filter(first)
+
+
+def _numbered(frame: pl.DataFrame, columns: list[str], name: str) -> pl.DataFrame:
+    """Return the distinct rows of these columns with a number each."""
+    return frame.select(columns).unique(maintain_order=True).with_row_index(name)
+
+
+def _shapes(trace: Trace) -> tuple[pl.Series, list[Task]]:
+    """Return the number of each row's task shape, and the tasks."""
+    columns = list(TASK_COLUMNS)
+    distinct = _numbered(trace.frame, columns, "shape")
+    joined = trace.frame.select(columns).join(
+        distinct, on=columns, how="left", maintain_order="left"
+    )
+    return joined["shape"], [_task(row) for row in distinct.drop("shape").iter_rows(named=True)]
+
+
+def _task(row: dict[str, object]) -> Task:
+    fields = dict(row)
+    types = frozenset(str(fields.pop("gpu_types")).split("|")) - {""}
+    task = {name: fields.pop(name) for name in ("instances", "instances_min", "same_machine")}
+    if task["instances_min"] == task["instances"]:
+        task["instances_min"] = None
+    role = fields.pop("role")
+    return Task(Demand(**fields, gpu_types=types), **task, role=role)  # type: ignore[arg-type]
+
+
+def _requests(
+    trace: Trace, shapes: pl.Series, tasks: list[Task], adapt: Adapt | None
+) -> tuple[list[Request], pl.DataFrame]:
+    """Return the distinct requests, and the job rows with the number of theirs."""
+    rows = trace.frame.with_columns(
+        shapes.cast(pl.String).alias("shapes"), pl.col("job_id").rle_id().alias("job")
+    )
+    if trace.jobs < rows.height:
+        # A job's request is the list of its tasks' shapes, spelt as text to compare it.
+        several = rows.group_by("job", maintain_order=True).agg(
+            pl.col("shapes").str.join("|"), pl.col("pods").sum()
+        )
+        firsts = rows.filter(pl.col("job").is_first_distinct()).drop("shapes", "pods")
+        rows = firsts.join(several, on="job", how="left", maintain_order="left")
+    key = ["shapes"] if adapt is None else ["shapes", "pods"]
+    distinct = _numbered(rows, key, "request")
+    rows = rows.join(distinct, on=key, how="left", maintain_order="left")
+    return _interned(distinct, tasks, adapt), rows
+
+
+def _interned(distinct: pl.DataFrame, tasks: list[Task], adapt: Adapt | None) -> list[Request]:
+    known: dict[Request, Request] = {}
+    requests = []
+    for row in distinct.iter_rows(named=True):
+        request = Request(tuple(tasks[int(shape)] for shape in row["shapes"].split("|")))
+        if adapt is not None:
+            request = adapt(request, row["pods"])
+        requests.append(known.setdefault(request, request))
+    return requests

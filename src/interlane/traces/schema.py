@@ -1,0 +1,164 @@
+"""Interlane's own trace schema: one row per task, as CSV, gzipped CSV or Parquet.
+
+======================  =======  =====================================================
+column                  default  meaning
+======================  =======  =====================================================
+``job_id``              needed   name of the job; rows with one ``job_id`` are one job
+``submit_s``            needed   when the job was handed in, seconds, 0 or more
+``duration_s``          needed   how long the job runs once started, seconds, above 0
+``serial``              row      breaks ties; the trace's own number where ids are numbers
+``role``                worker   the task's role; a job has each role once
+``instances``           1        instances of the task
+``instances_min``       all      instances without which the task does not start
+``gpus``                0        GPUs of one instance
+``gpu_milli``           1000     thousandths asked of *each* of these GPUs, 1 to 1000
+``gpu_memory_mib``      0        memory asked of each of these GPUs
+``cpu_milli``           0        thousandths of a core per instance
+``memory_mib``          0        main memory per instance
+``gpu_types``           any      GPU types that will do, separated by ``|``
+``same_machine``        false    all instances must share one machine
+``user``                empty    who handed the job in
+``queue``               empty    queue, virtual cluster or class of service
+``priority``            0        larger is more urgent
+``group``               empty    what recurs: jobs of one group run the same program
+``pods``                all      pods the trace counted where it gives job totals only
+======================  =======  =====================================================
+
+Further columns whose names end in ``_dur`` or ``_guess`` hold guesses of the duration in
+seconds; an empty field means that there is no guess.  The true duration serves as the guess
+called ``duration``; it is never stored, because ``duration_s`` is there already.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import polars as pl
+
+from interlane.model import MILLI
+
+COLUMNS: Final[Mapping[str, pl.DataType]] = MappingProxyType(
+    {
+        "job_id": pl.String(),
+        "serial": pl.Int64(),
+        "submit_s": pl.Float64(),
+        "duration_s": pl.Float64(),
+        "role": pl.String(),
+        "instances": pl.Int64(),
+        "instances_min": pl.Int64(),
+        "gpus": pl.Int64(),
+        "gpu_milli": pl.Int64(),
+        "gpu_memory_mib": pl.Int64(),
+        "cpu_milli": pl.Int64(),
+        "memory_mib": pl.Int64(),
+        "gpu_types": pl.String(),
+        "same_machine": pl.Boolean(),
+        "user": pl.String(),
+        "queue": pl.String(),
+        "priority": pl.Int64(),
+        "group": pl.String(),
+        "pods": pl.Int64(),
+    }
+)
+"""Column -> its type, in the order in which files are written."""
+
+NEEDED: Final = ("job_id", "submit_s", "duration_s")
+"""Columns without which a row is no job."""
+
+TASK_COLUMNS: Final = (
+    "role",
+    "instances",
+    "instances_min",
+    "gpus",
+    "gpu_milli",
+    "gpu_memory_mib",
+    "cpu_milli",
+    "memory_mib",
+    "gpu_types",
+    "same_machine",
+)
+"""What a task asks for: rows that agree in these have the same shape."""
+
+JOB_COLUMNS: Final = ("submit_s", "duration_s", "user", "queue", "priority", "group")
+"""What belongs to the whole job and must agree in all of its rows."""
+
+TRUE_DURATION: Final = "duration"
+"""The guess that is always right."""
+
+_DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
+    {
+        "role": "worker",
+        "instances": 1,
+        "gpus": 0,
+        "gpu_milli": MILLI,
+        "gpu_memory_mib": 0,
+        "cpu_milli": 0,
+        "memory_mib": 0,
+        "gpu_types": "",
+        "same_machine": False,
+        "user": "",
+        "queue": "",
+        "priority": 0,
+        "group": "",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that was left out, and why."""
+
+    file: str
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Jobs as a table: canonical columns, one row per task, rows of one job adjacent."""
+
+    name: str
+    frame: pl.DataFrame
+    guesses: tuple[str, ...] = (TRUE_DURATION,)
+    """Columns of ``frame`` that may serve as a guess of the duration."""
+    bad: tuple[BadRow, ...] = field(default=(), repr=False)
+    """The first of the rows that were left out."""
+    bad_count: int = 0
+    """All rows that were left out."""
+
+    @property
+    def jobs(self) -> int:
+        """Jobs in the trace; fewer than rows when jobs have several tasks."""
+        return self.frame["job_id"].rle_id().n_unique()
+
+
+def is_guess(column: str) -> bool:
+    """Tell whether a file's column holds guesses of the duration."""
+    return column.endswith(("_dur", "_guess"))
+
+
+def canonical(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """Return the canonical table of these columns, with defaults for what is not given."""
+    frame = pl.DataFrame(dict(columns))
+    missing = [name for name in _DEFAULTS if name not in columns]
+    frame = frame.with_columns(pl.lit(_DEFAULTS[name]).alias(name) for name in missing)
+    if "serial" not in columns:
+        frame = frame.with_columns(serials(frame["job_id"]))
+    for name in ("instances_min", "pods"):
+        if name not in columns:
+            frame = frame.with_columns(pl.col("instances").alias(name))
+    frame = frame.with_columns(pl.col("duration_s").alias(TRUE_DURATION))
+    guesses = [TRUE_DURATION, *(name for name in columns if is_guess(name))]
+    return frame.select(
+        *(pl.col(name).cast(kind) for name, kind in COLUMNS.items()),
+        *(pl.col(name).cast(pl.Float64) for name in guesses),
+    )
+
+
+def serials(job_ids: pl.Series) -> pl.Series:
+    """Return the ids themselves where all are whole numbers, else their order."""
+    numbers = job_ids.cast(pl.Int64, strict=False)
+    if numbers.null_count():
+        numbers = job_ids.rle_id().cast(pl.Int64)
+    return numbers.alias("serial")
