@@ -43,7 +43,7 @@ def describe(trace: Trace) -> dict[str, object]:
 
 
 def _load(tasks: pl.DataFrame) -> dict[str, object]:
-    """Return the span of submissions, and the GPUs that would be busy if all jobs ran at once."""
+    """Return the span of submissions, and the GPUs that would be busy if nobody waited."""
     span_s = _span_s(tasks["submit_s"])
     gpu_s = float((tasks["gpu_milli_all"] * tasks["duration_s"]).sum()) / MILLI
     return {
@@ -106,7 +106,9 @@ def _spread(values: pl.Series) -> dict[str, float]:
 def _types(tasks: pl.DataFrame) -> dict[str, int]:
     """Count tasks by the GPU types that they name, commonest first."""
     with_gpus = tasks.filter(pl.col("gpus") > 0)
-    counts = with_gpus.group_by("gpu_types").len().sort(-pl.col("len"), "gpu_types")
+    counts = (
+        with_gpus.group_by("gpu_types").len().sort("len", "gpu_types", descending=[True, False])
+    )
     return {types or "any": count for types, count in counts.iter_rows()}
 
 

@@ -291,9 +291,10 @@ def _draw_instances(rng: np.random.Generator, groups: int) -> Ints:
 
 
 def _round_down(instances: Floats) -> Ints:
-    sizes = np.array(GANG_SIZES)
+    sizes = np.array(GANG_SIZES, np.int64)
     place = np.searchsorted(sizes, np.maximum(instances, 1), side="right") - 1
-    return np.take(sizes, place)
+    rounded: Ints = sizes[place]
+    return rounded
 
 
 def _fitted(frame: pl.DataFrame, kinds: list[_Kind]) -> pl.DataFrame:
