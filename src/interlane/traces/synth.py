@@ -167,13 +167,17 @@ class _Groups:
 
 def _draw_groups(rng: np.random.Generator, jobs: int) -> _Groups:
     sizes: list[Ints] = []
-    left = jobs
+    # In a short trace no single program may set the tone.
+    largest = max(10, jobs // 100)
+    left, due = jobs, 0.0
     for least, most, share in reversed(RECURRENCE):
-        wanted = left if least == 1 else min(left, round(jobs * share))
-        if wanted >= least:
-            drawn = _sizes(rng, least, most, wanted)
+        due += jobs * share
+        wanted = left if least == 1 else min(left, round(due))
+        if least <= min(largest, wanted):
+            drawn = _sizes(rng, least, min(most, largest), wanted)
             sizes.append(drawn)
-            left -= int(drawn.sum())
+            left -= wanted
+            due -= wanted
     size = np.concatenate(sizes)
     users = max(3, min(1300, jobs // 50))
     weights = 1.0 / np.arange(1, users + 1) ** 1.2
@@ -268,7 +272,8 @@ def _pick(rng: np.random.Generator, step: Ints, choices: Sequence[tuple[int, ...
     table = np.zeros((len(choices), counts.max()), np.int64)
     for row, some in enumerate(choices):
         table[row, : len(some)] = some
-    return table[step, (rng.random(len(step)) * counts[step]).astype(np.int64)]
+    drawn: Ints = table[step, (rng.random(len(step)) * counts[step]).astype(np.int64)]
+    return drawn
 
 
 def _draw_types(rng: np.random.Generator, gpus: Ints, kinds: list[_Kind]) -> pl.Series:
