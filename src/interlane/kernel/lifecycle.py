@@ -1,0 +1,73 @@
+"""The life of a job, as a table.
+
+    submitted -> QUEUED -> STARTING -> RUNNING -> DONE
+                   ^          |           |
+                   |          |           +--> STOPPING --(Preempted)--+
+                   +----------+-------------------------------------- -+
+
+A job that can never run is REFUSED; a user may take any job back (CANCELLED).
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from interlane.model import (
+    Cancelled,
+    Event,
+    Finished,
+    IllegalTransition,
+    JobId,
+    MachineLost,
+    Preempted,
+    Started,
+    StartFailed,
+)
+
+
+class JobState(Enum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+
+
+_Q, _S, _R, _P = JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING
+
+NEXT: Final[Mapping[tuple[JobState, type[Event]], JobState]] = MappingProxyType(
+    {
+        (_S, Started): _R,
+        (_P, Started): _P,
+        (_S, StartFailed): _Q,
+        (_P, StartFailed): _Q,
+        (_R, Finished): JobState.DONE,
+        (_S, Finished): JobState.DONE,
+        (_P, Finished): JobState.DONE,
+        (_R, Preempted): _Q,
+        (_P, Preempted): _Q,
+        (_S, MachineLost): _Q,
+        (_R, MachineLost): _Q,
+        (_P, MachineLost): _Q,
+        (_Q, Cancelled): JobState.CANCELLED,
+        (_S, Cancelled): JobState.CANCELLED,
+        (_R, Cancelled): JobState.CANCELLED,
+        (_P, Cancelled): JobState.CANCELLED,
+    }
+)
+
+HOLDING: Final = frozenset({_S, _R, _P})
+"""States in which a job holds capacity."""
+
+
+def advance(job_id: JobId, state: JobState, fact: type[Event]) -> JobState:
+    """Return the state after a fact, or say why there is none."""
+    try:
+        return NEXT[state, fact]
+    except KeyError:
+        raise IllegalTransition(f"Job {job_id}", state.value, fact.__name__) from None

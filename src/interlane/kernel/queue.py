@@ -1,0 +1,422 @@
+"""Who waits, grouped by shape.
+
+Jobs of one shape either all fit or none does, so a decision looks at one head per group, not
+at every job.  The heads' keys stand in one table that compiled code scans (``pick_group``);
+inside a group the rest waits in a heap, or, where keys drift apart with time, in a kinetic
+tournament that knows when its winner will change.
+"""
+
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Final, Protocol
+
+import numpy as np
+
+from interlane.kernel import compiled
+from interlane.kernel.lifecycle import JobState
+from interlane.kernel.ledger import Table
+from interlane.kernel.view import Shape
+from interlane.model import Job, Placement, Refusal
+from interlane.policy.base import Key, Order, Progress
+
+_NEVER_RAN: Final = Progress()
+
+
+class Entry:
+    """What the kernel keeps about one job."""
+
+    __slots__ = (
+        "account", "group", "job", "key", "leaf", "placement", "ran_s", "refusal", "rows",
+        "shape", "slot", "started_s", "state", "ticket",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, shape: Shape) -> None:
+        self.job = job
+        self.shape = shape
+        self.state = JobState.QUEUED
+        self.ran_s = 0.0
+        """Seconds of progress kept from earlier attempts."""
+        self.started_s = 0.0
+        """When the present attempt began; meaningful while capacity is held."""
+        self.placement: Placement | None = None
+        self.rows: Table | None = None
+        """What is held, as the ledger counts it; set together with ``placement``."""
+        self.group: Group | None = None
+        """The group the job waits in; None unless queued."""
+        self.key = Key(0.0)
+        self.ticket = 0
+        """Number drawn when the job was last queued; heap items with another are void."""
+        self.leaf = -1
+        self.slot = -1
+        """Row of the running table; -1 unless capacity is held."""
+        self.refusal: Refusal | None = None
+        """The placer's own words when it last refused this very job."""
+
+    def progress(self, now_s: float) -> Progress:
+        """Return what the job has run for, the present attempt included."""
+        if self.slot < 0:
+            return Progress(self.ran_s)
+        return Progress(self.ran_s + now_s - self.started_s)
+
+
+class Line(Protocol):
+    """Jobs of one group in order."""
+
+    def push(self, entry: Entry, now_s: float) -> None:
+        """Add a job."""
+        ...
+
+    def discard(self, entry: Entry, now_s: float) -> None:
+        """Take a job out, wherever it stands."""
+        ...
+
+    def first(self, now_s: float) -> Entry | None:
+        """Return who is ahead at this time."""
+        ...
+
+    def in_order(self, now_s: float, most: int) -> list[Entry]:
+        """Return the first few, in order."""
+        ...
+
+    def valid_until(self) -> float:
+        """Return until when ``first`` stays the same if nobody comes or goes."""
+        ...
+
+
+class HeapLine:
+    """Jobs whose keys do not change with time: a heap with lazy removal."""
+
+    __slots__ = ("_heap", "_void")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int, Entry]] = []
+        self._void = 0
+
+    def push(self, entry: Entry, now_s: float) -> None:
+        """Add a job."""
+        heappush(self._heap, (entry.key.value, entry.job.serial, entry.ticket, entry))
+
+    def discard(self, entry: Entry, now_s: float) -> None:
+        """Take a job out: at once if it is ahead, otherwise when it comes up."""
+        if self._heap and self._heap[0][3] is entry:
+            heappop(self._heap)
+            return
+        self._void += 1
+        if self._void > 64 and self._void * 2 > len(self._heap):
+            self._heap = [item for item in self._heap if _waits(item)]
+            heapify(self._heap)
+            self._void = 0
+
+    def first(self, now_s: float) -> Entry | None:
+        """Return who is ahead."""
+        heap = self._heap
+        while heap:
+            if _waits(heap[0]):
+                return heap[0][3]
+            heappop(heap)
+            self._void -= 1
+        return None
+
+    def in_order(self, now_s: float, most: int) -> list[Entry]:
+        """Return the first few, exploring the heap from its root."""
+        heap, found = self._heap, list[Entry]()
+        frontier = [(heap[0][:3], 0)] if heap else []
+        while frontier and len(found) < most:
+            _, at = heappop(frontier)
+            if _waits(heap[at]):
+                found.append(heap[at][3])
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(heap):
+                    heappush(frontier, (heap[child][:3], child))
+        return found
+
+    def valid_until(self) -> float:
+        """Return that time changes nothing."""
+        return inf
+
+
+def _waits(item: tuple[float, int, int, Entry]) -> bool:
+    entry = item[3]
+    return entry.group is not None and entry.ticket == item[2]
+
+
+class KineticLine:
+    """Jobs whose keys are lines in time: a tournament that knows when a match turns.
+
+    Node ``i`` holds the winner of its two children and until when that is certain.  Two lines
+    cross at most once, so a match turns at most once while both play in it.
+    """
+
+    __slots__ = ("_free", "_leaves", "_until", "_winner")
+
+    def __init__(self) -> None:
+        self._leaves: list[Entry | None] = [None]
+        self._winner = [0, 0]
+        self._until = [inf, inf]
+        self._free = [0]
+
+    def push(self, entry: Entry, now_s: float) -> None:
+        """Add a job."""
+        if not self._free:
+            self._double(now_s)
+        entry.leaf = self._free.pop()
+        self._leaves[entry.leaf] = entry
+        self._replay(entry.leaf, now_s)
+
+    def discard(self, entry: Entry, now_s: float) -> None:
+        """Take a job out."""
+        self._leaves[entry.leaf] = None
+        self._free.append(entry.leaf)
+        self._replay(entry.leaf, now_s)
+        entry.leaf = -1
+
+    def first(self, now_s: float) -> Entry | None:
+        """Return who is ahead at this time."""
+        self._refresh(1, now_s)
+        return self._leaves[self._winner[1]] if len(self._leaves) > 1 else self._leaves[0]
+
+    def in_order(self, now_s: float, most: int) -> list[Entry]:
+        """Return the first few at this time."""
+        waiting = [entry for entry in self._leaves if entry is not None]
+        waiting.sort(key=lambda entry: _at(entry, now_s))
+        return waiting[:most]
+
+    def valid_until(self) -> float:
+        """Return until when the winner is certain."""
+        return self._until[1]
+
+    def _double(self, now_s: float) -> None:
+        size = len(self._leaves)
+        self._leaves += [None] * size
+        self._free = list(range(2 * size - 1, size - 1, -1))
+        self._winner = [0] * (2 * size)
+        self._until = [inf] * (2 * size)
+        for node in range(2 * size - 1, 0, -1):
+            self._play(node, now_s)
+
+    def _child(self, node: int) -> int:
+        """Return the leaf that wins at a node; nodes past the inner ones are leaves."""
+        inner = len(self._leaves)
+        return node - inner if node >= inner else self._winner[node]
+
+    def _play(self, node: int, now_s: float) -> None:
+        if node >= len(self._leaves):
+            return
+        left, right = self._child(2 * node), self._child(2 * node + 1)
+        one, two = self._leaves[left], self._leaves[right]
+        turn_s = inf
+        if one is None or (two is not None and _at(two, now_s) < _at(one, now_s)):
+            left, one, two = right, two, one
+        if one is not None and two is not None:
+            turn_s = _turns(one.key, two.key, now_s)
+        self._winner[node] = left
+        self._until[node] = min(turn_s, self._certain(2 * node), self._certain(2 * node + 1))
+
+    def _certain(self, node: int) -> float:
+        return inf if node >= len(self._leaves) else self._until[node]
+
+    def _replay(self, leaf: int, now_s: float) -> None:
+        node = (leaf + len(self._leaves)) // 2
+        while node >= 1:
+            self._refresh(2 * node, now_s)
+            self._refresh(2 * node + 1, now_s)
+            self._play(node, now_s)
+            node //= 2
+
+    def _refresh(self, node: int, now_s: float) -> None:
+        if node >= len(self._leaves) or now_s < self._until[node]:
+            return
+        self._refresh(2 * node, now_s)
+        self._refresh(2 * node + 1, now_s)
+        self._play(node, now_s)
+
+
+def _at(entry: Entry, now_s: float) -> tuple[float, int]:
+    return entry.key.value + entry.key.slope * now_s, entry.job.serial
+
+
+def _turns(ahead: Key, behind: Key, now_s: float) -> float:
+    """Return when ``behind`` overtakes, or never."""
+    if behind.slope >= ahead.slope:
+        return inf
+    return max(now_s, (behind.value - ahead.value) / (ahead.slope - behind.slope))
+
+
+class Group:
+    """Waiting jobs of one shape (and one account, where accounts count)."""
+
+    __slots__ = ("account", "line", "number", "shape", "size")
+
+    def __init__(self, number: int, shape: Shape, account: str | None, line: Line) -> None:
+        self.number = number
+        self.shape = shape
+        self.account = account
+        self.line = line
+        self.size = 0
+
+
+class Queue:
+    """All waiting jobs; keeps the tables that ``pick_group`` scans."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._groups: dict[tuple[Shape, str | None], Group] = {}
+        self._by_number: list[Group] = []
+        self._accounts: dict[str, set[int]] = {}
+        self._running_milli: dict[str, int] = {}
+        self._drifts = False
+        """Whether any key has a slope, so that heads may change by waiting alone."""
+        self._size = 0
+        self._tickets = 0
+        self.keys = np.zeros((64, compiled.KEY_WIDTH), np.float64)
+        """Key of each group's head."""
+        self.groups: Table = np.zeros((64, compiled.GROUP_WIDTH), np.int64)
+        """Profile, need and bar of each group."""
+        self._until = np.full(64, inf)
+        """Until when each group's head is certain."""
+        self.active: Table = np.zeros(64, np.int64)
+        """Numbers of the groups with somebody in them, from 0 to ``actives``."""
+        self.actives = 0
+        self._position: dict[int, int] = {}
+        self.profiles: Table = np.zeros(64, np.int64)
+        """Profiles that somebody waits for, from 0 to ``waited_for``."""
+        self.waited_for = 0
+        self._profile_position: dict[int, int] = {}
+        self._profile_groups: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, entry: Entry, now_s: float) -> None:
+        """Let a job wait."""
+        entry.key = self._order.key(entry.job, Progress(entry.ran_s) if entry.ran_s else _NEVER_RAN)
+        self._tickets += 1
+        entry.ticket = self._tickets
+        group = self._groups.get((entry.shape, self._order.account(entry.job)))
+        if group is None:
+            group = self._new_group(entry)
+        entry.group = group
+        if entry.key.slope != 0.0:
+            self._drifts = True
+        group.line.push(entry, now_s)
+        self._size += 1
+        group.size += 1
+        if group.size == 1:
+            self._activate(group)
+        if group.line.first(now_s) is entry:
+            self._set_head(group, entry)
+
+    def remove(self, entry: Entry, now_s: float) -> None:
+        """Take a job out, because it starts or was taken back."""
+        group = entry.group
+        assert group is not None
+        entry.group = None
+        group.line.discard(entry, now_s)
+        self._size -= 1
+        group.size -= 1
+        if group.size == 0:
+            self._deactivate(group)
+            return
+        head = group.line.first(now_s)
+        assert head is not None
+        self._set_head(group, head)
+
+    def group(self, number: int) -> Group:
+        """Return the group with this number."""
+        return self._by_number[number]
+
+    def head(self, number: int, now_s: float) -> Entry:
+        """Return who is ahead in a group."""
+        entry = self.group(number).line.first(now_s)
+        assert entry is not None
+        return entry
+
+    def bar(self, number: int, epoch: int) -> None:
+        """Leave a group out of greedy walks until something becomes free."""
+        self.groups[number, compiled.GROUP_BARRED] = epoch
+
+    def refresh(self, now_s: float) -> None:
+        """Let heads change that time alone has overtaken."""
+        if not self._drifts:
+            return
+        for number in np.nonzero(self._until[: len(self._by_number)] <= now_s)[0].tolist():
+            group = self.group(number)
+            entry = group.line.first(now_s)
+            assert entry is not None
+            self._set_head(group, entry)
+
+    def charge(self, account: str, gpu_milli: int) -> None:
+        """Note that an account runs more (or less) GPU share than before."""
+        running = self._running_milli.get(account, 0) + gpu_milli
+        self._running_milli[account] = running
+        share = self._order.share(account, running)
+        for number in self._accounts.get(account, ()):
+            self.keys[number, compiled.KEY_RANK] = share
+
+    def _new_group(self, entry: Entry) -> Group:
+        number = self._new_number()
+        line: Line = KineticLine() if entry.key.slope != 0.0 else HeapLine()
+        account = self._order.account(entry.job)
+        group = Group(number, entry.shape, account, line)
+        part = entry.shape.parts[0]
+        self.groups[number] = part.profile, part.least, -1
+        rank = 0.0
+        if account is not None:
+            self._accounts.setdefault(account, set()).add(number)
+            rank = self._order.share(account, self._running_milli.get(account, 0))
+        self.keys[number, compiled.KEY_RANK] = rank
+        self._groups[entry.shape, account] = group
+        self._by_number.append(group)
+        return group
+
+    def _new_number(self) -> int:
+        number = len(self._by_number)
+        if number == len(self.keys):
+            self.keys = np.concatenate([self.keys, np.zeros_like(self.keys)])
+            self.groups = np.concatenate([self.groups, np.zeros_like(self.groups)])
+            self.active = np.concatenate([self.active, np.zeros_like(self.active)])
+            self._until = np.concatenate([self._until, np.full_like(self._until, inf)])
+        return number
+
+    def _set_head(self, group: Group, entry: Entry) -> None:
+        row = self.keys[group.number]
+        row[compiled.KEY_VALUE], row[compiled.KEY_SLOPE] = entry.key
+        row[compiled.KEY_SERIAL] = entry.job.serial
+        self._until[group.number] = group.line.valid_until()
+
+    def _activate(self, group: Group) -> None:
+        self._position[group.number] = self.actives
+        self.active[self.actives] = group.number
+        self.actives += 1
+        profile = group.shape.parts[0].profile
+        waiting = self._profile_groups.get(profile, 0)
+        self._profile_groups[profile] = waiting + 1
+        if waiting == 0:
+            self._await_profile(profile)
+
+    def _await_profile(self, profile: int) -> None:
+        if self.waited_for == len(self.profiles):
+            self.profiles = np.concatenate([self.profiles, np.zeros_like(self.profiles)])
+        self._profile_position[profile] = self.waited_for
+        self.profiles[self.waited_for] = profile
+        self.waited_for += 1
+
+    def _deactivate(self, group: Group) -> None:
+        """Leave an empty group out of the walk; it is kept, as its shape tends to return."""
+        _swap_out(self.active, self._position, group.number, self.actives)
+        self.actives -= 1
+        profile = group.shape.parts[0].profile
+        self._profile_groups[profile] -= 1
+        if self._profile_groups[profile] == 0:
+            _swap_out(self.profiles, self._profile_position, profile, self.waited_for)
+            self.waited_for -= 1
+        self._until[group.number] = inf
+
+
+def _swap_out(table: Table, position: dict[int, int], item: int, length: int) -> None:
+    """Remove an item from a dense list by moving the last one into its place."""
+    at = position.pop(item)
+    last = int(table[length - 1])
+    if last != item:
+        table[at] = last
+        position[last] = at

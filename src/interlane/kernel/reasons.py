@@ -1,0 +1,219 @@
+"""Why not: refusals in words, computed from the very books that refused.
+
+The binding constraint is found by experiment, not by guess: one part of the demand is
+relaxed at a time, and what would make the job fit is what the sentence names.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interlane.kernel import compiled
+from interlane.model import (
+    MILLI,
+    Demand,
+    JobId,
+    Placement,
+    Refusal,
+    Request,
+    Spot,
+    Task,
+    Tier,
+)
+from interlane.policy import rows
+
+if TYPE_CHECKING:
+    from interlane.kernel.ledger import Ledger, Table
+    from interlane.kernel.view import Part
+
+_RELAXATIONS = (
+    ("less CPU", rows.ASK_CPU, 0),
+    ("less memory", rows.ASK_MEMORY, 0),
+    ("less GPU memory", rows.ASK_GPU_MEMORY, 0),
+    ("any GPU type", rows.ASK_TYPES, rows.ANY_TYPE),
+    ("smaller GPU shares", rows.ASK_MILLI, 1),
+    ("fewer GPUs per instance", rows.ASK_GPUS, 1),
+)
+
+
+def describe(demand: Demand) -> str:
+    """Return a demand in a few words."""
+    parts = []
+    if demand.gpus:
+        share = "" if demand.gpu_milli == MILLI else f" x {demand.gpu_milli / MILLI:g}"
+        kinds = "/".join(sorted(demand.gpu_types))
+        parts.append(f"{demand.gpus}{share} {kinds + ' ' if kinds else ''}GPU")
+        if demand.gpu_memory_mib:
+            parts.append(f"{demand.gpu_memory_mib} MiB of GPU memory each")
+    if demand.cpu_milli:
+        parts.append(f"{demand.cpu_milli / MILLI:g} CPU")
+    if demand.memory_mib:
+        parts.append(f"{demand.memory_mib} MiB")
+    return ", ".join(parts) or "nothing"
+
+
+def explain_shortage(
+    ledger: "Ledger", request: Request, parts: Sequence["Part"]
+) -> Refusal | None:
+    """Return why the request could not run even on the empty cluster, or None."""
+    for task, part in zip(request.tasks, parts, strict=True):
+        room = int(compiled.room_on(ledger.total, ledger.asks[part.profile]))
+        if room < part.least:
+            return _never(ledger, task, part, room)
+    return _never_together(ledger, request)
+
+
+def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
+    demand = task.demand
+    known = ledger.cluster.gpu_types
+    if demand.gpus and demand.gpu_types and not demand.gpu_types & known and room == 0:
+        return Refusal(
+            Tier.NEVER_FITS,
+            f"No machine has GPU type {'/'.join(sorted(demand.gpu_types))}.",
+            f"Ask for one of {', '.join(sorted(known)) or 'none: the cluster has no GPUs'}.",
+        )
+    asked = f"{part.least * part.instances_per_unit} x ({describe(demand)})"
+    place = " on one machine" if task.same_machine else ""
+    if room == 0:
+        ways = _what_would_help(ledger.total, ledger.asks[part.profile], part.least)
+        return Refusal(
+            Tier.NEVER_FITS,
+            f"Task {task.role} asks for {asked}{place}; no machine is large enough.",
+            f"Ask for {' or '.join(ways) or 'less'}.",
+        )
+    return Refusal(
+        Tier.NEVER_FITS,
+        f"Task {task.role} asks for {asked}; the empty cluster has room for {room}.",
+        f"Ask for at most {room} instances.",
+    )
+
+
+def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
+    """Return why several tasks that fit alone cannot fit at the same time, if sums show it."""
+    least_gpu = sum(task.least * task.demand.gpu_milli_total for task in request.tasks)
+    least_cpu = sum(task.least * task.demand.cpu_milli for task in request.tasks)
+    gpu = int(ledger.cluster.gpus) * MILLI
+    if least_gpu <= gpu and least_cpu <= ledger.cluster.cpu_milli:
+        return None
+    return Refusal(
+        Tier.NEVER_FITS,
+        f"Its tasks ask for {least_gpu / MILLI:g} GPUs and {least_cpu / MILLI:g} CPUs together; "
+        f"the cluster has {gpu / MILLI:g} and {ledger.cluster.cpu_milli / MILLI:g}.",
+        "Ask for fewer instances.",
+    )
+
+
+def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"]) -> Refusal:
+    """Return why the request does not fit now."""
+    for task, part in zip(request.tasks, parts, strict=True):
+        ask = ledger.asks[part.profile]
+        room = int(compiled.room_on(ledger.free, ask))
+        if room < part.least:
+            return _waiting(ledger, task, part, room)
+    return Refusal(
+        Tier.FRAGMENTATION,
+        "Each task fits alone, but not all of them together.",
+        "It starts when more becomes free.",
+    )
+
+
+def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
+    ask = ledger.asks[part.profile]
+    needed, found = part.least * part.instances_per_unit, room * part.instances_per_unit
+    enough = _enough_in_sum(ledger.free, ask, needed)
+    ways = list(_what_would_help(ledger.free, ask, part.least))
+    if room:
+        ways.append(f"at most {found} instances")
+    together = " on one machine" if task.same_machine else ""
+    scattered = "; enough is free in sum, but scattered" if enough else ""
+    return Refusal(
+        Tier.FRAGMENTATION if enough else Tier.CAPACITY,
+        f"Task {task.role} needs room for {needed} x ({describe(task.demand)}){together}, "
+        f"found {found}{scattered}.",
+        "It starts when more becomes free"
+        + (f"; with {' or '.join(ways)} it would fit now." if ways else "."),
+    )
+
+
+def _enough_in_sum(free: "Table", ask: "Table", instances: int) -> bool:
+    """Return whether the machines that may be used have enough of everything in sum."""
+    usable = free[:, rows.UP] == 1
+    slots = (free.shape[1] - rows.FREE) // 2
+    if ask[rows.ASK_GPUS]:
+        usable &= (ask[rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1 == 1
+    idle = free[usable]
+    gpu_milli = ask[rows.ASK_GPUS] * ask[rows.ASK_MILLI]
+    return bool(
+        idle[:, rows.FREE : rows.FREE + slots].sum() >= instances * gpu_milli
+        and idle[:, rows.CPU].sum() >= instances * ask[rows.ASK_CPU]
+        and idle[:, rows.MEMORY].sum() >= instances * ask[rows.ASK_MEMORY]
+    )
+
+
+def _what_would_help(machines: "Table", ask: "Table", least: int) -> Iterator[str]:
+    """Yield the parts of the demand that, relaxed alone, would let it fit."""
+    for name, column, easy in _RELAXATIONS:
+        if ask[column] == easy or (column != rows.ASK_TYPES and ask[column] < easy):
+            continue
+        relaxed = np.array(ask)
+        relaxed[column] = easy
+        if compiled.room_on(machines, relaxed) >= least:
+            yield name
+
+
+def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:
+    """Return the refusal of a job that must not pass the head of the queue."""
+    if reserved_at_s is None:
+        return Refusal(
+            Tier.ORDER,
+            f"Job {head} is ahead in a strict queue and does not fit yet.",
+            f"It is its turn after job {head} has started.",
+            head,
+        )
+    return Refusal(
+        Tier.ORDER,
+        f"Starting it now could delay job {head}, which has a reservation for "
+        f"{reserved_at_s:g} s.",
+        "It starts after that job, or earlier if it is guessed to end before then.",
+        head,
+    )
+
+
+def not_yet_considered() -> Refusal:
+    """Return the refusal of a job that arrived after the last decision."""
+    return Refusal(
+        Tier.ORDER, "No decision has been made since it was submitted.", "Ask again."
+    )
+
+
+def covers(ledger: "Ledger", request: Request, placement: Placement) -> bool:
+    """Return whether a placement places what was asked: counts, GPUs, togetherness."""
+    if any(not 0 <= spot.task < len(request.tasks) for spot in placement.spots):
+        return False
+    return all(
+        _covers_task(ledger, task, [spot for spot in placement.spots if spot.task == number])
+        for number, task in enumerate(request.tasks)
+    )
+
+
+def _covers_task(ledger: "Ledger", task: Task, spots: Sequence[Spot]) -> bool:
+    placed = sum(spot.instances for spot in spots)
+    if not task.least <= placed <= task.instances or any(spot.instances < 1 for spot in spots):
+        return False
+    if task.same_machine and len({spot.machine for spot in spots}) > 1:
+        return False
+    return all(_names_its_gpus(ledger, task.demand, spot) for spot in spots)
+
+
+def _names_its_gpus(ledger: "Ledger", demand: Demand, spot: Spot) -> bool:
+    """Return whether a spot names as many GPUs of its machine as each instance uses."""
+    if not ledger.knows(spot.machine):
+        return False
+    machine = ledger.machine(ledger.number(spot.machine))
+    if demand.gpus == 0 or machine.pooled:
+        return not spot.gpus
+    if demand.gpu_types and machine.gpu_type not in demand.gpu_types | {ledger.wildcard}:
+        return False
+    in_range = all(0 <= gpu < machine.gpus for gpu in spot.gpus)
+    return in_range and len(set(spot.gpus)) == len(spot.gpus) == demand.gpus

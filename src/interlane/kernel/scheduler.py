@@ -1,0 +1,476 @@
+"""The brain: facts in, wishes out.
+
+``learn`` takes one fact into the books; ``decide`` looks at the books and returns what should
+be done.  ``handle`` does both.  Facts of the same moment are learned together before anybody
+decides, so that nobody profits from the order in which they happened to be reported.
+
+The kernel knows no clock, no dice of its own and no body: the simulator, this machine and
+Kubernetes feed it the same facts and get the same wishes.
+
+Capacity is held when ``Start`` is wished, confirmed by ``Started`` and given back by
+``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or ``MachineLost``.
+"""
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from interlane.kernel import compiled, reasons
+from interlane.kernel.ledger import Ledger
+from interlane.kernel.lifecycle import HOLDING, JobState, advance
+from interlane.kernel.queue import Entry, Queue
+from interlane.kernel.reservation import Reservation
+from interlane.kernel.running import Running, lost_gpu_s, victims_for
+from interlane.kernel.view import View
+from interlane.model import (
+    Action,
+    CapacityViolated,
+    Cancelled,
+    Cluster,
+    Event,
+    Finished,
+    IllegalTransition,
+    InvalidInput,
+    Job,
+    JobId,
+    MachineLost,
+    MachineReturned,
+    Placement,
+    Preempt,
+    Preempted,
+    Refusal,
+    Refuse,
+    Start,
+    Started,
+    StartFailed,
+    Submitted,
+    Ticked,
+    Tier,
+    Wake,
+)
+from interlane.policy.place import RulePlacer
+from interlane.policy.policy import Discipline, Policy
+
+BACKFILL_DEPTH = 100
+"""Jobs of one shape that a backfilling pass looks at, as cluster managers bound it too."""
+
+
+class Scheduler:
+    """Decides who runs where; see the module's text."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, seed: int = 0) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self._ledger = Ledger(cluster)
+        self._view = View(self._ledger)
+        self._queue = Queue(policy.order)
+        self._running = Running()
+        self._rng = Random(seed)
+        """The placer's dice; nothing else draws from them."""
+        self._entries: dict[JobId, Entry] = {}
+        """Jobs that wait or hold capacity; those that ended are forgotten."""
+        self._wishes: list[Action] = []
+        """Wishes that learning produced, handed out by the next decision."""
+        self._stopping = 0
+        """Jobs in state STOPPING; while there are any, nobody else is stopped."""
+        self._lost: set[int] = set()
+        """Machines that are away."""
+        self._reservation: Reservation | None = None
+        self._blocking: Entry | None = None
+        """The head that a strict queue waits for, as of the last decision."""
+        self._wake_s: float | None = None
+        self._epoch = 0
+        """Rises when something became free since the last decision; lifts bars."""
+        self._releases_seen = 0
+        self._learn: dict[type[Event], Callable[..., None]] = {
+            Submitted: self._submitted,
+            Started: self._started,
+            StartFailed: self._start_failed,
+            Preempted: self._preempted,
+            Finished: self._finished,
+            Cancelled: self._cancelled,
+            MachineLost: self._machine_lost,
+            MachineReturned: self._machine_returned,
+            Ticked: self._ticked,
+        }
+
+    # -- facts in, wishes out ---------------------------------------------------------
+
+    def handle(self, event: Event, now_s: float) -> tuple[Action, ...]:
+        """Take one fact in and return what should be done about it."""
+        self.learn(event, now_s)
+        return self.decide(now_s)
+
+    def handle_all(self, events: Iterable[Event], now_s: float) -> tuple[Action, ...]:
+        """Take all facts of one moment in and return what should be done about them."""
+        for event in events:
+            self.learn(event, now_s)
+        return self.decide(now_s)
+
+    def learn(self, event: Event, now_s: float) -> None:
+        """Take one fact into the books without deciding anything."""
+        self._learn[type(event)](event, now_s)
+
+    def decide(self, now_s: float) -> tuple[Action, ...]:
+        """Return what should be done now."""
+        if self._releases_seen != self._ledger.releases:
+            self._releases_seen = self._ledger.releases
+            self._epoch += 1
+        wishes, self._wishes = self._wishes, []
+        queue = self._queue
+        if queue:
+            queue.refresh(now_s)
+            self._walk(now_s, wishes)
+            if queue and self.policy.order.preempts and not self._stopping:
+                self._make_way(now_s, wishes)
+            if queue and not self._running and not self._lost and not wishes:
+                self._give_up(now_s, wishes)
+        return tuple(wishes)
+
+    # -- questions --------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self._queue)
+
+    @property
+    def view(self) -> View:
+        """What placers see."""
+        return self._view
+
+    def state(self, job_id: JobId) -> JobState | None:
+        """Return where a job stands; None for one that is unknown or has ended."""
+        entry = self._entries.get(job_id)
+        return None if entry is None else entry.state
+
+    def placement(self, job_id: JobId) -> Placement | None:
+        """Return where a job holds capacity."""
+        entry = self._entries.get(job_id)
+        return None if entry is None else entry.placement
+
+    def explain(self, job_id: JobId, now_s: float) -> Refusal | None:
+        """Return why a job waits, by the books of the last decision; None if it does not."""
+        entry = self._entries.get(job_id)
+        if entry is None or entry.state is not JobState.QUEUED:
+            return None
+        refusal = entry.refusal or self._refusal_by_capacity(entry)
+        if refusal is not None:
+            return refusal
+        if self.policy.discipline is Discipline.STRICT and self._blocking not in (None, entry):
+            assert self._blocking is not None
+            return reasons.behind(self._blocking.job.id)
+        if self._reservation is not None and self._reservation.head is not entry:
+            head = self._reservation.head.job.id
+            return reasons.behind(head, reserved_at_s=self._reservation.at_s)
+        return reasons.not_yet_considered()
+
+    def _refusal_by_capacity(self, entry: Entry) -> Refusal | None:
+        for part in entry.shape.parts:
+            self._view.catch_up(part.profile)
+            if self._view.sums[part.profile] < part.least:
+                return self._view.why_not(entry.job, self.policy.placer.types)
+        return None
+
+    def check(self) -> None:
+        """Raise if the books do not balance; expensive, for tests and paranoid runs."""
+        held = [entry.rows for entry in self._running if entry.rows is not None]
+        self._ledger.check(held)
+        for entry in self._entries.values():
+            holds = entry.state in HOLDING
+            if holds != (entry.slot >= 0) or holds != (entry.rows is not None):
+                raise CapacityViolated(f"Job {entry.job.id} is {entry.state.value} but its "
+                                       f"holdings say otherwise.")  # fmt: skip
+            if (entry.state is JobState.QUEUED) != (entry.group is not None):
+                raise CapacityViolated(f"Job {entry.job.id} is {entry.state.value} but the "
+                                       f"queue says otherwise.")  # fmt: skip
+
+    # -- learning ---------------------------------------------------------------------
+
+    def _submitted(self, event: Submitted, now_s: float) -> None:
+        job = event.job
+        if job.id in self._entries:
+            raise IllegalTransition(f"Job {job.id}", self._entries[job.id].state.value, "Submitted")
+        shape = self._view.shape(job.request, self.policy.placer.types)
+        if shape.never is not None:
+            self._wishes.append(Refuse(job.id, shape.never))
+            return
+        entry = self._entries[job.id] = Entry(job, shape)
+        self._queue.push(entry, now_s)
+
+    def _started(self, event: Started, now_s: float) -> None:
+        entry = self._entry(event.job_id)
+        if entry.state is JobState.STARTING:  # by far the most frequent fact
+            entry.state = JobState.RUNNING
+        else:
+            entry.state = advance(event.job_id, entry.state, Started)
+
+    def _start_failed(self, event: StartFailed, now_s: float) -> None:
+        self._back_to_queue(self._entry(event.job_id), StartFailed, now_s, kept_s=0.0)
+
+    def _preempted(self, event: Preempted, now_s: float) -> None:
+        entry = self._entry(event.job_id)
+        kept_s = max(0.0, now_s - entry.started_s - event.work_lost_s)
+        self._back_to_queue(entry, Preempted, now_s, kept_s=kept_s)
+
+    def _finished(self, event: Finished, now_s: float) -> None:
+        entry = self._entry(event.job_id)
+        if entry.state is not JobState.RUNNING:
+            advance(event.job_id, entry.state, Finished)
+        self._let_go(entry, now_s)
+        del self._entries[event.job_id]
+
+    def _cancelled(self, event: Cancelled, now_s: float) -> None:
+        entry = self._entry(event.job_id)
+        advance(event.job_id, entry.state, Cancelled)
+        if entry.state is JobState.QUEUED:
+            self._queue.remove(entry, now_s)
+            self._drop_reservation(entry)
+        else:
+            self._let_go(entry, now_s)
+        del self._entries[event.job_id]
+
+    def _machine_lost(self, event: MachineLost, now_s: float) -> None:
+        number = self._ledger.number(event.machine_id)
+        if number in self._lost:
+            return
+        for entry in self._running.on_machine(number):
+            lost_s = now_s - entry.started_s
+            if entry.job.checkpoint_s > 0:
+                lost_s %= entry.job.checkpoint_s
+            kept_s = now_s - entry.started_s - lost_s
+            self._back_to_queue(entry, MachineLost, now_s, kept_s=kept_s)
+        self._lost.add(number)
+        self._ledger.set_up(number, up=False)
+        self._reservation = None
+
+    def _machine_returned(self, event: MachineReturned, now_s: float) -> None:
+        number = self._ledger.number(event.machine_id)
+        self._lost.discard(number)
+        self._ledger.set_up(number, up=True)
+        self._reservation = None
+
+    def _ticked(self, event: Ticked, now_s: float) -> None:
+        self._wake_s = None
+
+    def _entry(self, job_id: JobId) -> Entry:
+        entry = self._entries.get(job_id)
+        if entry is None:
+            raise InvalidInput(f"Job {job_id} is not known; it was never submitted or has ended.")
+        return entry
+
+    def _back_to_queue(
+        self, entry: Entry, fact: type[Event], now_s: float, *, kept_s: float
+    ) -> None:
+        state = advance(entry.job.id, entry.state, fact)
+        self._let_go(entry, now_s)
+        entry.state = state
+        entry.ran_s += kept_s
+        self._queue.push(entry, now_s)
+
+    def _let_go(self, entry: Entry, now_s: float) -> None:
+        """Give back what a job holds."""
+        assert entry.rows is not None
+        if self._reservation is not None and self._reservation.improves_when(entry, now_s):
+            self._reservation = None
+        if entry.state is JobState.STOPPING:
+            self._stopping -= 1
+        self._ledger.release(entry.rows)
+        self._running.remove(entry)
+        entry.rows = None
+        entry.placement = None
+        account = self.policy.order.account(entry.job)
+        if account is not None:
+            self._queue.charge(account, -entry.job.request.gpu_milli)
+
+    # -- deciding ---------------------------------------------------------------------
+
+    def _walk(self, now_s: float, wishes: list[Action]) -> None:
+        """Start whoever may start, in order, as the discipline allows."""
+        discipline = self.policy.discipline
+        self._blocking = None
+        if discipline is Discipline.SKIP:
+            self._walk_greedily(now_s, wishes)
+            return
+        head = self._start_heads(now_s, wishes)
+        if head is None or discipline is Discipline.STRICT:
+            self._blocking = head
+            return
+        if self._reservation is None or not self._reservation.serves(head, now_s):
+            self._reservation = Reservation(head, self._running, self._ledger, now_s)
+        self._backfill(self._reservation, now_s, wishes)
+
+    def _walk_greedily(self, now_s: float, wishes: list[Action]) -> None:
+        while self._queue:
+            number = self._pick(now_s, only_with_room=True)
+            if number < 0:
+                return
+            entry = self._queue.head(number, now_s)
+            if not self._try_start(entry, now_s, wishes):
+                self._queue.bar(number, self._epoch)
+
+    def _start_heads(self, now_s: float, wishes: list[Action]) -> Entry | None:
+        """Start the head of the queue while it fits; return the head that does not."""
+        while self._queue:
+            entry = self._queue.head(self._pick(now_s, only_with_room=False), now_s)
+            part = entry.shape.parts[0]
+            if self._view.sums[part.profile] < part.least:
+                return entry
+            if not self._try_start(entry, now_s, wishes):
+                return entry
+        return None
+
+    def _pick(self, now_s: float, *, only_with_room: bool) -> int:
+        queue, view, ledger = self._queue, self._view, self._ledger
+        view.follow_change_list()
+        number: int = compiled.catch_up_and_pick(
+            queue.profiles, queue.waited_for, ledger.asks, ledger.free, ledger.changes,
+            ledger.changed, view.cursors, view.rooms, view.sums, queue.active, queue.actives,
+            queue.keys, queue.groups, now_s, self._epoch, only_with_room,
+        )  # fmt: skip
+        return number
+
+    def _try_start(self, entry: Entry, now_s: float, wishes: list[Action]) -> bool:
+        answer = self.policy.placer.place(entry.job, self._view, self._rng)
+        if isinstance(answer, Refusal):
+            entry.refusal = answer
+            return False
+        return self._start(entry, answer, now_s, wishes)
+
+    def _start(
+        self, entry: Entry, placement: Placement, now_s: float, wishes: list[Action]
+    ) -> bool:
+        """Hold a placement and wish the start; the referee may say no."""
+        if not self._covers(entry, placement) or not self._ledger.hold(
+            table := self._ledger.to_rows(placement, entry.shape.profiles)
+        ):
+            entry.refusal = Refusal(
+                Tier.INVALID,
+                f"The placer {self.policy.placer!r} proposed a placement that does not hold "
+                "what was asked or does not fit.",
+                "This is a fault of the placer; use another.",
+            )
+            return False
+        self._queue.remove(entry, now_s)
+        entry.state = JobState.STARTING
+        entry.refusal = None
+        entry.rows = table
+        entry.placement = placement
+        entry.started_s = now_s
+        self._running.add(entry)
+        account = self.policy.order.account(entry.job)
+        if account is not None:
+            self._queue.charge(account, entry.job.request.gpu_milli)
+        wishes.append(Start(entry.job.id, placement))
+        self._drop_reservation(entry)
+        self._wish_to_wake(entry, now_s, wishes)
+        return True
+
+    def _covers(self, entry: Entry, placement: Placement) -> bool:
+        """Return whether a placement places what the job asks for."""
+        if isinstance(self.policy.placer, RulePlacer):
+            return True  # compiled rules place by count; conformance tests watch them
+        return reasons.covers(self._ledger, entry.job.request, placement)
+
+    def _drop_reservation(self, entry: Entry) -> None:
+        if self._reservation is not None and self._reservation.head is entry:
+            self._reservation = None
+
+    # -- backfilling ------------------------------------------------------------------
+
+    def _backfill(self, promise: Reservation, now_s: float, wishes: list[Action]) -> None:
+        """Start whoever fits and does not delay the head."""
+        self._queue.bar(promise.head.group.number if promise.head.group else 0, -1)
+        barred_here: set[int] = set()
+        while len(self._queue) > 1:
+            number = self._pick(now_s, only_with_room=True)
+            if number < 0:
+                break
+            if not self._backfill_from(number, promise, now_s, wishes):
+                self._queue.bar(number, self._epoch)
+                barred_here.add(number)
+        for number in barred_here:
+            # Time alone may let a job pass that was too long before; only refusals by the
+            # placer stay barred until something becomes free.
+            self._queue.bar(number, -1)
+
+    def _backfill_from(
+        self, number: int, promise: Reservation, now_s: float, wishes: list[Action]
+    ) -> bool:
+        """Start the first job of a group that may pass; return whether there was one."""
+        for entry in self._queue.group(number).line.in_order(now_s, BACKFILL_DEPTH):
+            if entry is promise.head:
+                continue
+            placement = self._harmless(entry, promise, now_s)
+            if placement is None:
+                continue
+            table = self._ledger.to_rows(placement, entry.shape.profiles)
+            if self._start(entry, placement, now_s, wishes):
+                promise.note_start(entry, table, now_s)
+                return True
+        return False
+
+    def _harmless(self, entry: Entry, promise: Reservation, now_s: float) -> Placement | None:
+        """Return a placement that does not delay the head."""
+        placer = self.policy.placer
+        if not promise.is_short(entry, now_s) and isinstance(placer, RulePlacer):
+            apart = self._view.choose_avoiding(entry.job, placer.rule, 0, promise.machines)
+            if isinstance(apart, Placement):
+                return apart
+        answer = placer.place(entry.job, self._view, self._rng)
+        if isinstance(answer, Refusal):
+            return None
+        table = self._ledger.to_rows(answer, entry.shape.profiles)
+        return answer if promise.allows(entry, table, now_s) else None
+
+    # -- preemption -------------------------------------------------------------------
+
+    def _make_way(self, now_s: float, wishes: list[Action]) -> None:
+        """Wish to stop running jobs for the first waiting job that deserves it more."""
+        order, rule = self.policy.order, self.policy.preemption
+        for entry in self._heads(now_s):
+            victims = victims_for(entry, self._running, self._ledger, order, rule, now_s)
+            if victims:
+                victims.sort(key=lambda victim: lost_gpu_s(victim, now_s, rule.restart_s))
+                for victim in victims:
+                    victim.state = JobState.STOPPING
+                    self._stopping += 1
+                    wishes.append(Preempt(victim.job.id, entry.job.id))
+                return
+
+    def _heads(self, now_s: float) -> list[Entry]:
+        """Return the head of every group, most urgent first."""
+        queue = self._queue
+        heads = [queue.head(int(n), now_s) for n in queue.active[: queue.actives]]
+        heads.sort(key=lambda e: (e.key.value + e.key.slope * now_s, e.job.serial))
+        return heads
+
+    def _wish_to_wake(self, entry: Entry, now_s: float, wishes: list[Action]) -> None:
+        """Ask to be woken when a running job's rank rises, where that may matter."""
+        order = self.policy.order
+        if not order.preempts:
+            return
+        rises_s = order.rank_rises_after_s(entry.job, entry.progress(now_s))
+        if rises_s is not None:
+            wishes.append(Wake(now_s + rises_s))
+
+    # -- giving up --------------------------------------------------------------------
+
+    def _give_up(self, now_s: float, wishes: list[Action]) -> None:
+        """Refuse heads that cannot be placed although the whole cluster is idle."""
+        for entry in self._heads(now_s):
+            why = self.explain(entry.job.id, now_s)
+            reason = why.reason if why is not None else "The placer found no place."
+            self._queue.remove(entry, now_s)
+            self._drop_reservation(entry)
+            del self._entries[entry.job.id]
+            refusal = Refusal(
+                Tier.NEVER_FITS, f"It does not fit on the idle cluster: {reason}", "Ask for less."
+            )
+            wishes.append(Refuse(entry.job.id, refusal))
+            return
+
+
+def waiting_jobs(scheduler: Scheduler) -> list[Job]:
+    """Return the jobs that wait, in order of submission."""
+    jobs = [e.job for e in scheduler._entries.values() if e.state is JobState.QUEUED]
+    return sorted(jobs, key=lambda job: (job.submitted_s, job.serial))

@@ -1,0 +1,250 @@
+"""The read-only picture that placers see: questions in, answers out.
+
+Behind it stands the room index: per profile, how many units every machine could take and how
+good each machine is.  A profile is a demand under a type rule; a *shape* is what a request
+becomes under one type rule: a profile with counts for each of its tasks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interlane.kernel import compiled
+from interlane.kernel.ledger import Ledger, Table
+from interlane.kernel.reasons import explain_shortage, explain_waiting
+from interlane.model import Demand, Job, Placement, Refusal, Request, Task
+from interlane.policy import rows
+from interlane.policy.base import FreeMachine, Rule, TypeRule, TypicalDemand
+from interlane.policy.scores import TYPICAL_WIDTH
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One task of a shape: ``least`` to ``most`` units of a profile.
+
+    A unit is one instance, or all that must share a machine.
+    """
+
+    profile: int
+    least: int
+    most: int
+    instances_per_unit: int
+
+
+class Shape:
+    """What all jobs with the same request have in common."""
+
+    __slots__ = ("never", "number", "parts", "profiles", "request")
+
+    def __init__(self, request: Request, parts: tuple[Part, ...], never: Refusal | None) -> None:
+        self.request = request
+        self.parts = parts
+        self.profiles = tuple(part.profile for part in parts)
+        self.never = never
+        """Why such a job can never run on this cluster, if so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CompiledRule:
+    """A rule as compiled code takes it."""
+
+    rule: Rule
+    score: int
+    spread: int
+    gpu_choice: int
+    typical: Table
+    weights: NDArray[np.float64]
+
+
+class View:
+    """Implements ``policy.base.ClusterView`` on top of the ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        machines = len(ledger.cluster)
+        self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
+        self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
+        self._compiled: _CompiledRule | None = None
+        self.cursors = np.full((0, 2), -1, np.int64)
+        self.rooms: Table = np.zeros((0, machines), np.int64)
+        """Units of each profile that each machine could take, as of the profile's cursor."""
+        self.sums = np.zeros(0, np.int64)
+        """Sum of each row of ``rooms``."""
+        self.scores = np.zeros((0, machines), np.float64)
+        """Scores as of the profile's second cursor, under the rule last asked for."""
+        self._change_lists = ledger.change_lists
+        self._out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
+        self._dice = np.zeros(1, np.uint64)
+        self._nowhere = np.zeros(machines, np.bool_)
+        self._grow()
+
+    # -- questions of placers ---------------------------------------------------------
+
+    def room(self, task: Task, types: TypeRule = TypeRule.EXACT) -> int:
+        """Return how many instances of the task would fit now, over all machines."""
+        part = self._part(task, types)
+        self.catch_up(part.profile)
+        return int(self.sums[part.profile]) * part.instances_per_unit
+
+    def candidates(self, task: Task, types: TypeRule = TypeRule.EXACT) -> Iterator[int]:
+        """Yield the machines that could take an instance now, in cluster order."""
+        profile = self._part(task, types).profile
+        self.catch_up(profile)
+        yield from np.nonzero(self.rooms[profile])[0].tolist()
+
+    def free(self, machine: int) -> FreeMachine:
+        """Return what one machine has left."""
+        row = self._ledger.free[machine].tolist()
+        slots = (len(row) - rows.FREE) // 2
+        gpus = row[rows.GPUS]
+        at = self._ledger.machine(machine)
+        return FreeMachine(
+            index=machine,
+            id=at.id,
+            gpu_type=at.gpu_type,
+            cpu_milli=row[rows.CPU],
+            memory_mib=row[rows.MEMORY],
+            gpu_milli=tuple(row[rows.FREE : rows.FREE + gpus]),
+            gpu_memory_mib=tuple(row[rows.FREE + slots : rows.FREE + slots + gpus]),
+            pooled=at.pooled,
+        )
+
+    def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
+        """Return the placement that a compiled rule chooses, or why there is none."""
+        return self.choose_avoiding(job, rule, seed, self._nowhere)
+
+    def why_not(self, job: Job, types: TypeRule = TypeRule.EXACT) -> Refusal:
+        """Return why the job does not fit now."""
+        shape = self.shape(job.request, types)
+        return shape.never or explain_waiting(self._ledger, shape.request, shape.parts)
+
+    # -- for the kernel ---------------------------------------------------------------
+
+    def choose_avoiding(
+        self, job: Job, rule: Rule, seed: int, avoid: NDArray[np.bool_]
+    ) -> Placement | Refusal:
+        """Choose as ``choose`` does, on machines that are not to be avoided."""
+        shape = self.shape(job.request, rule.types)
+        if shape.never is not None:
+            return shape.never
+        table = self._choose_rows(shape, self._compile(rule), seed, avoid)
+        if table is None:
+            return explain_waiting(self._ledger, shape.request, shape.parts)
+        return self._ledger.to_placement(table)
+
+    def shape(self, request: Request, types: TypeRule) -> Shape:
+        """Return what the request becomes under a type rule."""
+        shape = self._shapes[types].get(request)
+        if shape is None:
+            parts = tuple(self._part(task, types) for task in request.tasks)
+            never = explain_shortage(self._ledger, request, parts)
+            shape = self._shapes[types][request] = Shape(request, parts, never)
+        return shape
+
+    def catch_up(self, profile: int) -> None:
+        """Bring one profile's room up to date."""
+        ledger = self._ledger
+        self.follow_change_list()
+        compiled.catch_up_room(
+            profile, ledger.asks[profile], ledger.free, ledger.changes, ledger.changed,
+            self.cursors, self.rooms, self.sums,
+        )  # fmt: skip
+
+    def follow_change_list(self) -> None:
+        """Start over when the ledger has begun a new change list."""
+        if self._change_lists != self._ledger.change_lists:
+            self._change_lists = self._ledger.change_lists
+            self.cursors[:] = -1
+
+    # -- inside -----------------------------------------------------------------------
+
+    def _part(self, task: Task, types: TypeRule) -> Part:
+        together = task.least if task.same_machine else 1
+        binding = types.binding(task.demand) if task.demand.gpus else frozenset()
+        key = task.demand, binding, together
+        profile = self._numbers.get(key)
+        if profile is None:
+            profile = self._numbers[key] = self._ledger.add_ask(*key)
+            self._grow()
+        if task.same_machine:
+            return Part(profile, 1, 1, together)
+        return Part(profile, task.least, task.instances, 1)
+
+    def _grow(self) -> None:
+        """Keep the index as long as the ledger's list of asks."""
+        length, new = len(self.cursors), len(self._ledger.asks)
+        if new == length:
+            return
+        more, machines = new - length, self.rooms.shape[1]
+        self.cursors = np.concatenate([self.cursors, np.full((more, 2), -1, np.int64)])
+        self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int64)])
+        self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
+        self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
+
+    def _compile(self, rule: Rule) -> _CompiledRule:
+        if self._compiled is not None and self._compiled.rule is rule:
+            return self._compiled
+        if self._compiled is not None and self._compiled.rule != rule:
+            self.cursors[:, compiled.SCORE_CURSOR] = -1
+        self._compiled = _CompiledRule(
+            rule,
+            int(rule.score),
+            int(rule.spread),
+            int(rule.gpu_choice),
+            self._typical_rows(rule.typical),
+            np.array([kind.weight for kind in rule.typical], np.float64),
+        )
+        return self._compiled
+
+    def _typical_rows(self, typical: tuple[TypicalDemand, ...]) -> Table:
+        table = np.empty((len(typical), TYPICAL_WIDTH), np.int64)
+        for row, kind in zip(table, typical, strict=True):
+            demand = kind.demand
+            mask = self._ledger.types.mask(demand.gpu_types)
+            row[:] = demand.gpus, demand.gpu_milli, demand.cpu_milli, mask
+        return table
+
+    def _choose_rows(
+        self, shape: Shape, rule: _CompiledRule, seed: int, avoid: NDArray[np.bool_]
+    ) -> Table | None:
+        self._dice[0] = seed
+        self._reserve_out(shape)
+        self.follow_change_list()
+        if len(shape.parts) > 1:
+            return self._choose_parts(shape, rule, avoid)
+        ledger, part = self._ledger, shape.parts[0]
+        count = compiled.choose_task(
+            rule.score, rule.spread, rule.gpu_choice, rule.rule.choices, part.profile,
+            part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.changes,
+            ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
+            rule.typical, rule.weights, self._dice, self._out,
+        )  # fmt: skip
+        return None if count < 0 else self._out[:count].copy()
+
+    def _choose_parts(
+        self, shape: Shape, rule: _CompiledRule, avoid: NDArray[np.bool_]
+    ) -> Table | None:
+        """Choose for several tasks, each seeing what the ones before it took; then undo."""
+        ledger, end = self._ledger, 0
+        for task, part in enumerate(shape.parts):
+            self.follow_change_list()
+            count = compiled.place_task(
+                rule.score, rule.spread, rule.gpu_choice, rule.rule.choices, part.profile, task,
+                part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.changes,
+                ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
+                rule.typical, rule.weights, self._dice, self._out, end,
+            )  # fmt: skip
+            if count < 0:
+                break
+            ledger.note_changes(self._out[end:count])
+            end = count
+        compiled.undo(ledger.free, ledger.asks, self._out, 0, end)
+        ledger.note_changes(self._out[:end])
+        return None if count < 0 else self._out[:end].copy()
+
+    def _reserve_out(self, shape: Shape) -> None:
+        longest = shape.request.instances
+        if longest > len(self._out):
+            self._out = np.empty((2 * longest, compiled.AT_WIDTH), np.int64)

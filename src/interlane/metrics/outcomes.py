@@ -1,0 +1,75 @@
+"""What became of every job, from the log."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interlane.metrics.log import EventLog, Fact
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """One value a job, in the log's numbering; NaN for what has not happened."""
+
+    submitted_s: Column
+    first_start_s: Column
+    finished_s: Column
+    ran_s: Column
+    """Time spent running, over all attempts."""
+    preemptions: NDArray[np.int64]
+    instances: NDArray[np.int64]
+    gpu_milli: NDArray[np.int64]
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """Which jobs finished."""
+        return ~np.isnan(self.finished_s)
+
+    @property
+    def jct_s(self) -> Column:
+        """Completion times: from submission to the end."""
+        return self.finished_s - self.submitted_s
+
+    @property
+    def wait_s(self) -> Column:
+        """Time from submission to the end during which the job did not run."""
+        return self.jct_s - self.ran_s
+
+
+def outcomes(log: EventLog) -> Outcomes:
+    """Return what became of every job."""
+    at_s, facts, subjects = log.columns()
+    count = len(log.jobs)
+    submitted, first, finished = (np.full(count, np.nan) for _ in range(3))
+    ran_s = np.zeros(count)
+
+    starts = facts == Fact.STARTED
+    finished[subjects[facts == Fact.FINISHED]] = at_s[facts == Fact.FINISHED]
+    submitted[subjects[facts == Fact.SUBMITTED]] = at_s[facts == Fact.SUBMITTED]
+    # Written backwards, so that the first start is the one that stays.
+    first[subjects[starts][::-1]] = at_s[starts][::-1]
+    ends = (
+        (facts == Fact.FINISHED)
+        | (facts == Fact.PREEMPTED)
+        | (facts == Fact.JOB_LOST)
+        | (facts == Fact.CANCELLED)
+    )
+    np.add.at(ran_s, subjects[starts], -at_s[starts])
+    started = np.zeros(count, np.bool_)
+    started[subjects[starts]] = True
+    closing = ends & started[np.where(ends, subjects, 0)]
+    np.add.at(ran_s, subjects[closing], at_s[closing])
+    preempted = np.zeros(count, np.int64)
+    np.add.at(preempted, subjects[facts == Fact.PREEMPTED], 1)
+    return Outcomes(
+        submitted,
+        first,
+        finished,
+        ran_s,
+        preempted,
+        np.fromiter((job.request.instances for job in log.jobs), np.int64, count),
+        np.fromiter((job.request.gpu_milli for job in log.jobs), np.int64, count),
+    )

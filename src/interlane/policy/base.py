@@ -1,0 +1,177 @@
+"""What a policy is: small protocols with one verb each, and the questions they may ask.
+
+* ``Order`` says who goes first.
+* ``Placer`` says where a job goes, or why it does not.
+* ``ClusterView`` is all that a placer may see; it answers questions and cannot be changed.
+
+Policies read no clock and roll no global dice: time and randomness are arguments.  A policy's
+fields are its settings; ``catalogue`` maps names to policies.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from random import Random
+from typing import NamedTuple, Protocol
+
+from interlane.model import Demand, Job, MachineId, Placement, Refusal, Task
+from interlane.policy.scores import Score
+
+
+class Key(NamedTuple):
+    """Urgency at time t is ``value + slope * t``; the smaller goes first.
+
+    Linear keys are enough for every order here, ageing ones included, and let the queue
+    know beforehand when two jobs will change places.
+    """
+
+    value: float
+    slope: float = 0.0
+
+
+class Progress(NamedTuple):
+    """What the kernel knows of a job's past: seconds it ran, over all its attempts."""
+
+    ran_s: float = 0.0
+
+
+class Order(Protocol):
+    """Says who goes first.
+
+    ``preempts`` allows a waiting job to take the place of running ones with a larger
+    ``rank``.  To never loop, a job's rank must not fall while it waits, and must not rise
+    in the moment it starts.
+    """
+
+    @property
+    def preempts(self) -> bool:
+        """Whether running jobs may be stopped for more urgent ones."""
+        ...
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Return how urgent a waiting job is; called when it starts to wait."""
+        ...
+
+    def rank(self, job: Job, progress: Progress) -> float:
+        """Return how little a job deserves its place; compared in preemption."""
+        ...
+
+    def rank_rises_after_s(self, job: Job, progress: Progress) -> float | None:
+        """Return after how many more seconds of running the rank rises, if it ever does."""
+        ...
+
+    def account(self, job: Job) -> str | None:
+        """Return whose share the job is charged to, or None where nobody counts."""
+        ...
+
+    def share(self, account: str, gpu_milli_running: int) -> float:
+        """Return how much of its due an account has; accounts with less go first."""
+        ...
+
+
+class Spread(IntEnum):
+    """How a gang is spread over machines."""
+
+    ONE_BY_ONE = 0
+    SWEEP = 1
+    SAMPLE = 2
+
+
+class GpuChoice(IntEnum):
+    """How an instance that uses one GPU picks it within its machine."""
+
+    TIGHTEST = 0
+    LOWEST = 1
+    EMPTIEST = 2
+    DRAWN = 3
+
+
+class TypeRule(Enum):
+    """Whose GPU types bind: those that a job names, only some of them, or none."""
+
+    EXACT = "exact"
+    V100_ONLY = "v100"
+    ANY = "any"
+
+    def binding(self, demand: Demand) -> frozenset[str]:
+        """Return the GPU types the demand is held to; empty means any."""
+        if self is TypeRule.ANY:
+            return frozenset()
+        if self is TypeRule.V100_ONLY and "V100" not in demand.gpu_types:
+            return frozenset()
+        return demand.gpu_types
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalDemand:
+    """One kind of instance that the workload consists of, and its share of instances."""
+
+    demand: Demand
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the view should choose: what the built-in placers are made of."""
+
+    score: Score
+    spread: Spread = Spread.ONE_BY_ONE
+    gpu_choice: GpuChoice = GpuChoice.TIGHTEST
+    choices: int = 1
+    types: TypeRule = TypeRule.EXACT
+    typical: tuple[TypicalDemand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMachine:
+    """What one machine has left, for placers that are written in plain Python."""
+
+    index: int
+    id: MachineId
+    gpu_type: str
+    cpu_milli: int
+    memory_mib: int
+    gpu_milli: tuple[int, ...]
+    gpu_memory_mib: tuple[int, ...]
+    pooled: bool
+
+
+class ClusterView(Protocol):
+    """What a placer may ask.  It answers questions and hands out no lists to change."""
+
+    def room(self, task: Task, types: TypeRule = TypeRule.EXACT) -> int:
+        """Return how many instances of the task would fit now, over all machines."""
+        ...
+
+    def candidates(self, task: Task, types: TypeRule = TypeRule.EXACT) -> Iterator[int]:
+        """Yield the machines that could take an instance now, in cluster order."""
+        ...
+
+    def free(self, machine: int) -> FreeMachine:
+        """Return what one machine has left."""
+        ...
+
+    def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
+        """Return the placement that a compiled rule chooses, or why there is none."""
+        ...
+
+    def why_not(self, job: Job, types: TypeRule = TypeRule.EXACT) -> Refusal:
+        """Return why the job does not fit now."""
+        ...
+
+
+class Placer(Protocol):
+    """Says where a job goes, given what is free.
+
+    Must not change ``view``, must not read a clock, and must draw every random number from
+    ``rng``: the same arguments give the same answer.
+    """
+
+    @property
+    def types(self) -> TypeRule:
+        """Whose GPU types bind."""
+        ...
+
+    def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
+        """Return where every instance goes, or why the job cannot be placed now."""
+        ...

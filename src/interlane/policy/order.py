@@ -1,0 +1,201 @@
+"""Who goes first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from interlane.model import MILLI, InvalidField, Job
+from interlane.policy.base import Key, Progress
+
+NO_GUESS_S: Final = 1e15
+"""Jobs without a guess go last where guesses decide; far beyond any run time."""
+
+_LEVEL_STEP: Final = 1e12
+"""Keeps levels apart from submission times inside one number."""
+
+
+def guess_s(job: Job) -> float:
+    """Return the guessed length, or one beyond all others."""
+    return NO_GUESS_S if job.duration_s_guess is None else job.duration_s_guess
+
+
+class _Plain:
+    """The answers of an order that neither preempts nor keeps accounts."""
+
+    __slots__ = ()
+
+    @property
+    def preempts(self) -> bool:
+        """Never."""
+        return False
+
+    def rank(self, job: Job, progress: Progress) -> float:
+        """All jobs are equal once they run."""
+        return 0.0
+
+    def rank_rises_after_s(self, job: Job, progress: Progress) -> float | None:
+        """Never."""
+        return None
+
+    def account(self, job: Job) -> str | None:
+        """Nobody counts."""
+        return None
+
+    def share(self, account: str, gpu_milli_running: int) -> float:
+        """Nobody counts."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo(_Plain):
+    """First come, first served."""
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by time of submission."""
+        return Key(job.submitted_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestFirst(_Plain):
+    """Shortest guess first ("MLaaS in the Wild", section 6.1); long jobs may starve."""
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by the guessed length."""
+        return Key(guess_s(job))
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestRemainingFirst(_Plain):
+    """Shortest remaining guess first; a shorter newcomer takes a running job's place.
+
+    A newcomer must be shorter by the factor ``margin``, so that jobs of nearly equal length
+    do not trade places for nothing.
+    """
+
+    margin: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.margin < 1.0:
+            raise InvalidField("margin", self.margin, "it must be 1 or more")
+
+    @property
+    def preempts(self) -> bool:
+        """Always."""
+        return True
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by what is left of the guess."""
+        return Key(max(0.0, guess_s(job) - progress.ran_s))
+
+    def rank(self, job: Job, progress: Progress) -> float:
+        """Rank by what is left of the guess; a job past its guess is never stopped."""
+        return max(0.0, guess_s(job) - progress.ran_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastAttainedService(_Plain):
+    """Least GPU time received first, in discrete levels (Tiresias' 2D-LAS).
+
+    A job falls one level each time its GPUs x seconds pass the next of ``levels_gpu_s``;
+    within a level it is first come, first served.  Levels only ever fall, so that a job is
+    stopped at most once a level.
+    """
+
+    levels_gpu_s: tuple[float, ...] = (3_250.0, 32_500.0, 325_000.0)
+
+    def __post_init__(self) -> None:
+        if any(b <= a for a, b in zip((0.0, *self.levels_gpu_s), self.levels_gpu_s, strict=False)):
+            raise InvalidField("levels_gpu_s", self.levels_gpu_s, "they must rise from above 0")
+
+    @property
+    def preempts(self) -> bool:
+        """Always."""
+        return True
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by level, then by time of submission."""
+        return Key(self.rank(job, progress) * _LEVEL_STEP + job.submitted_s)
+
+    def rank(self, job: Job, progress: Progress) -> float:
+        """Rank by level."""
+        service_gpu_s = _gpus(job) * progress.ran_s
+        return float(sum(service_gpu_s >= level for level in self.levels_gpu_s))
+
+    def rank_rises_after_s(self, job: Job, progress: Progress) -> float | None:
+        """Return when the next level is reached."""
+        gpus = _gpus(job)
+        for level in self.levels_gpu_s:
+            if gpus * progress.ran_s < level:
+                return (level - gpus * progress.ran_s) / gpus
+        return None
+
+
+def _gpus(job: Job) -> float:
+    """Return the GPUs that count as service; work without GPUs counts a little."""
+    return max(job.request.gpu_milli / MILLI, 0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class HighestResponseRatio(_Plain):
+    """Longest wait relative to the guessed length first (HRRN): short first, none starve."""
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by waiting time over guessed length, which grows while the job waits."""
+        length_s = max(guess_s(job), 1.0)
+        return Key(job.submitted_s / length_s, -1.0 / length_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityWithAgeing(_Plain):
+    """Highest priority first; ``age_s`` seconds of waiting are worth one step of priority.
+
+    Only the priority itself stops running jobs, never age: otherwise the stopped job would
+    age in turn and take its place back, for ever.
+    """
+
+    age_s: float = 3_600.0
+    preemptive: bool = False
+
+    def __post_init__(self) -> None:
+        if self.age_s <= 0:
+            raise InvalidField("age_s", self.age_s, "it must be above 0")
+
+    @property
+    def preempts(self) -> bool:
+        """As set."""
+        return self.preemptive
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by priority, raised by age; all age alike, so their order is fixed."""
+        return Key(job.submitted_s / self.age_s - job.priority)
+
+    def rank(self, job: Job, progress: Progress) -> float:
+        """Rank by priority alone."""
+        return -float(job.priority)
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare(_Plain):
+    """The account with the least running GPUs for its weight first, then by submission."""
+
+    by: str = "user"
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.by not in ("user", "queue"):
+            raise InvalidField("by", self.by, "it must be 'user' or 'queue'")
+        for name, weight in self.weights.items():
+            if weight <= 0:
+                raise InvalidField(f"weight of {name}", weight, "it must be above 0")
+
+    def key(self, job: Job, progress: Progress) -> Key:
+        """Order by time of submission within an account."""
+        return Key(job.submitted_s)
+
+    def account(self, job: Job) -> str | None:
+        """Charge the user or the queue."""
+        return job.user if self.by == "user" else job.queue
+
+    def share(self, account: str, gpu_milli_running: int) -> float:
+        """Return running GPU share over weight."""
+        return gpu_milli_running / self.weights.get(account, 1.0)

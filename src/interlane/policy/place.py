@@ -1,0 +1,114 @@
+"""Where a job goes: the built-in placers.
+
+Each is a name for a ``Rule``; the view carries rules out with compiled code.  A placer that
+no rule expresses is any object with ``place``: it asks ``view.candidates`` and ``view.free``.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from interlane.model import InvalidField, Job, Placement, Refusal
+from interlane.policy.base import (
+    ClusterView,
+    GpuChoice,
+    Rule,
+    Spread,
+    TypeRule,
+    TypicalDemand,
+)
+from interlane.policy.scores import Score
+
+_SEED_MAX = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlacer:
+    """Place by one compiled rule."""
+
+    name: str
+    rule: Rule
+    about: str = ""
+
+    @property
+    def types(self) -> TypeRule:
+        """Whose GPU types bind."""
+        return self.rule.types
+
+    def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
+        """Return where the rule puts every instance, or why it cannot."""
+        draws = self.rule.spread is Spread.SAMPLE
+        return view.choose(job, self.rule, rng.randrange(_SEED_MAX) if draws else 0)
+
+
+def first_fit(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Take the first machine with room, in cluster order."""
+    return RulePlacer("first-fit", Rule(Score.FIRST, types=types))
+
+
+def pack(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Fill the tightest GPU of the fullest machine first; empty machines stay empty."""
+    return RulePlacer("pack", Rule(Score.PACK, types=types))
+
+
+def balance(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Take the machine with the lowest mean allocation rate of CPU, memory and GPU."""
+    rule = Rule(Score.BALANCE, gpu_choice=GpuChoice.EMPTIEST, types=types)
+    return RulePlacer("balance", rule)
+
+
+def random(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Take any machine with room, each as likely as the next, and any GPU on it."""
+    rule = Rule(Score.RANDOM, Spread.SAMPLE, GpuChoice.DRAWN, types=types)
+    return RulePlacer("random", rule)
+
+
+def dot_product(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Take the machine whose free amounts align least with the demand (FGD's baseline)."""
+    return RulePlacer("dot-product", Rule(Score.DOT_PRODUCT, types=types))
+
+
+def gpu_clustering(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Keep tasks of one kind (shared, 1 GPU, 2 GPUs, ...) together on machines."""
+    return RulePlacer("gpu-clustering", Rule(Score.GPU_CLUSTERING, types=types))
+
+
+def gpu_packing(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Prefer used GPUs, then free GPUs of used machines, then free machines."""
+    return RulePlacer("gpu-packing", Rule(Score.GPU_PACKING, types=types))
+
+
+def best_fit(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Leave the least CPU and GPU behind on the chosen machine."""
+    return RulePlacer("best-fit", Rule(Score.BEST_FIT, types=types))
+
+
+def fgd(
+    typical: tuple[TypicalDemand, ...], types: TypeRule = TypeRule.EXACT
+) -> RulePlacer:
+    """Let idle GPU share that typical demands cannot use grow the least (ATC'23)."""
+    return RulePlacer("fgd", Rule(Score.FGD, types=types, typical=_needed("fgd", typical)))
+
+
+def d_choices(choices: int = 2, types: TypeRule = TypeRule.EXACT) -> RulePlacer:
+    """Draw a few machines with room at random and take the fullest of them."""
+    if choices < 1:
+        raise InvalidField("choices", choices, "it must be 1 or more")
+    rule = Rule(Score.PACK, Spread.SAMPLE, choices=choices, types=types)
+    return RulePlacer("d-choices", rule)
+
+
+def pai_pack() -> RulePlacer:
+    """Fill machines in cluster order, V100 jobs on V100s only: the published packing rule."""
+    return RulePlacer("pai-pack", Rule(Score.FIRST, Spread.SWEEP, types=TypeRule.V100_ONLY))
+
+
+def pai_balance() -> RulePlacer:
+    """Fill the least used machines first, in percent: the published balancing rule."""
+    rule = Rule(Score.PAI_BALANCE, Spread.SWEEP, types=TypeRule.V100_ONLY)
+    return RulePlacer("pai-balance", rule)
+
+
+def _needed(name: str, typical: tuple[TypicalDemand, ...]) -> tuple[TypicalDemand, ...]:
+    if not typical:
+        raise InvalidField(f"typical demands of {name}", "()", "it needs at least one kind")
+    return typical

@@ -1,0 +1,285 @@
+"""Body 1: virtual time.
+
+The engine owns the clock and the truth about run times, feeds the kernel facts and carries
+out its wishes at once.  All facts of one moment are learned before the kernel decides.
+
+Progress is re-rated exactly when neighbours change: a job's remaining work is settled at its
+old speed, and its end is scheduled anew.  Ends that were scheduled before are void; an
+attempt counter tells them apart.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from math import inf
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.metrics.log import EventLog, Fact
+from interlane.model import (
+    Action,
+    Finished,
+    Job,
+    MachineLost,
+    MachineReturned,
+    Placement,
+    Preempt,
+    Preempted,
+    Refuse,
+    Start,
+    Started,
+    Submitted,
+    Ticked,
+    Wake,
+)
+from interlane.sim.neighbours import Neighbours
+from interlane.sim.world import World
+
+DECISIONS_PER_MOMENT_MAX = 100_000
+"""A moment that needs more decisions than this is an endless loop: a fault of ours."""
+
+_END, _TICK, _LOST, _RETURNED = range(4)
+
+
+class _Run:
+    """What is true of one job: how much work is left and how fast it goes."""
+
+    __slots__ = ("attempt", "left_s", "placement", "since_s", "speed", "work_at_start_s")
+
+    def __init__(self, left_s: float) -> None:
+        self.left_s = left_s
+        """Seconds of work left at speed 1, as of ``since_s``."""
+        self.work_at_start_s = left_s
+        """Work left when the present attempt began."""
+        self.since_s = 0.0
+        self.speed = 1.0
+        self.attempt = 0
+        """Rises with every scheduled end; older ends are void."""
+        self.placement: Placement | None = None
+        """Where the job runs; None when it does not."""
+
+
+class Engine:
+    """Plays jobs against a scheduler in virtual time."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        jobs: Sequence[Job],
+        true_s: Sequence[float],
+        world: World | None = None,
+        *,
+        paranoid: bool = False,
+    ) -> None:
+        self.scheduler = scheduler
+        self.jobs = jobs
+        self.world = world or World()
+        self.log = EventLog(scheduler.cluster, jobs)
+        self.now_s = 0.0
+        self.decisions = 0
+        self._numbers = {job.id: number for number, job in enumerate(jobs)}
+        self._runs = [_Run(length_s) for length_s in true_s]
+        self._heap: list[tuple[float, int, int, int, int]] = []
+        """(time, serial, what, subject, attempt); the serial makes the order total."""
+        self._serial = 0
+        self._next_job = 0
+        self._open = len(jobs)
+        """Jobs that have neither finished nor been refused."""
+        self._neighbours = (
+            None if self.world.is_plain else Neighbours(scheduler.cluster, jobs, self.world)
+        )
+        self._paranoid = paranoid
+        self._luck = self._first_failures()
+
+    def run(
+        self,
+        until_s: float = inf,
+        progress: Callable[[int], None] | None = None,
+    ) -> EventLog:
+        """Play until all jobs have ended, or until a time; return the log."""
+        while self._open:
+            now_s = self._next_moment()
+            if now_s > until_s or now_s == inf:
+                break
+            self.now_s = now_s
+            self._learn_moment(now_s)
+            self._settle_decisions(now_s)
+            if self._paranoid:
+                self.scheduler.check()
+            if progress is not None:
+                progress(len(self.jobs) - self._open)
+        return self.log
+
+    def _next_moment(self) -> float:
+        arrival_s = (
+            self.jobs[self._next_job].submitted_s if self._next_job < len(self.jobs) else inf
+        )
+        return min(arrival_s, self._heap[0][0] if self._heap else inf)
+
+    # -- facts ------------------------------------------------------------------------
+
+    def _learn_moment(self, now_s: float) -> None:
+        """Tell the kernel everything that happens at this moment."""
+        heap = self._heap
+        while heap and heap[0][0] == now_s:
+            _, _, what, subject, attempt = heappop(heap)
+            if what == _END:
+                if self._runs[subject].attempt == attempt:
+                    self._end(subject, now_s)
+            elif what == _TICK:
+                self.scheduler.learn(Ticked(), now_s)
+            elif what == _LOST:
+                self._lose_machine(subject, now_s)
+            else:
+                self._return_machine(subject, now_s)
+        jobs, number = self.jobs, self._next_job
+        learn, add = self.scheduler.learn, self.log.add
+        while number < len(jobs) and jobs[number].submitted_s == now_s:
+            add(now_s, Fact.SUBMITTED, number)
+            learn(Submitted(jobs[number]), now_s)
+            number += 1
+        self._next_job = number
+
+    def _end(self, number: int, now_s: float) -> None:
+        run = self._runs[number]
+        self._open -= 1
+        self.log.add(now_s, Fact.FINISHED, number)
+        self.scheduler.learn(Finished(self.jobs[number].id), now_s)
+        self._vacate(number, run, now_s)
+
+    # -- wishes -----------------------------------------------------------------------
+
+    def _settle_decisions(self, now_s: float) -> None:
+        """Let the kernel decide until it wishes nothing more at this moment."""
+        for _ in range(DECISIONS_PER_MOMENT_MAX):
+            self.decisions += 1
+            if not self._carry_out(self.scheduler.decide(now_s), now_s):
+                return
+        raise AssertionError(f"The scheduler does not come to rest at {now_s} s.")
+
+    def _carry_out(self, actions: Iterable[Action], now_s: float) -> bool:
+        """Do what the kernel wishes; return whether it must decide again."""
+        again = False
+        for action in actions:
+            if type(action) is Start:
+                self._start(self._numbers[action.job_id], action, now_s)
+            elif type(action) is Preempt:
+                self._preempt(self._numbers[action.job_id], now_s)
+                again = True
+            elif type(action) is Refuse:
+                number = self._numbers[action.job_id]
+                self.log.add(now_s, Fact.REFUSED, number)
+                self.log.refusals[number] = action.refusal
+                self._open -= 1
+                again = True
+            elif type(action) is Wake:
+                self._push(action.at_s, _TICK, 0, 0)
+        return again
+
+    def _start(self, number: int, action: Start, now_s: float) -> None:
+        placement = action.placement
+        run = self._runs[number]
+        run.placement = placement
+        run.since_s = now_s
+        run.work_at_start_s = run.left_s
+        self.log.add_start(now_s, number, placement)
+        self.scheduler.learn(Started(action.job_id, placement), now_s)
+        if self._neighbours is None:
+            run.speed = _instances_ratio(self.jobs[number], placement)
+            self._schedule_end(number, run, now_s)
+        else:
+            self._rerate(self._neighbours.enter(number, placement), now_s)
+
+    def _preempt(self, number: int, now_s: float) -> None:
+        run, job = self._runs[number], self.jobs[number]
+        self._settle(run, now_s)
+        done_s = run.work_at_start_s - run.left_s
+        lost_s = done_s % job.checkpoint_s if job.checkpoint_s > 0 else 0.0
+        run.left_s += lost_s + self.world.restart_s
+        self.log.add(now_s, Fact.PREEMPTED, number)
+        self.scheduler.learn(Preempted(job.id, lost_s), now_s)
+        self._vacate(number, run, now_s)
+
+    # -- speed ------------------------------------------------------------------------
+
+    def _schedule_end(self, number: int, run: _Run, now_s: float) -> None:
+        run.attempt += 1
+        self._push(now_s + run.left_s / run.speed, _END, number, run.attempt)
+
+    def _push(self, at_s: float, what: int, subject: int, attempt: int) -> None:
+        self._serial += 1
+        heappush(self._heap, (at_s, self._serial, what, subject, attempt))
+
+    def _settle(self, run: _Run, now_s: float) -> None:
+        """Bring the work left up to date."""
+        run.left_s -= (now_s - run.since_s) * run.speed
+        run.since_s = now_s
+
+    def _rerate(self, touched: Iterable[int], now_s: float) -> None:
+        """Give jobs whose surroundings changed their new speed."""
+        assert self._neighbours is not None
+        for number in touched:
+            run = self._runs[number]
+            if run.placement is None:
+                continue
+            speed = self._neighbours.speed(number) * _instances_ratio(
+                self.jobs[number], run.placement
+            )
+            if speed != run.speed or run.since_s == now_s:
+                self._settle(run, now_s)
+                run.speed = speed
+                self._schedule_end(number, run, now_s)
+
+    def _vacate(self, number: int, run: _Run, now_s: float) -> None:
+        """Take a job off its machines and let its neighbours speed up."""
+        run.attempt += 1
+        run.placement = None
+        if self._neighbours is not None:
+            self._rerate(self._neighbours.leave(number), now_s)
+
+    # -- failures ---------------------------------------------------------------------
+
+    def _first_failures(self) -> dict[int, Callable[[float], float]]:
+        failures = self.world.failures
+        if failures is None:
+            return {}
+        luck = {}
+        for number, machine in enumerate(self.scheduler.cluster):
+            dice = failures.stream(machine)
+            luck[number] = lambda mean_s, dice=dice: dice.expovariate(1.0 / mean_s)
+            self._push(luck[number](failures.mean_up_s), _LOST, number, 0)
+        return luck
+
+    def _lose_machine(self, number: int, now_s: float) -> None:
+        failures = self.world.failures
+        assert failures is not None
+        machine_id = self.scheduler.cluster.machines[number].id
+        self.log.add(now_s, Fact.MACHINE_LOST, number)
+        self.scheduler.learn(MachineLost(machine_id), now_s)
+        for job, run in enumerate(self._runs):
+            if run.placement is not None and machine_id in run.placement.machines:
+                self._lose_job(job, run, now_s)
+        self._push(now_s + self._luck[number](failures.mean_down_s), _RETURNED, number, 0)
+
+    def _lose_job(self, number: int, run: _Run, now_s: float) -> None:
+        """Set a job back to its last checkpoint, or to where this attempt began."""
+        self._settle(run, now_s)
+        checkpoint_s = self.jobs[number].checkpoint_s
+        done_s = run.work_at_start_s - run.left_s
+        run.left_s += done_s % checkpoint_s if checkpoint_s > 0 else done_s
+        self.log.add(now_s, Fact.JOB_LOST, number)
+        self._vacate(number, run, now_s)
+
+    def _return_machine(self, number: int, now_s: float) -> None:
+        failures = self.world.failures
+        assert failures is not None
+        machine_id = self.scheduler.cluster.machines[number].id
+        self.log.add(now_s, Fact.MACHINE_RETURNED, number)
+        self.scheduler.learn(MachineReturned(machine_id), now_s)
+        self._push(now_s + self._luck[number](failures.mean_up_s), _LOST, number, 0)
+
+
+def _instances_ratio(job: Job, placement: Placement) -> float:
+    """Return the share of its instances that an elastic gang got; 1 for all others."""
+    tasks = job.request.tasks
+    if all(task.instances_min is None or task.same_machine for task in tasks):
+        return 1.0
+    return placement.instances / job.request.instances

@@ -1,0 +1,112 @@
+"""What the kernel may not know: how fast jobs really run, and when machines fail.
+
+Speed is a product of three things: the GPU type's speed factor, the slow-down by neighbours
+(a function you can plug in; none by default) and, for gangs that started with fewer
+instances than they could use, the share they have.  A gang is as fast as its slowest spot.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from interlane.model import InvalidField, Job, Machine, Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What one spot of a job looks like to it."""
+
+    machine: Machine
+    spot: Spot
+    sharers: tuple[Job, ...]
+    """Other jobs on at least one of the same GPUs."""
+    cpu_asked_ratio: float
+    """CPU that all jobs on the machine ask for, over what it has."""
+
+
+class SlowDown(Protocol):
+    """Says how much longer a job takes beside its neighbours."""
+
+    def factor(self, job: Job, here: Neighbourhood) -> float:
+        """Return the stretch of run time, 1 or more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShareContention:
+    """Stretch by a fixed share for every other job on the same GPU."""
+
+    per_sharer: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.per_sharer < 0:
+            raise InvalidField("per_sharer", self.per_sharer, "it must be 0 or more")
+
+    def factor(self, job: Job, here: Neighbourhood) -> float:
+        """Return 1 plus the share for every sharer."""
+        return 1.0 + self.per_sharer * len(here.sharers)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuContention:
+    """Stretch when a machine's CPUs are nearly all asked for.
+
+    The default is the published measurement of a CTR model on a 48-core host: 4.40 steps a
+    second with 40 idle cores, 3.55 with none ("MLaaS in the Wild", section 6.2).
+    """
+
+    stretch_when_full: float = 4.40 / 3.55 - 1.0
+    begins_at_ratio: float = 0.8
+
+    def factor(self, job: Job, here: Neighbourhood) -> float:
+        """Return a stretch that grows linearly from ``begins_at_ratio`` to full."""
+        over = (here.cpu_asked_ratio - self.begins_at_ratio) / (1.0 - self.begins_at_ratio)
+        return 1.0 + self.stretch_when_full * min(max(over, 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Machines fail and return by chance: exponential times, one stream a machine."""
+
+    mean_up_s: float
+    mean_down_s: float = 3_600.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("mean_up_s", "mean_down_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidField(name, getattr(self, name), "it must be above 0")
+
+    def stream(self, machine: Machine) -> Random:
+        """Return the machine's own dice, so that one machine's luck is not another's."""
+        return Random(f"failures/{self.seed}/{machine.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How things really are."""
+
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    """Speed of a GPU type relative to the one the trace's durations were taken on."""
+    slow_downs: tuple[SlowDown, ...] = ()
+    failures: Failures | None = None
+    restart_s: float = 0.0
+    """Work that a preempted job must do again to get going, on top of what it lost."""
+
+    def __post_init__(self) -> None:
+        for gpu_type, speed in self.speeds.items():
+            if speed <= 0:
+                raise InvalidField(f"speed of {gpu_type}", speed, "it must be above 0")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every full gang simply runs at speed 1."""
+        return not self.speeds and not self.slow_downs
+
+    def speed(self, job: Job, here: Neighbourhood) -> float:
+        """Return how fast a job runs at one of its spots."""
+        factor = self.speeds.get(here.machine.gpu_type, 1.0) if here.spot.gpus else 1.0
+        for slow_down in self.slow_downs:
+            factor /= slow_down.factor(job, here)
+        return factor
