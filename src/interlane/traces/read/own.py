@@ -1,5 +1,6 @@
 """Read interlane's own schema, which ``traces.schema`` documents."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -105,9 +106,11 @@ def _check_jobs_agree(rows: Rows, columns: dict[str, pl.Series]) -> None:
 
 
 def _adjacent(trace: Trace) -> Trace:
-    """Bring the rows of each job together, at the place of its first row."""
-    if trace.jobs == trace.frame["job_id"].n_unique():
+    """Bring the rows of each job together, with the place and serial of its first row."""
+    if trace.frame.height == trace.frame["job_id"].n_unique():
         return trace
-    first = pl.int_range(pl.len()).min().over("job_id")
-    frame = trace.frame.sort(first, maintain_order=True)
-    return Trace(trace.name, frame, trace.guesses, trace.bad, trace.bad_count)
+    numbered = trace.frame.with_row_index("row").with_columns(
+        pl.col("row", "serial").first().over("job_id")
+    )
+    frame = numbered.sort("row", maintain_order=True).drop("row")
+    return replace(trace, frame=frame)
