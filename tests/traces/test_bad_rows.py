@@ -132,6 +132,14 @@ def test_line_numbers_survive_quoted_fields_that_span_lines(tmp_path: Path) -> N
     assert read_trace(path, skip_bad=True).frame["user"].to_list() == ["ann\nor bob, both"]
 
 
+def test_a_quote_that_never_closes_is_refused_at_its_line(tmp_path: Path) -> None:
+    rest = [f"{i},1,0,6,1,MISC,80,ann" for i in range(2, 9000)]
+    path = write(tmp_path, SIM, GOOD[SIM], '1,1,0,6,1,MISC,80,"ann', *rest)
+
+    with pytest.raises(InvalidFile, match="line 3: the row cannot be cut into fields"):
+        read_trace(path)
+
+
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(b"\xef\xbb\xbf" + f"{SIM}\r\n{GOOD[SIM]}\r\n".encode())

@@ -325,6 +325,31 @@ def test_a_fault_in_the_pai_tables_is_named_by_table_and_line(
     assert "j1" in trace.frame["job_id"]
 
 
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("j1,worker,n1,w1,i1,Failed,1,2,m1,x", "the row has 10 fields, but 9 are expected"),
+        ("j1,worker", "the row has 2 fields"),
+        ("j1,worker,n1,w1,i1,Failed,soon,2,m1", "start_time is 'soon'"),
+        ("j1,worker,n1,w1,i1,Failed,1,later,m1", "end_time is 'later'"),
+    ],
+)
+def test_a_bad_instance_is_named_by_its_line(tmp_path: Path, row: str, what: str) -> None:
+    folder = tables(
+        tmp_path,
+        header=True,
+        pai_job_table=JOBS,
+        pai_task_table=TASKS,
+        pai_instance_table=(*INSTANCES, row),
+    )
+
+    with pytest.raises(InvalidFile, match=rf"pai_instance_table\.csv, line 5: {what}"):
+        read_trace(folder)
+    trace = read_trace(folder, skip_bad=True)
+    assert trace.bad_count == 1
+    assert trace.frame["duration_s"].to_list() == [86, 86, 20]
+
+
 def test_a_truncated_gzip_among_the_pai_tables_is_refused(tmp_path: Path) -> None:
     folder = tables(tmp_path, header=False, pai_job_table=JOBS, pai_task_table=TASKS)
     packed = gzip.compress("\n".join(INSTANCES * 50).encode())

@@ -160,8 +160,8 @@ def _openb(spec: str, data: Path | None) -> Cluster:
     path = None if data is None else data / _OPENB_FILES[spec]
     if path is None or not path.is_file():
         raise InvalidInput(
-            f"Cluster {spec} is read from {_OPENB_FILES[spec]}, which is not there; name the "
-            f"directory of traces with --data or {VARIABLE}."
+            f"Cluster {spec} is read from {path or _OPENB_FILES[spec]}, which is not there; "
+            f"name the directory of traces with --data or {VARIABLE}."
         )
     return replace(_from_file(path), name=spec)
 

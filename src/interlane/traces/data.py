@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-from interlane.model import InvalidFile
-
 VARIABLE: Final = "INTERLANE_DATA"
 """Environment variable that names the directory."""
 
@@ -16,13 +14,10 @@ BESIDE: Final = Path("../shared/data")
 def data_dir(explicit: Path | None) -> Path | None:
     """Return the directory of traces: the one named, else the variable's, else the one beside.
 
-    A directory that was named must exist; the one beside is optional.
+    A directory that was named is not looked into: who needs a file of it says what is missing.
     """
-    named = explicit or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
-    if named is None:
-        return BESIDE.resolve() if BESIDE.is_dir() else None
-    if not named.is_dir():
-        raise InvalidFile(
-            str(named), f"there is no such directory; name another with --data or {VARIABLE}."
-        )
-    return named
+    if explicit is not None:
+        return explicit
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE])
+    return BESIDE.resolve() if BESIDE.is_dir() else None

@@ -22,7 +22,15 @@ import polars as pl
 
 from interlane.model import InvalidFile
 from interlane.model.units import MIB_PER_GIB
-from interlane.traces.checks import MOST_GPUS, Bad, Rows, Table, known_gpu_types, split_cards
+from interlane.traces.checks import (
+    KEPT,
+    MOST_GPUS,
+    Bad,
+    Rows,
+    Table,
+    known_gpu_types,
+    split_cards,
+)
 from interlane.traces.read.finish import make_trace
 from interlane.traces.read.source import Options, Source, bad_gzip
 from interlane.traces.schema import Trace
@@ -65,7 +73,7 @@ def read(source: Source, options: Options) -> Trace:
     """Read the tables of a directory; bad rows of all tables are counted together."""
     jobs, bad_jobs = _jobs(source, options)
     tasks, bad_tasks = _tasks(source, options, jobs)
-    spans = _spans(source, tasks)
+    spans, bad_instances = _spans(source, options, tasks)
     tags, bad_tags = _tags(source, options)
     whole, bad_spans = _with_spans(source, options, jobs, spans)
     frame = (
@@ -78,7 +86,7 @@ def read(source: Source, options: Options) -> Trace:
         .drop("row", "inst_id")
         .collect()
     )
-    bad = bad_jobs + bad_tasks + bad_tags + bad_spans
+    bad = bad_jobs + bad_tasks + bad_instances + bad_tags + bad_spans
     return make_trace(source, frame.to_dict(), bad)
 
 
@@ -132,19 +140,22 @@ def _check_tasks(rows: Rows, columns: dict[str, pl.Series], jobs: pl.DataFrame) 
     )
 
 
-def _spans(source: Source, tasks: pl.DataFrame) -> pl.DataFrame:
+def _spans(source: Source, options: Options, tasks: pl.DataFrame) -> tuple[pl.DataFrame, Bad]:
     """Return when each job's work began and ended, from instances where they tell."""
     by_task = tasks.group_by("job_id").agg(
         _happened("task_started_s").min(), _happened("task_ended_s").max()
     )
     path = _find(source, "pai_instance_table")
     if path is None:
-        return by_task.rename({"task_started_s": "started_s", "task_ended_s": "ended_s"})
-    return by_task.join(_instance_spans(path), on="job_id", how="left").select(
+        names = {"task_started_s": "started_s", "task_ended_s": "ended_s"}
+        return by_task.rename(names), Bad()
+    by_instance, bad = _instance_spans(path, options)
+    spans = by_task.join(by_instance, on="job_id", how="left").select(
         "job_id",
         pl.coalesce("started_s", "task_started_s").alias("started_s"),
         pl.coalesce("ended_s", "task_ended_s").alias("ended_s"),
     )
+    return spans, bad
 
 
 def _happened(column: str) -> pl.Expr:
@@ -152,33 +163,70 @@ def _happened(column: str) -> pl.Expr:
     return pl.col(column).filter(pl.col(column) > 0)
 
 
-def _instance_spans(path: Path) -> pl.DataFrame:
+def _instance_spans(path: Path, options: Options) -> tuple[pl.DataFrame, Bad]:
     columns = TABLES["pai_instance_table"]
     with _unpacked(path) as plain:
-        scan = pl.scan_csv(
-            plain,
-            has_header=_has_header(plain, columns),
-            new_columns=list(columns),
-            infer_schema=False,
-            quote_char=None,
-            encoding="utf8-lossy",
+        rows = _instances(plain, columns)
+        spans = (
+            rows.filter(pl.col("why").is_null())
+            .group_by("job_id")
+            .agg(_happened("started_s").min(), _happened("ended_s").max())
         )
-        times = scan.select(
-            pl.col("job_name").alias("job_id"),
-            pl.col("start_time").cast(pl.Float64, strict=False).alias("started_s"),
-            pl.col("end_time").cast(pl.Float64, strict=False).alias("ended_s"),
-        )
-        spans = times.group_by("job_id").agg(
-            _happened("started_s").min(), _happened("ended_s").max()
-        )
+        wrong = rows.filter(pl.col("why").is_not_null()).select("line", "why")
+        counted, listed = wrong.select(pl.len()), wrong.sort("line").head(KEPT)
         try:
-            return spans.collect(engine="streaming")
+            found = pl.collect_all([spans, counted, listed], engine="streaming")
         except pl.exceptions.PolarsError as error:
             first = str(error).splitlines()[0]
             raise InvalidFile(
-                str(path),
-                f"the table cannot be read ({first}); mend the row or fetch it again.",
+                str(path), f"the table cannot be read ({first}); fetch it again."
             ) from None
+    broken = tuple((int(line), str(why)) for line, why in found[2].iter_rows())
+    nothing = pl.DataFrame()
+    table = Table(str(path), nothing, pl.Series(), "line", broken, found[1].item())
+    _, bad = Rows(table).settle(skip_bad=options.skip_bad)
+    return found[0], bad
+
+
+def _instances(path: Path, columns: tuple[str, ...]) -> pl.LazyFrame:
+    """Return job, times and fault of every instance, to be streamed.
+
+    Lines are cut here for the reason given in ``source``; this table has no quotes.
+    """
+    header = ",".join(columns)
+    text, fields = pl.col("text"), pl.col("fields")
+    started, ended = (_field(columns.index(name)) for name in ("start_time", "end_time"))
+    lines = pl.scan_lines(path, name="text", row_index_name="line", row_index_offset=1)
+    count = text.str.count_matches(",", literal=True) + 1
+    return (
+        lines.filter((text.str.strip_chars() != "") & (text != header))
+        .with_columns(text.str.split(",").alias("fields"), count.alias("count"))
+        .with_columns(started.alias("start"), ended.alias("end"))
+        .select(
+            "line",
+            fields.list.get(0).alias("job_id"),
+            _seconds("start").alias("started_s"),
+            _seconds("end").alias("ended_s"),
+            pl.when(pl.col("count") != len(columns))
+            .then(
+                pl.format("the row has {} fields, but ", "count")
+                + f"{len(columns)} are expected"
+            )
+            .when((pl.col("start") != "") & _seconds("start").is_null())
+            .then(pl.format("start_time is '{}', but it must be a number", "start"))
+            .when((pl.col("end") != "") & _seconds("end").is_null())
+            .then(pl.format("end_time is '{}', but it must be a number", "end"))
+            .alias("why"),
+        )
+    )
+
+
+def _field(place: int) -> pl.Expr:
+    return pl.col("fields").list.get(place, null_on_oob=True).str.strip_chars()
+
+
+def _seconds(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Float64, strict=False)
 
 
 def _with_spans(
@@ -242,11 +290,6 @@ def _needed(source: Source, table: str) -> Path:
 def _find(source: Source, table: str) -> Path | None:
     paths = (source.path / f"{table}.csv", source.path / f"{table}.csv.gz")
     return next((path for path in paths if path.is_file()), None)
-
-
-def _has_header(path: Path, columns: tuple[str, ...]) -> bool:
-    with path.open("rb") as file:
-        return file.readline().strip() == ",".join(columns).encode()
 
 
 @contextmanager

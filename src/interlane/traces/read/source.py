@@ -7,6 +7,7 @@ without naming its line or fill it up in silence.
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,10 +68,10 @@ class Source:
     @cached_property
     def header(self) -> list[str]:
         """The fields of the first line that is not blank."""
-        for line in self.text.splitlines():
-            if line.strip():
-                return [name.strip().strip('"') for name in line.split(",")]
-        raise InvalidFile(self.file, "the file is empty; it needs a header and jobs.")
+        first = re.search(r"\S[^\n]*", self.text)
+        if first is None:
+            raise InvalidFile(self.file, "the file is empty; it needs a header and jobs.")
+        return [name.strip().strip('"') for name in first[0].split(",")]
 
     def table(self, columns: Sequence[str] | None = None) -> Table:
         """Return the rows, all fields as text.
@@ -141,7 +142,7 @@ def read_parquet(path: Path) -> Table:
 
 def _cut(file: str, text: str, fields: Sequence[str], *, has_header: bool) -> Table:
     if '"' in text:
-        lines, rows = _cut_quoted(text)
+        lines, rows = _cut_quoted(file, text)
     else:
         lines, rows = _cut_plain(text)
     if has_header:
@@ -167,15 +168,20 @@ def _cut_plain(text: str) -> tuple[pl.Series, pl.Series]:
     return every["line"].cast(pl.Int64), every["text"].str.split(",")
 
 
-def _cut_quoted(text: str) -> tuple[pl.Series, pl.Series]:
+def _cut_quoted(file: str, text: str) -> tuple[pl.Series, pl.Series]:
     """Cut text in which fields may be quoted, and quoted fields may hold line ends."""
     reader = csv.reader(io.StringIO(text))
     lines: list[int] = []
     rows: list[list[str]] = []
     start = 1
-    for row in reader:
-        if row:
-            lines.append(start)
-            rows.append(row)
-        start = reader.line_num + 1
+    try:
+        for row in reader:
+            if row:
+                lines.append(start)
+                rows.append(row)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InvalidFile(
+            file, f"the row cannot be cut into fields ({error}); close its quotes.", start
+        ) from None
     return pl.Series(lines, dtype=pl.Int64), pl.Series(rows, dtype=pl.List(pl.String))
