@@ -14,7 +14,6 @@ machine takes nothing from another.
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from interlane.policy.rows import (
     ASK_GPUS,
@@ -24,9 +23,11 @@ from interlane.policy.rows import (
     UP,
     change,
     choose_gpus,
+    compiled,
     is_sound,
     next_random,
     room_for,
+    room_for_inlined,
 )
 from interlane.policy.scores import Score, fgd_gain, score
 
@@ -67,63 +68,71 @@ _RANDOM: Final = int(Score.RANDOM)
 _LOWEST: Final = -np.inf
 
 
-@njit(cache=True)
-def catch_up_room(profile, ask, free, changes, changed, cursors, rooms, sums):  # type: ignore[no-untyped-def]
-    """Bring one profile's room up to date with the change list."""
-    row = rooms[profile]
-    since = cursors[profile, ROOM_CURSOR]
-    if since < 0:
-        total = 0
-        for machine in range(free.shape[0]):
-            row[machine] = room_for(free[machine], ask)
-            total += row[machine]
-        sums[profile] = total
-    else:
-        for index in range(since, changed):
-            machine = changes[index]
-            now = room_for(free[machine], ask)
-            sums[profile] += now - row[machine]
-            row[machine] = now
-    cursors[profile, ROOM_CURSOR] = changed
+@compiled
+def _count_room(profile, asks, free, rooms, sums):
+    """Count one profile's room on every machine."""
+    total = 0
+    for machine in range(free.shape[0]):
+        room = room_for_inlined(free, machine, asks, profile)
+        rooms[profile, machine] = room
+        total += room
+    sums[profile] = total
 
 
-@njit(cache=True)
-def catch_up_rooms(waiting, count, asks, free, changes, changed, cursors, rooms, sums):  # type: ignore[no-untyped-def]
-    """Bring the room of all profiles that somebody waits for up to date."""
+@compiled
+def catch_up_rooms(waiting, count, asks, free, changes, changed, cursors, rooms, sums):
+    """Bring the room of the first ``count`` profiles of ``waiting`` up to date."""
     for index in range(count):
         profile = waiting[index]
-        if cursors[profile, ROOM_CURSOR] != changed:
-            catch_up_room(profile, asks[profile], free, changes, changed, cursors, rooms, sums)
+        since = cursors[profile, ROOM_CURSOR]
+        cursors[profile, ROOM_CURSOR] = changed
+        if since < 0:
+            _count_room(profile, asks, free, rooms, sums)
+            continue
+        for line in range(since, changed):
+            machine = changes[line]
+            if line + 1 < changed and changes[line + 1] == machine:
+                continue
+            room = room_for_inlined(free, machine, asks, profile)
+            sums[profile] += room - rooms[profile, machine]
+            rooms[profile, machine] = room
 
 
-@njit(cache=True)
-def _score_machine(rule, machine, ask, free, total, room, typical, weights):  # type: ignore[no-untyped-def]
+@compiled
+def catch_up_room(profile, asks, free, changes, changed, cursors, rooms, sums):
+    """Bring one profile's room up to date with the change list."""
+    waiting = np.full(1, profile, np.int64)
+    catch_up_rooms(waiting, 1, asks, free, changes, changed, cursors, rooms, sums)
+
+
+@compiled
+def _score_machine(rule, machine, asks, profile, free, total, room, typical, weights):
     if room[machine] == 0:
         return _LOWEST
-    return score(rule, free[machine], total[machine], ask, typical, weights)
+    return score(rule, free, total, machine, asks, profile, typical, weights)
 
 
-@njit(cache=True)
-def _catch_up_scores(  # type: ignore[no-untyped-def]
-    rule, profile, ask, free, total, changes, changed, cursors, room, scores, typical, weights
+@compiled
+def _catch_up_scores(
+    rule, profile, asks, free, total, changes, changed, cursors, room, scores, typical, weights
 ):
     since = cursors[profile, SCORE_CURSOR]
     if since < 0:
         for machine in range(free.shape[0]):
             scores[machine] = _score_machine(
-                rule, machine, ask, free, total, room, typical, weights
+                rule, machine, asks, profile, free, total, room, typical, weights
             )
     else:
         for index in range(since, changed):
             machine = changes[index]
             scores[machine] = _score_machine(
-                rule, machine, ask, free, total, room, typical, weights
+                rule, machine, asks, profile, free, total, room, typical, weights
             )
     cursors[profile, SCORE_CURSOR] = changed
 
 
-@njit(cache=True)
-def _best(scores, room, avoid):  # type: ignore[no-untyped-def]
+@compiled
+def _best(scores, room, avoid):
     """Return the machine with the highest score, the first on ties, or -1."""
     best = -1
     highest = _LOWEST
@@ -134,16 +143,16 @@ def _best(scores, room, avoid):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True)
-def _first(room, avoid):  # type: ignore[no-untyped-def]
+@compiled
+def _first(room, avoid):
     for machine in range(room.shape[0]):
         if room[machine] > 0 and not avoid[machine]:
             return machine
     return -1
 
 
-@njit(cache=True)
-def _drawn(scores, room, avoid, choices, rule, dice):  # type: ignore[no-untyped-def]
+@compiled
+def _drawn(scores, room, avoid, choices, rule, dice):
     """Return the best of ``choices`` machines drawn at random among those with room."""
     able = 0
     for machine in range(room.shape[0]):
@@ -164,25 +173,24 @@ def _drawn(scores, room, avoid, choices, rule, dice):  # type: ignore[no-untyped
     return best
 
 
-@njit(cache=True)
-def _gpus_for(rule, row, ask, choice, dice, typical, weights):  # type: ignore[no-untyped-def]
-    if rule == _FGD and ask[ASK_GPUS] == 1 and row[POOLED] == 0:
-        return np.int64(1) << fgd_gain(row, ask, typical, weights)[1]
-    return choose_gpus(row, ask, choice, dice)
+@compiled
+def _gpus_for(rule, free, machine, asks, profile, choice, dice, typical, weights):
+    if rule == _FGD and asks[profile, ASK_GPUS] == 1 and free[machine, POOLED] == 0:
+        return np.int64(1) << fgd_gain(free, machine, asks, profile, typical, weights)[1]
+    return choose_gpus(free, machine, asks, profile, choice, dice)
 
 
-@njit(cache=True)
-def _append(out, count, machine, mask, instances, profile, task):  # type: ignore[no-untyped-def]
+@compiled
+def _append(out, count, machine, mask, instances, profile, task):
     """Add to the placement, joining equal neighbours; return the new length."""
-    if count > 0:
-        last = out[count - 1]
-        if (
-            last[AT_MACHINE] == machine
-            and last[AT_MASK] == mask
-            and last[AT_TASK] == task
-        ):
-            last[AT_INSTANCES] += instances
-            return count
+    if (
+        count > 0
+        and out[count - 1, AT_MACHINE] == machine
+        and out[count - 1, AT_MASK] == mask
+        and out[count - 1, AT_TASK] == task
+    ):
+        out[count - 1, AT_INSTANCES] += instances
+        return count
     out[count, AT_MACHINE] = machine
     out[count, AT_MASK] = mask
     out[count, AT_INSTANCES] = instances
@@ -191,32 +199,45 @@ def _append(out, count, machine, mask, instances, profile, task):  # type: ignor
     return count + 1
 
 
-@njit(cache=True)
-def _fill_machine(  # type: ignore[no-untyped-def]
-    rule, row, ask, choice, instances, dice, typical, weights, out, count, machine, profile, task
+@compiled
+def _fill_machine(
+    rule,
+    free,
+    machine,
+    asks,
+    profile,
+    choice,
+    instances,
+    dice,
+    typical,
+    weights,
+    out,
+    count,
+    task,
 ):
     """Put instances on one machine that has room for them, taking from its row."""
-    if ask[ASK_GPUS] == 0 or row[POOLED] == 1:
-        change(row, ask, 0, instances)
+    if asks[profile, ASK_GPUS] == 0 or free[machine, POOLED] == 1:
+        change(free, machine, asks, profile, 0, instances)
         return _append(out, count, machine, 0, instances, profile, task)
     for _ in range(instances):
-        mask = _gpus_for(rule, row, ask, choice, dice, typical, weights)
-        change(row, ask, mask, 1)
+        mask = _gpus_for(rule, free, machine, asks, profile, choice, dice, typical, weights)
+        change(free, machine, asks, profile, mask, 1)
         count = _append(out, count, machine, mask, 1, profile, task)
     return count
 
 
-@njit(cache=True)
-def undo(free, asks, out, begin, end):  # type: ignore[no-untyped-def]
+@compiled
+def undo(free, asks, out, begin, end):
     """Give back what placement rows ``begin`` to ``end`` took."""
     for index in range(begin, end):
-        machine = out[index, AT_MACHINE]
-        ask = asks[out[index, AT_ASK]]
-        change(free[machine], ask, out[index, AT_MASK], -out[index, AT_INSTANCES])
+        change(
+            free, out[index, AT_MACHINE], asks, out[index, AT_ASK], out[index, AT_MASK],
+            -out[index, AT_INSTANCES],
+        )  # fmt: skip
 
 
-@njit(cache=True)
-def place_task(  # type: ignore[no-untyped-def]
+@compiled
+def place_task(
     rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, changes,
     changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
 ):  # fmt: skip
@@ -226,19 +247,18 @@ def place_task(  # type: ignore[no-untyped-def]
     or -1 with nothing taken if fewer than ``least`` fit.  The index is left as if nothing
     had been taken, so that a caller who undoes the rows finds everything as it was.
     """
-    ask = asks[profile]
-    catch_up_room(profile, ask, free, changes, changed, cursors, rooms, sums)
+    catch_up_room(profile, asks, free, changes, changed, cursors, rooms, sums)
     if sums[profile] < least:
         return -1
     room = rooms[profile]
     if rule != _FIRST and rule != _RANDOM:
         _catch_up_scores(
-            rule, profile, ask, free, total, changes, changed, cursors, room, scores[profile],
+            rule, profile, asks, free, total, changes, changed, cursors, room, scores[profile],
             typical, weights,
         )  # fmt: skip
     begin = count
     placed = 0
-    together = ask[ASK_TOGETHER]
+    together = asks[profile, ASK_TOGETHER]
     ranked = scores[profile]
     while placed < wanted:
         if mode == SAMPLE:
@@ -251,33 +271,36 @@ def place_task(  # type: ignore[no-untyped-def]
             break
         units = min(room[machine], wanted - placed) if mode == SWEEP else 1
         count = _fill_machine(
-            rule, free[machine], ask, choice, units * together, dice, typical, weights, out,
-            count, machine, profile, task,
+            rule, free, machine, asks, profile, choice, units * together, dice, typical,
+            weights, out, count, task,
         )  # fmt: skip
         placed += units
         if placed < wanted:
             if mode == SWEEP:
                 room[machine] = 0
             else:
-                room[machine] = room_for(free[machine], ask)
+                room[machine] = room_for(free, machine, asks, profile)
                 if rule != _FIRST and rule != _RANDOM:
                     ranked[machine] = _score_machine(
-                        rule, machine, ask, free, total, room, typical, weights
+                        rule, machine, asks, profile, free, total, room, typical, weights
                     )
     if placed < least:
         undo(free, asks, out, begin, count)
-        _restore(rule, ask, free, total, room, ranked, typical, weights, out, begin, count)
+        _restore(
+            rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, count
+        )
         return -1
     if wanted > 1:
         undo(free, asks, out, begin, count)
-        _restore(rule, ask, free, total, room, ranked, typical, weights, out, begin, count)
-        for index in range(begin, count):
-            change(free[out[index, AT_MACHINE]], ask, out[index, AT_MASK], out[index, AT_INSTANCES])
+        _restore(
+            rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, count
+        )
+        take(free, asks, out, begin, count)
     return count
 
 
-@njit(cache=True)
-def choose_task(  # type: ignore[no-untyped-def]
+@compiled
+def choose_task(
     rule, mode, choice, choices, profile, least, wanted, asks, free, total, changes, changed,
     cursors, rooms, sums, scores, avoid, typical, weights, dice, out
 ):  # fmt: skip
@@ -291,31 +314,30 @@ def choose_task(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
-def _restore(rule, ask, free, total, room, ranked, typical, weights, out, begin, end):  # type: ignore[no-untyped-def]
+@compiled
+def _restore(rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, end):
     """Set the index back to what the (restored) books say for the machines of some rows."""
     for index in range(begin, end):
         machine = out[index, AT_MACHINE]
         if index > begin and out[index - 1, AT_MACHINE] == machine:
             continue
-        room[machine] = room_for(free[machine], ask)
+        room[machine] = room_for(free, machine, asks, profile)
         if rule != _FIRST and rule != _RANDOM:
             ranked[machine] = _score_machine(
-                rule, machine, ask, free, total, room, typical, weights
+                rule, machine, asks, profile, free, total, room, typical, weights
             )
 
 
-@njit(cache=True)
-def hold(free, total, asks, out, count, changes, changed):  # type: ignore[no-untyped-def]
+@compiled
+def hold(free, total, asks, out, count, changes, changed):
     """Take the placement from the books; return the new end of the change list, or -1.
 
     This is the referee: rows that do not fit change nothing.
     """
     for index in range(count):
         machine = out[index, AT_MACHINE]
-        change(free[machine], asks[out[index, AT_ASK]], out[index, AT_MASK],
-               out[index, AT_INSTANCES])  # fmt: skip
-        if free[machine, UP] == 0 or not is_sound(free[machine], total[machine]):
+        take(free, asks, out, index, index + 1)
+        if free[machine, UP] == 0 or not is_sound(free, total, machine):
             undo(free, asks, out, 0, index + 1)
             return -1
     for index in range(count):
@@ -323,8 +345,8 @@ def hold(free, total, asks, out, count, changes, changed):  # type: ignore[no-un
     return changed + count
 
 
-@njit(cache=True)
-def release(free, asks, out, changes, changed):  # type: ignore[no-untyped-def]
+@compiled
+def release(free, asks, out, changes, changed):
     """Give the placement back to the books; return the new end of the change list."""
     count = out.shape[0]
     undo(free, asks, out, 0, count)
@@ -333,10 +355,8 @@ def release(free, asks, out, changes, changed):  # type: ignore[no-untyped-def]
     return changed + count
 
 
-@njit(cache=True)
-def pick_group(  # type: ignore[no-untyped-def]
-    active, actives, keys, groups, sums, now_s, epoch, only_with_room
-):
+@compiled
+def pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room):
     """Return the group whose head comes first at ``now_s``, or -1.
 
     With ``only_with_room``, groups that do not fit now or were barred in this pass are left
@@ -370,56 +390,58 @@ def pick_group(  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True)
-def catch_up_and_pick(  # type: ignore[no-untyped-def]
-    waiting, profiles, asks, free, changes, changed, cursors, rooms, sums, active, actives, keys,
-    groups, now_s, epoch, only_with_room
+@compiled
+def catch_up_and_pick(
+    waiting, profiles, asks, free, changes, changed, cursors, rooms, sums, active, actives,
+    keys, groups, now_s, epoch, only_with_room
 ):  # fmt: skip
     """Do both in one call: a call costs more than either."""
     catch_up_rooms(waiting, profiles, asks, free, changes, changed, cursors, rooms, sums)
     return pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room)
 
 
-@njit(cache=True)
-def room_on(rows, ask):  # type: ignore[no-untyped-def]
-    """Return how many units of the ask fit on these machine rows together."""
+@compiled
+def room_on(rows, asks, profile):
+    """Return how many units of a profile fit on these machine rows together."""
     total = 0
     for machine in range(rows.shape[0]):
-        total += room_for(rows[machine], ask)
+        total += room_for(rows, machine, asks, profile)
     return total
 
 
-@njit(cache=True)
-def fits(rows, total, asks, out):  # type: ignore[no-untyped-def]
+@compiled
+def fits(rows, total, asks, out):
     """Return whether a placement fits on these machine rows, which are left unchanged."""
     sound = True
     taken = 0
     for index in range(out.shape[0]):
         machine = out[index, AT_MACHINE]
-        change(rows[machine], asks[out[index, AT_ASK]], out[index, AT_MASK],
-               out[index, AT_INSTANCES])  # fmt: skip
+        take(rows, asks, out, index, index + 1)
         taken += 1
-        if not is_sound(rows[machine], total[machine]):
+        if not is_sound(rows, total, machine):
             sound = False
             break
     undo(rows, asks, out, 0, taken)
     return sound
 
 
-@njit(cache=True)
-def take(rows, asks, out, sign):  # type: ignore[no-untyped-def]
-    """Take (+1) or give back (-1) a placement on these machine rows, unchecked."""
-    for index in range(out.shape[0]):
-        change(rows[out[index, AT_MACHINE]], asks[out[index, AT_ASK]], out[index, AT_MASK],
-               sign * out[index, AT_INSTANCES])  # fmt: skip
+@compiled
+def take(rows, asks, out, begin, end):
+    """Take what placement rows ``begin`` to ``end`` ask for, unchecked."""
+    for index in range(begin, end):
+        change(
+            rows, out[index, AT_MACHINE], asks, out[index, AT_ASK], out[index, AT_MASK],
+            out[index, AT_INSTANCES],
+        )  # fmt: skip
 
 
-@njit(cache=True)
-def seat(row, ask, instances):  # type: ignore[no-untyped-def]
+@compiled
+def seat(rows, machine, asks, profile, instances):
     """Take instances from one machine row that has room, on the tightest GPUs."""
     dice = np.zeros(1, np.uint64)
-    if ask[ASK_GPUS] == 0 or row[POOLED] == 1:
-        change(row, ask, 0, instances)
+    if asks[profile, ASK_GPUS] == 0 or rows[machine, POOLED] == 1:
+        change(rows, machine, asks, profile, 0, instances)
         return
     for _ in range(instances):
-        change(row, ask, choose_gpus(row, ask, TIGHTEST, dice), 1)
+        mask = choose_gpus(rows, machine, asks, profile, TIGHTEST, dice)
+        change(rows, machine, asks, profile, mask, 1)

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.kernel import compiled
-from interlane.model import CapacityViolated, Cluster, Demand, Machine, MachineId, Placement, Spot
+from interlane.model import (
+    CapacityViolated,
+    Cluster,
+    Demand,
+    Machine,
+    MachineId,
+    Placement,
+    Spot,
+)
 from interlane.policy import rows
 
 Table = NDArray[np.int64]
@@ -71,6 +79,8 @@ class Ledger:
         """How often anything became free: while it stands still, a refusal stays valid."""
         self._index = {machine.id: number for number, machine in enumerate(cluster)}
         self._spots: dict[tuple[int, int, int, int], Spot] = {}
+        self._of_one: dict[tuple[int, int, int], Placement] = {}
+        """Placements of a single spot, which are shared like spots."""
         self._proposed: tuple[Placement, Table] | None = None
 
     def machine(self, number: int) -> Machine:
@@ -103,16 +113,28 @@ class Ledger:
 
     def to_placement(self, table: Table) -> Placement:
         """Return placement rows as the model's words; spots are shared between placements."""
-        spots = self._spots
-        chosen: list[Spot] = []
-        for machine, mask, instances, _, task in table.tolist():
-            spot = spots.get((machine, mask, instances, task))
-            if spot is None:
-                spot = self._new_spot(machine, mask, instances, task)
-            chosen.append(spot)
-        placement = Placement(tuple(chosen))
+        lines = table.tolist()
+        if len(lines) == 1:
+            placement = self._placement_of_one(*lines[0])
+        else:
+            placement = Placement(tuple(self._spot(*line) for line in lines))
         self._proposed = placement, table
         return placement
+
+    def _placement_of_one(
+        self, machine: int, mask: int, instances: int, profile: int, task: int
+    ) -> Placement:
+        key = machine, mask, instances
+        placement = self._of_one.get(key)
+        if placement is None:
+            spot = self._spot(machine, mask, instances, profile, task)
+            placement = self._of_one[key] = Placement((spot,))
+        return placement
+
+    def _spot(self, machine: int, mask: int, instances: int, profile: int, task: int) -> Spot:
+        key = machine, mask, instances, task
+        spot = self._spots.get(key)
+        return self._new_spot(*key) if spot is None else spot
 
     def _new_spot(self, machine: int, mask: int, instances: int, task: int) -> Spot:
         gpus = tuple(gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1)
@@ -127,7 +149,13 @@ class Ledger:
         table = np.empty((len(placement.spots), compiled.AT_WIDTH), np.int64)
         for row, spot in zip(table, placement.spots, strict=True):
             mask = sum(1 << gpu for gpu in spot.gpus)
-            row[:] = (self._index[spot.machine], mask, spot.instances, profiles[spot.task], spot.task)
+            row[:] = (
+                self._index[spot.machine],
+                mask,
+                spot.instances,
+                profiles[spot.task],
+                spot.task,
+            )
         return table
 
     def hold(self, table: Table) -> bool:
@@ -175,16 +203,18 @@ class Ledger:
         expected = self.total.copy()
         expected[:, rows.UP] = self.free[:, rows.UP]
         for table in held:
-            compiled.take(expected, self.asks, table, 1)
+            compiled.take(expected, self.asks, table, 0, len(table))
         if (expected != self.free).any():
             number, column = (int(at[0]) for at in np.nonzero(expected != self.free))
             raise CapacityViolated(
                 f"Machine {self.machine(number).id} has {self.free[number, column]} free in "
                 f"column {column}, but its jobs leave {expected[number, column]}."
             )
-        sound = [bool(rows.is_sound(*pair)) for pair in zip(self.free, self.total, strict=True)]
+        sound = [bool(rows.is_sound(self.free, self.total, at)) for at in range(len(self.free))]
         if not all(sound):
-            raise CapacityViolated(f"Machine {self.machine(sound.index(False)).id} is overcommitted.")
+            raise CapacityViolated(
+                f"Machine {self.machine(sound.index(False)).id} is overcommitted."
+            )
 
 
 def _table(cluster: Cluster, types: TypeBits) -> Table:

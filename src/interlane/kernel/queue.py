@@ -8,18 +8,16 @@ tournament that knows when its winner will change.
 
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from interlane.kernel import compiled
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.ledger import Table
+from interlane.kernel.lifecycle import JobState
 from interlane.kernel.view import Shape
 from interlane.model import Job, Placement, Refusal
-from interlane.policy.base import Key, Order, Progress
-
-_NEVER_RAN: Final = Progress()
+from interlane.policy.base import Key, Order
 
 
 class Entry:
@@ -43,7 +41,7 @@ class Entry:
         """What is held, as the ledger counts it; set together with ``placement``."""
         self.group: Group | None = None
         """The group the job waits in; None unless queued."""
-        self.key = Key(0.0)
+        self.key: Key = (0.0, 0.0)
         self.ticket = 0
         """Number drawn when the job was last queued; heap items with another are void."""
         self.leaf = -1
@@ -52,11 +50,9 @@ class Entry:
         self.refusal: Refusal | None = None
         """The placer's own words when it last refused this very job."""
 
-    def progress(self, now_s: float) -> Progress:
+    def ran_so_far_s(self, now_s: float) -> float:
         """Return what the job has run for, the present attempt included."""
-        if self.slot < 0:
-            return Progress(self.ran_s)
-        return Progress(self.ran_s + now_s - self.started_s)
+        return self.ran_s if self.slot < 0 else self.ran_s + now_s - self.started_s
 
 
 class Line(Protocol):
@@ -94,7 +90,7 @@ class HeapLine:
 
     def push(self, entry: Entry, now_s: float) -> None:
         """Add a job."""
-        heappush(self._heap, (entry.key.value, entry.job.serial, entry.ticket, entry))
+        heappush(self._heap, (entry.key[0], entry.job.serial, entry.ticket, entry))
 
     def discard(self, entry: Entry, now_s: float) -> None:
         """Take a job out: at once if it is ahead, otherwise when it comes up."""
@@ -232,14 +228,14 @@ class KineticLine:
 
 
 def _at(entry: Entry, now_s: float) -> tuple[float, int]:
-    return entry.key.value + entry.key.slope * now_s, entry.job.serial
+    return entry.key[0] + entry.key[1] * now_s, entry.job.serial
 
 
 def _turns(ahead: Key, behind: Key, now_s: float) -> float:
     """Return when ``behind`` overtakes, or never."""
-    if behind.slope >= ahead.slope:
+    if behind[1] >= ahead[1]:
         return inf
-    return max(now_s, (behind.value - ahead.value) / (ahead.slope - behind.slope))
+    return max(now_s, (behind[0] - ahead[0]) / (ahead[1] - behind[1]))
 
 
 class Group:
@@ -260,7 +256,8 @@ class Queue:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._groups: dict[tuple[Shape, str | None], Group] = {}
+        self._accounted = order.keeps_accounts
+        self._groups: dict[Shape | tuple[Shape, str], Group] = {}
         self._by_number: list[Group] = []
         self._accounts: dict[str, set[int]] = {}
         self._running_milli: dict[str, int] = {}
@@ -289,14 +286,17 @@ class Queue:
 
     def push(self, entry: Entry, now_s: float) -> None:
         """Let a job wait."""
-        entry.key = self._order.key(entry.job, Progress(entry.ran_s) if entry.ran_s else _NEVER_RAN)
+        entry.key = key = self._order.key(entry.job, entry.ran_s)
         self._tickets += 1
         entry.ticket = self._tickets
-        group = self._groups.get((entry.shape, self._order.account(entry.job)))
+        shape = entry.shape
+        group = self._groups.get(
+            (shape, self._order.account(entry.job)) if self._accounted else shape
+        )
         if group is None:
             group = self._new_group(entry)
         entry.group = group
-        if entry.key.slope != 0.0:
+        if key[1] != 0.0:
             self._drifts = True
         group.line.push(entry, now_s)
         self._size += 1
@@ -314,12 +314,11 @@ class Queue:
         group.line.discard(entry, now_s)
         self._size -= 1
         group.size -= 1
-        if group.size == 0:
-            self._deactivate(group)
-            return
         head = group.line.first(now_s)
-        assert head is not None
-        self._set_head(group, head)
+        if head is None:
+            self._deactivate(group)
+        else:
+            self._set_head(group, head)
 
     def group(self, number: int) -> Group:
         """Return the group with this number."""
@@ -355,8 +354,8 @@ class Queue:
 
     def _new_group(self, entry: Entry) -> Group:
         number = self._new_number()
-        line: Line = KineticLine() if entry.key.slope != 0.0 else HeapLine()
-        account = self._order.account(entry.job)
+        line: Line = KineticLine() if entry.key[1] != 0.0 else HeapLine()
+        account = self._order.account(entry.job) if self._accounted else None
         group = Group(number, entry.shape, account, line)
         part = entry.shape.parts[0]
         self.groups[number] = part.profile, part.least, -1
@@ -365,7 +364,7 @@ class Queue:
             self._accounts.setdefault(account, set()).add(number)
             rank = self._order.share(account, self._running_milli.get(account, 0))
         self.keys[number, compiled.KEY_RANK] = rank
-        self._groups[entry.shape, account] = group
+        self._groups[entry.shape if account is None else (entry.shape, account)] = group
         self._by_number.append(group)
         return group
 
@@ -379,10 +378,12 @@ class Queue:
         return number
 
     def _set_head(self, group: Group, entry: Entry) -> None:
-        row = self.keys[group.number]
-        row[compiled.KEY_VALUE], row[compiled.KEY_SLOPE] = entry.key
-        row[compiled.KEY_SERIAL] = entry.job.serial
-        self._until[group.number] = group.line.valid_until()
+        number, keys = group.number, self.keys
+        keys[number, compiled.KEY_VALUE] = entry.key[0]
+        keys[number, compiled.KEY_SERIAL] = entry.job.serial
+        if self._drifts:
+            keys[number, compiled.KEY_SLOPE] = entry.key[1]
+            self._until[number] = group.line.valid_until()
 
     def _activate(self, group: Group) -> None:
         self._position[group.number] = self.actives

@@ -58,7 +58,7 @@ def explain_shortage(
 ) -> Refusal | None:
     """Return why the request could not run even on the empty cluster, or None."""
     for task, part in zip(request.tasks, parts, strict=True):
-        room = int(compiled.room_on(ledger.total, ledger.asks[part.profile]))
+        room = int(compiled.room_on(ledger.total, ledger.asks, part.profile))
         if room < part.least:
             return _never(ledger, task, part, room)
     return _never_together(ledger, request)
@@ -98,8 +98,9 @@ def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
         return None
     return Refusal(
         Tier.NEVER_FITS,
-        f"Its tasks ask for {least_gpu / MILLI:g} GPUs and {least_cpu / MILLI:g} CPUs together; "
-        f"the cluster has {gpu / MILLI:g} and {ledger.cluster.cpu_milli / MILLI:g}.",
+        f"Its tasks ask for {least_gpu / MILLI:g} GPUs and {least_cpu / MILLI:g} CPUs "
+        f"together; the cluster has {gpu / MILLI:g} and "
+        f"{ledger.cluster.cpu_milli / MILLI:g}.",
         "Ask for fewer instances.",
     )
 
@@ -107,8 +108,7 @@ def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
 def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"]) -> Refusal:
     """Return why the request does not fit now."""
     for task, part in zip(request.tasks, parts, strict=True):
-        ask = ledger.asks[part.profile]
-        room = int(compiled.room_on(ledger.free, ask))
+        room = int(compiled.room_on(ledger.free, ledger.asks, part.profile))
         if room < part.least:
             return _waiting(ledger, task, part, room)
     return Refusal(
@@ -156,9 +156,9 @@ def _what_would_help(machines: "Table", ask: "Table", least: int) -> Iterator[st
     for name, column, easy in _RELAXATIONS:
         if ask[column] == easy or (column != rows.ASK_TYPES and ask[column] < easy):
             continue
-        relaxed = np.array(ask)
-        relaxed[column] = easy
-        if compiled.room_on(machines, relaxed) >= least:
+        relaxed = ask[np.newaxis].copy()
+        relaxed[0, column] = easy
+        if compiled.room_on(machines, relaxed, 0) >= least:
             yield name
 
 

@@ -18,6 +18,7 @@ from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.queue import Entry
 from interlane.kernel.running import Running
 from interlane.model import Job
+from interlane.policy import rows
 
 OVERDUE_SHARE = 0.5
 """A job past its guess is expected to run on for this share of what it has run."""
@@ -64,9 +65,7 @@ class Reservation:
         """Return whether a job may start on these spots without delaying the head."""
         if self.is_short(entry, now_s):
             return True
-        return bool(
-            compiled.fits(self._spare, self._ledger.total, self._ledger.asks, table)
-        )
+        return bool(compiled.fits(self._spare, self._ledger.total, self._ledger.asks, table))
 
     def is_short(self, entry: Entry, now_s: float) -> bool:
         """Return whether a job is guessed to end before the head's time."""
@@ -75,7 +74,7 @@ class Reservation:
     def note_start(self, entry: Entry, table: Table, now_s: float) -> None:
         """Take a job that was let through out of what is spare."""
         if not self.is_short(entry, now_s):
-            compiled.take(self._spare, self._ledger.asks, table, 1)
+            compiled.take(self._spare, self._ledger.asks, table, 0, len(table))
 
     def _find_shadow(self, running: Running, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
@@ -91,7 +90,8 @@ class Reservation:
             middle = (low + high) // 2
             released = self._move_to(ends, released, middle)
             if all(
-                compiled.room_on(self._spare, asks[part.profile]) >= part.least for part in parts
+                compiled.room_on(self._spare, asks, part.profile) >= part.least
+                for part in parts
             ):
                 high = middle
             else:
@@ -104,23 +104,25 @@ class Reservation:
         asks = self._ledger.asks
         for _, _, entry in ends[released:target]:
             assert entry.rows is not None
-            compiled.take(self._spare, asks, entry.rows, -1)
+            compiled.undo(self._spare, asks, entry.rows, 0, len(entry.rows))
         for _, _, entry in ends[target:released]:
             assert entry.rows is not None
-            compiled.take(self._spare, asks, entry.rows, 1)
+            compiled.take(self._spare, asks, entry.rows, 0, len(entry.rows))
         return target
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""
         for part in self.head.shape.parts:
-            ask = self._ledger.asks[part.profile]
+            asks, profile = self._ledger.asks, part.profile
             left = part.least
             for number in range(len(self._spare)):
                 if left == 0:
                     break
-                units = min(left, int(compiled.room_for(self._spare[number], ask)))
+                units = min(left, int(rows.room_for(self._spare, number, asks, profile)))
                 if units == 0:
                     continue
                 self.machines[number] = True
                 left -= units
-                compiled.seat(self._spare[number], ask, units * part.instances_per_unit)
+                compiled.seat(
+                    self._spare, number, asks, profile, units * part.instances_per_unit
+                )

@@ -11,7 +11,8 @@ from interlane.kernel.queue import Entry
 from interlane.kernel.view import Part
 from interlane.model import MILLI
 from interlane.policy.base import Order
-from interlane.policy.preempt import HELD_BY, HELD_MACHINE, Preemption, find_victims
+from interlane.policy.preempt import Preemption
+from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
 
 
 class Running:
@@ -58,16 +59,21 @@ def lost_gpu_s(entry: Entry, now_s: float, restart_s: float) -> float:
 
 
 def victims_for(
-    waiting: Entry, running: Running, ledger: Ledger, order: Order, rule: Preemption, now_s: float
+    waiting: Entry,
+    running: Running,
+    ledger: Ledger,
+    order: Order,
+    rule: Preemption,
+    now_s: float,
 ) -> list[Entry]:
     """Return the running jobs whose end would make room, the least lost work; or none."""
-    rank = order.rank(waiting.job, waiting.progress(now_s))
+    rank = order.rank(waiting.job, waiting.ran_s)
     eligible = [
         entry
         for entry in running
         if entry.state is JobState.RUNNING
         and now_s - entry.started_s >= rule.min_run_s
-        and order.rank(entry.job, entry.progress(now_s)) > rank
+        and order.rank(entry.job, entry.ran_so_far_s(now_s)) > rank
     ]
     if not eligible:
         return []
@@ -75,7 +81,7 @@ def victims_for(
     cost = np.array([lost_gpu_s(entry, now_s, rule.restart_s) for entry in eligible])
     held, by_machine, starts, by_holder, first = _holdings(eligible, cost, len(ledger.cluster))
     chosen = find_victims(
-        ledger.free, ledger.asks, ledger.asks[part.profile], part.least, held, by_machine,
+        ledger.free, ledger.asks, part.profile, part.least, held, by_machine,
         starts, by_holder, first, cost,
     )  # fmt: skip
     return [entry for entry, stop in zip(eligible, chosen.tolist(), strict=True) if stop]
@@ -85,8 +91,9 @@ def _tightest_part(waiting: Entry, ledger: Ledger) -> Part:
     """Return the task that lacks the most room; the others follow when it has been helped."""
     return max(
         waiting.shape.parts,
-        key=lambda part: part.least
-        / (1 + int(compiled.room_on(ledger.free, ledger.asks[part.profile]))),
+        key=lambda part: (
+            part.least / (1 + int(compiled.room_on(ledger.free, ledger.asks, part.profile)))
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from interlane.kernel import compiled, reasons
-from interlane.kernel.ledger import Ledger
+from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
 from interlane.kernel.queue import Entry, Queue
 from interlane.kernel.reservation import Reservation
@@ -23,8 +23,8 @@ from interlane.kernel.running import Running, lost_gpu_s, victims_for
 from interlane.kernel.view import View
 from interlane.model import (
     Action,
-    CapacityViolated,
     Cancelled,
+    CapacityViolated,
     Cluster,
     Event,
     Finished,
@@ -64,6 +64,11 @@ class Scheduler:
         self._view = View(self._ledger)
         self._queue = Queue(policy.order)
         self._running = Running()
+        self._shapes = self._view.shapes(policy.placer.types)
+        self._preempts = policy.order.preempts
+        self._accounted = policy.order.keeps_accounts
+        self._is_rule = isinstance(policy.placer, RulePlacer)
+        """Compiled rules place by count, so that their placements need no second count."""
         self._rng = Random(seed)
         """The placer's dice; nothing else draws from them."""
         self._entries: dict[JobId, Entry] = {}
@@ -120,7 +125,7 @@ class Scheduler:
         if queue:
             queue.refresh(now_s)
             self._walk(now_s, wishes)
-            if queue and self.policy.order.preempts and not self._stopping:
+            if self._preempts and queue and not self._stopping:
                 self._make_way(now_s, wishes)
             if queue and not self._running and not self._lost and not wishes:
                 self._give_up(now_s, wishes)
@@ -189,8 +194,12 @@ class Scheduler:
     def _submitted(self, event: Submitted, now_s: float) -> None:
         job = event.job
         if job.id in self._entries:
-            raise IllegalTransition(f"Job {job.id}", self._entries[job.id].state.value, "Submitted")
-        shape = self._view.shape(job.request, self.policy.placer.types)
+            raise IllegalTransition(
+                f"Job {job.id}", self._entries[job.id].state.value, "Submitted"
+            )
+        shape = self._shapes.get(job.request)
+        if shape is None:
+            shape = self._view.shape(job.request, self.policy.placer.types)
         if shape.never is not None:
             self._wishes.append(Refuse(job.id, shape.never))
             return
@@ -255,7 +264,9 @@ class Scheduler:
     def _entry(self, job_id: JobId) -> Entry:
         entry = self._entries.get(job_id)
         if entry is None:
-            raise InvalidInput(f"Job {job_id} is not known; it was never submitted or has ended.")
+            raise InvalidInput(
+                f"Job {job_id} is not known; it was never submitted or has ended."
+            )
         return entry
 
     def _back_to_queue(
@@ -278,8 +289,8 @@ class Scheduler:
         self._running.remove(entry)
         entry.rows = None
         entry.placement = None
-        account = self.policy.order.account(entry.job)
-        if account is not None:
+        if self._accounted:
+            account = self.policy.order.account(entry.job)
             self._queue.charge(account, -entry.job.request.gpu_milli)
 
     # -- deciding ---------------------------------------------------------------------
@@ -340,9 +351,8 @@ class Scheduler:
         self, entry: Entry, placement: Placement, now_s: float, wishes: list[Action]
     ) -> bool:
         """Hold a placement and wish the start; the referee may say no."""
-        if not self._covers(entry, placement) or not self._ledger.hold(
-            table := self._ledger.to_rows(placement, entry.shape.profiles)
-        ):
+        table = self._checked_rows(entry, placement)
+        if table is None or not self._ledger.hold(table):
             entry.refusal = Refusal(
                 Tier.INVALID,
                 f"The placer {self.policy.placer!r} proposed a placement that does not hold "
@@ -357,19 +367,20 @@ class Scheduler:
         entry.placement = placement
         entry.started_s = now_s
         self._running.add(entry)
-        account = self.policy.order.account(entry.job)
-        if account is not None:
+        if self._accounted:
+            account = self.policy.order.account(entry.job)
             self._queue.charge(account, entry.job.request.gpu_milli)
         wishes.append(Start(entry.job.id, placement))
         self._drop_reservation(entry)
-        self._wish_to_wake(entry, now_s, wishes)
+        if self._preempts:
+            self._wish_to_wake(entry, now_s, wishes)
         return True
 
-    def _covers(self, entry: Entry, placement: Placement) -> bool:
-        """Return whether a placement places what the job asks for."""
-        if isinstance(self.policy.placer, RulePlacer):
-            return True  # compiled rules place by count; conformance tests watch them
-        return reasons.covers(self._ledger, entry.job.request, placement)
+    def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
+        """Return a placement as rows if it places what the job asks for."""
+        if not self._is_rule and not reasons.covers(self._ledger, entry.job.request, placement):
+            return None
+        return self._ledger.to_rows(placement, entry.shape.profiles)
 
     def _drop_reservation(self, entry: Entry) -> None:
         if self._reservation is not None and self._reservation.head is entry:
@@ -441,15 +452,12 @@ class Scheduler:
         """Return the head of every group, most urgent first."""
         queue = self._queue
         heads = [queue.head(int(n), now_s) for n in queue.active[: queue.actives]]
-        heads.sort(key=lambda e: (e.key.value + e.key.slope * now_s, e.job.serial))
+        heads.sort(key=lambda e: (e.key[0] + e.key[1] * now_s, e.job.serial))
         return heads
 
     def _wish_to_wake(self, entry: Entry, now_s: float, wishes: list[Action]) -> None:
         """Ask to be woken when a running job's rank rises, where that may matter."""
-        order = self.policy.order
-        if not order.preempts:
-            return
-        rises_s = order.rank_rises_after_s(entry.job, entry.progress(now_s))
+        rises_s = self.policy.order.rank_rises_after_s(entry.job, entry.ran_s)
         if rises_s is not None:
             wishes.append(Wake(now_s + rises_s))
 
@@ -464,7 +472,9 @@ class Scheduler:
             self._drop_reservation(entry)
             del self._entries[entry.job.id]
             refusal = Refusal(
-                Tier.NEVER_FITS, f"It does not fit on the idle cluster: {reason}", "Ask for less."
+                Tier.NEVER_FITS,
+                f"It does not fit on the idle cluster: {reason}",
+                "Ask for less.",
             )
             wishes.append(Refuse(entry.job.id, refusal))
             return

@@ -36,9 +36,11 @@ class Part:
 class Shape:
     """What all jobs with the same request have in common."""
 
-    __slots__ = ("never", "number", "parts", "profiles", "request")
+    __slots__ = ("never", "parts", "profiles", "request")
 
-    def __init__(self, request: Request, parts: tuple[Part, ...], never: Refusal | None) -> None:
+    def __init__(
+        self, request: Request, parts: tuple[Part, ...], never: Refusal | None
+    ) -> None:
         self.request = request
         self.parts = parts
         self.profiles = tuple(part.profile for part in parts)
@@ -54,8 +56,11 @@ class _CompiledRule:
     score: int
     spread: int
     gpu_choice: int
+    choices: int
     typical: Table
     weights: NDArray[np.float64]
+    shapes: dict[Request, Shape]
+    """Shapes under the rule's type rule; shared with the view."""
 
 
 class View:
@@ -113,7 +118,7 @@ class View:
 
     def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
         """Return the placement that a compiled rule chooses, or why there is none."""
-        return self.choose_avoiding(job, rule, seed, self._nowhere)
+        return self.choose_avoiding(job, rule, seed, None)
 
     def why_not(self, job: Job, types: TypeRule = TypeRule.EXACT) -> Refusal:
         """Return why the job does not fit now."""
@@ -123,16 +128,25 @@ class View:
     # -- for the kernel ---------------------------------------------------------------
 
     def choose_avoiding(
-        self, job: Job, rule: Rule, seed: int, avoid: NDArray[np.bool_]
+        self, job: Job, rule: Rule, seed: int, avoid: NDArray[np.bool_] | None
     ) -> Placement | Refusal:
         """Choose as ``choose`` does, on machines that are not to be avoided."""
-        shape = self.shape(job.request, rule.types)
+        settings = self._compiled
+        if settings is None or settings.rule is not rule:
+            settings = self._compile(rule)
+        shape = settings.shapes.get(job.request) or self.shape(job.request, rule.types)
         if shape.never is not None:
             return shape.never
-        table = self._choose_rows(shape, self._compile(rule), seed, avoid)
+        table = self._choose_rows(
+            shape, settings, seed, self._nowhere if avoid is None else avoid
+        )
         if table is None:
             return explain_waiting(self._ledger, shape.request, shape.parts)
         return self._ledger.to_placement(table)
+
+    def shapes(self, types: TypeRule) -> dict[Request, Shape]:
+        """Return the shapes known so far under a type rule; not for changing."""
+        return self._shapes[types]
 
     def shape(self, request: Request, types: TypeRule) -> Shape:
         """Return what the request becomes under a type rule."""
@@ -148,7 +162,7 @@ class View:
         ledger = self._ledger
         self.follow_change_list()
         compiled.catch_up_room(
-            profile, ledger.asks[profile], ledger.free, ledger.changes, ledger.changed,
+            profile, ledger.asks, ledger.free, ledger.changes, ledger.changed,
             self.cursors, self.rooms, self.sums,
         )  # fmt: skip
 
@@ -184,8 +198,6 @@ class View:
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
 
     def _compile(self, rule: Rule) -> _CompiledRule:
-        if self._compiled is not None and self._compiled.rule is rule:
-            return self._compiled
         if self._compiled is not None and self._compiled.rule != rule:
             self.cursors[:, compiled.SCORE_CURSOR] = -1
         self._compiled = _CompiledRule(
@@ -193,8 +205,10 @@ class View:
             int(rule.score),
             int(rule.spread),
             int(rule.gpu_choice),
+            rule.choices,
             self._typical_rows(rule.typical),
             np.array([kind.weight for kind in rule.typical], np.float64),
+            self._shapes[rule.types],
         )
         return self._compiled
 
@@ -209,14 +223,16 @@ class View:
     def _choose_rows(
         self, shape: Shape, rule: _CompiledRule, seed: int, avoid: NDArray[np.bool_]
     ) -> Table | None:
-        self._dice[0] = seed
-        self._reserve_out(shape)
+        if seed:
+            self._dice[0] = seed
+        if shape.request.instances > len(self._out):
+            self._out = np.empty((2 * shape.request.instances, compiled.AT_WIDTH), np.int64)
         self.follow_change_list()
         if len(shape.parts) > 1:
             return self._choose_parts(shape, rule, avoid)
         ledger, part = self._ledger, shape.parts[0]
         count = compiled.choose_task(
-            rule.score, rule.spread, rule.gpu_choice, rule.rule.choices, part.profile,
+            rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile,
             part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.changes,
             ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
             rule.typical, rule.weights, self._dice, self._out,
@@ -231,7 +247,7 @@ class View:
         for task, part in enumerate(shape.parts):
             self.follow_change_list()
             count = compiled.place_task(
-                rule.score, rule.spread, rule.gpu_choice, rule.rule.choices, part.profile, task,
+                rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile, task,
                 part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.changes,
                 ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
                 rule.typical, rule.weights, self._dice, self._out, end,
@@ -243,8 +259,3 @@ class View:
         compiled.undo(ledger.free, ledger.asks, self._out, 0, end)
         ledger.note_changes(self._out[:end])
         return None if count < 0 else self._out[:end].copy()
-
-    def _reserve_out(self, shape: Shape) -> None:
-        longest = shape.request.instances
-        if longest > len(self._out):
-            self._out = np.empty((2 * longest, compiled.AT_WIDTH), np.int64)

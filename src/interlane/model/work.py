@@ -105,6 +105,11 @@ class Request:
         return sum(task.instances for task in self.tasks)
 
     @cached_property
+    def is_elastic(self) -> bool:
+        """Whether a task may start with fewer instances than it can use."""
+        return any(task.least < task.instances and not task.same_machine for task in self.tasks)
+
+    @cached_property
     def gpu_milli(self) -> int:
         """GPU share of the whole job."""
         return sum(task.instances * task.demand.gpu_milli_total for task in self.tasks)

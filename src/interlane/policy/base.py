@@ -12,27 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from interlane.model import Demand, Job, MachineId, Placement, Refusal, Task
 from interlane.policy.scores import Score
 
+Key = tuple[float, float]
+"""A value and a slope: urgency at time t is ``value + slope * t``; the smaller goes first.
 
-class Key(NamedTuple):
-    """Urgency at time t is ``value + slope * t``; the smaller goes first.
-
-    Linear keys are enough for every order here, ageing ones included, and let the queue
-    know beforehand when two jobs will change places.
-    """
-
-    value: float
-    slope: float = 0.0
-
-
-class Progress(NamedTuple):
-    """What the kernel knows of a job's past: seconds it ran, over all its attempts."""
-
-    ran_s: float = 0.0
+Linear keys are enough for every order here, ageing ones included, and let the queue know
+beforehand when two jobs will change places.
+"""
 
 
 class Order(Protocol):
@@ -48,20 +38,28 @@ class Order(Protocol):
         """Whether running jobs may be stopped for more urgent ones."""
         ...
 
-    def key(self, job: Job, progress: Progress) -> Key:
-        """Return how urgent a waiting job is; called when it starts to wait."""
+    @property
+    def keeps_accounts(self) -> bool:
+        """Whether jobs are charged to accounts that take turns."""
         ...
 
-    def rank(self, job: Job, progress: Progress) -> float:
+    def key(self, job: Job, ran_s: float) -> Key:
+        """Return how urgent a waiting job is, given the seconds it has run before.
+
+        Asked once, when the job begins to wait.
+        """
+        ...
+
+    def rank(self, job: Job, ran_s: float) -> float:
         """Return how little a job deserves its place; compared in preemption."""
         ...
 
-    def rank_rises_after_s(self, job: Job, progress: Progress) -> float | None:
+    def rank_rises_after_s(self, job: Job, ran_s: float) -> float | None:
         """Return after how many more seconds of running the rank rises, if it ever does."""
         ...
 
-    def account(self, job: Job) -> str | None:
-        """Return whose share the job is charged to, or None where nobody counts."""
+    def account(self, job: Job) -> str:
+        """Return whose share the job is charged to, where accounts are kept."""
         ...
 
     def share(self, account: str, gpu_milli_running: int) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from interlane.model import MILLI, InvalidField, Job
-from interlane.policy.base import Key, Progress
+from interlane.policy.base import Key
 
 NO_GUESS_S: Final = 1e15
 """Jobs without a guess go last where guesses decide; far beyond any run time."""
@@ -29,17 +29,22 @@ class _Plain:
         """Never."""
         return False
 
-    def rank(self, job: Job, progress: Progress) -> float:
+    @property
+    def keeps_accounts(self) -> bool:
+        """Never."""
+        return False
+
+    def rank(self, job: Job, ran_s: float) -> float:
         """All jobs are equal once they run."""
         return 0.0
 
-    def rank_rises_after_s(self, job: Job, progress: Progress) -> float | None:
+    def rank_rises_after_s(self, job: Job, ran_s: float) -> float | None:
         """Never."""
         return None
 
-    def account(self, job: Job) -> str | None:
+    def account(self, job: Job) -> str:
         """Nobody counts."""
-        return None
+        return ""
 
     def share(self, account: str, gpu_milli_running: int) -> float:
         """Nobody counts."""
@@ -50,18 +55,18 @@ class _Plain:
 class Fifo(_Plain):
     """First come, first served."""
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by time of submission."""
-        return Key(job.submitted_s)
+        return (job.submitted_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortestFirst(_Plain):
     """Shortest guess first ("MLaaS in the Wild", section 6.1); long jobs may starve."""
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by the guessed length."""
-        return Key(guess_s(job))
+        return (guess_s(job), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +88,13 @@ class ShortestRemainingFirst(_Plain):
         """Always."""
         return True
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by what is left of the guess."""
-        return Key(max(0.0, guess_s(job) - progress.ran_s))
+        return (max(0.0, guess_s(job) - ran_s), 0.0)
 
-    def rank(self, job: Job, progress: Progress) -> float:
+    def rank(self, job: Job, ran_s: float) -> float:
         """Rank by what is left of the guess; a job past its guess is never stopped."""
-        return max(0.0, guess_s(job) - progress.ran_s)
+        return max(0.0, guess_s(job) - ran_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,9 @@ class LeastAttainedService(_Plain):
     levels_gpu_s: tuple[float, ...] = (3_250.0, 32_500.0, 325_000.0)
 
     def __post_init__(self) -> None:
-        if any(b <= a for a, b in zip((0.0, *self.levels_gpu_s), self.levels_gpu_s, strict=False)):
+        if any(
+            b <= a for a, b in zip((0.0, *self.levels_gpu_s), self.levels_gpu_s, strict=False)
+        ):
             raise InvalidField("levels_gpu_s", self.levels_gpu_s, "they must rise from above 0")
 
     @property
@@ -112,21 +119,21 @@ class LeastAttainedService(_Plain):
         """Always."""
         return True
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by level, then by time of submission."""
-        return Key(self.rank(job, progress) * _LEVEL_STEP + job.submitted_s)
+        return (self.rank(job, ran_s) * _LEVEL_STEP + job.submitted_s, 0.0)
 
-    def rank(self, job: Job, progress: Progress) -> float:
+    def rank(self, job: Job, ran_s: float) -> float:
         """Rank by level."""
-        service_gpu_s = _gpus(job) * progress.ran_s
+        service_gpu_s = _gpus(job) * ran_s
         return float(sum(service_gpu_s >= level for level in self.levels_gpu_s))
 
-    def rank_rises_after_s(self, job: Job, progress: Progress) -> float | None:
+    def rank_rises_after_s(self, job: Job, ran_s: float) -> float | None:
         """Return when the next level is reached."""
         gpus = _gpus(job)
         for level in self.levels_gpu_s:
-            if gpus * progress.ran_s < level:
-                return (level - gpus * progress.ran_s) / gpus
+            if gpus * ran_s < level:
+                return (level - gpus * ran_s) / gpus
         return None
 
 
@@ -139,10 +146,10 @@ def _gpus(job: Job) -> float:
 class HighestResponseRatio(_Plain):
     """Longest wait relative to the guessed length first (HRRN): short first, none starve."""
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by waiting time over guessed length, which grows while the job waits."""
         length_s = max(guess_s(job), 1.0)
-        return Key(job.submitted_s / length_s, -1.0 / length_s)
+        return (job.submitted_s / length_s, -1.0 / length_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +172,11 @@ class PriorityWithAgeing(_Plain):
         """As set."""
         return self.preemptive
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by priority, raised by age; all age alike, so their order is fixed."""
-        return Key(job.submitted_s / self.age_s - job.priority)
+        return (job.submitted_s / self.age_s - job.priority, 0.0)
 
-    def rank(self, job: Job, progress: Progress) -> float:
+    def rank(self, job: Job, ran_s: float) -> float:
         """Rank by priority alone."""
         return -float(job.priority)
 
@@ -188,11 +195,16 @@ class FairShare(_Plain):
             if weight <= 0:
                 raise InvalidField(f"weight of {name}", weight, "it must be above 0")
 
-    def key(self, job: Job, progress: Progress) -> Key:
+    def key(self, job: Job, ran_s: float) -> Key:
         """Order by time of submission within an account."""
-        return Key(job.submitted_s)
+        return (job.submitted_s, 0.0)
 
-    def account(self, job: Job) -> str | None:
+    @property
+    def keeps_accounts(self) -> bool:
+        """Always."""
+        return True
+
+    def account(self, job: Job) -> str:
         """Charge the user or the queue."""
         return job.user if self.by == "user" else job.queue
 

@@ -82,9 +82,7 @@ def best_fit(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     return RulePlacer("best-fit", Rule(Score.BEST_FIT, types=types))
 
 
-def fgd(
-    typical: tuple[TypicalDemand, ...], types: TypeRule = TypeRule.EXACT
-) -> RulePlacer:
+def fgd(typical: tuple[TypicalDemand, ...], types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Let idle GPU share that typical demands cannot use grow the least (ATC'23)."""
     return RulePlacer("fgd", Rule(Score.FGD, types=types, typical=_needed("fgd", typical)))
 

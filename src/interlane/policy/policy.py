@@ -1,6 +1,6 @@
 """A whole policy: who goes first, where to, how strictly, and whether others make way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from interlane.policy.base import Order, Placer
@@ -25,5 +25,5 @@ class Policy:
     order: Order
     placer: Placer
     discipline: Discipline = Discipline.SKIP
-    preemption: Preemption = Preemption()
+    preemption: Preemption = field(default_factory=Preemption)
     name: str = ""

@@ -22,6 +22,12 @@ from numba import njit
 
 from interlane.model.units import MILLI
 
+compiled = njit(cache=True, error_model="numpy")
+"""Compile a function on first use and keep the result on disk."""
+
+inlined = njit(cache=True, error_model="numpy", inline="always")
+"""The same for a leaf of the hottest loops: a call that passes tables costs more than it."""
+
 CPU: Final = 0
 MEMORY: Final = 1
 TYPE: Final = 2
@@ -54,126 +60,149 @@ EMPTIEST: Final = 2
 DRAWN: Final = 3
 
 
-@njit(cache=True)
-def slots_of(row):  # type: ignore[no-untyped-def]
+@compiled
+def slots_of(free):
     """Return how many GPU columns the row's layout has."""
-    return (row.shape[0] - FREE) // 2
+    return (free.shape[1] - FREE) // 2
 
 
-@njit(cache=True)
-def kind_of(ask):  # type: ignore[no-untyped-def]
+@compiled
+def kind_of(asks, of):
     """Return the kind of an instance: 0 shares one GPU, 1..8 whole GPUs, 9 no GPU."""
-    if ask[ASK_GPUS] == 0:
+    if asks[of, ASK_GPUS] == 0:
         return 9
-    if ask[ASK_MILLI] < MILLI:
+    if asks[of, ASK_MILLI] < MILLI:
         return 0
-    return min(ask[ASK_GPUS], 8)
+    return min(asks[of, ASK_GPUS], 8)
 
 
-@njit(cache=True)
-def gpu_admits(row, slots, gpu, ask):  # type: ignore[no-untyped-def]
+@inlined
+def _admits(free, at, slots, gpu, asks, of):
     """Return whether this GPU has the share and memory that the ask wants of each GPU."""
     return (
-        row[FREE + gpu] >= ask[ASK_MILLI] and row[FREE + slots + gpu] >= ask[ASK_GPU_MEMORY]
+        free[at, FREE + gpu] >= asks[of, ASK_MILLI]
+        and free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
     )
 
 
-@njit(cache=True)
-def _shares(row, slots, gpu, ask):  # type: ignore[no-untyped-def]
+@compiled
+def gpu_admits(free, at, slots, gpu, asks, of):
+    """Return whether this GPU has the share and memory that the ask wants of each GPU."""
+    return _admits(free, at, slots, gpu, asks, of)
+
+
+@inlined
+def _shares(free, at, slots, gpu, asks, of):
     """Return how many instances could each take their share of this one GPU."""
-    count = row[FREE + gpu] // ask[ASK_MILLI]
-    if ask[ASK_GPU_MEMORY] > 0:
-        count = min(count, row[FREE + slots + gpu] // ask[ASK_GPU_MEMORY])
+    if not _admits(free, at, slots, gpu, asks, of):
+        return 0
+    count = free[at, FREE + gpu] // asks[of, ASK_MILLI]
+    if asks[of, ASK_GPU_MEMORY] > 0:
+        count = min(count, free[at, FREE + slots + gpu] // asks[of, ASK_GPU_MEMORY])
     return count
 
 
-@njit(cache=True)
-def _instances_by_gpu(row, ask):  # type: ignore[no-untyped-def]
+@inlined
+def _instances_by_gpu(free, at, asks, of):
     """Return how many instances the GPUs alone could take.
 
     ``k`` instances of ``n`` distinct GPUs each fit exactly when the GPUs offer ``n k``
     shares without any GPU giving more than ``k`` (each instance uses a GPU once).
     """
-    slots = slots_of(row)
-    gpus = ask[ASK_GPUS]
-    if row[POOLED] == 1:
-        return row[FREE] // (gpus * ask[ASK_MILLI])
-    if gpus > row[GPUS]:
+    slots = slots_of(free)
+    gpus = asks[of, ASK_GPUS]
+    if free[at, POOLED] == 1:
+        return free[at, FREE] // (gpus * asks[of, ASK_MILLI])
+    if gpus > free[at, GPUS]:
         return 0
     if gpus == 1:
         count = 0
-        for gpu in range(row[GPUS]):
-            count += _shares(row, slots, gpu, ask)
+        for gpu in range(free[at, GPUS]):
+            count += _shares(free, at, slots, gpu, asks, of)
         return count
-    if ask[ASK_MILLI] == MILLI:
+    if asks[of, ASK_MILLI] == MILLI:
         count = 0
-        for gpu in range(row[GPUS]):
-            if gpu_admits(row, slots, gpu, ask):
+        for gpu in range(free[at, GPUS]):
+            if _admits(free, at, slots, gpu, asks, of):
                 count += 1
         return count // gpus
     most = 0
     while True:
         offered = 0
-        for gpu in range(row[GPUS]):
-            offered += min(_shares(row, slots, gpu, ask), most + 1)
+        for gpu in range(free[at, GPUS]):
+            offered += min(_shares(free, at, slots, gpu, asks, of), most + 1)
         if offered < gpus * (most + 1):
             return most
         most += 1
 
 
-@njit(cache=True)
-def room_for(row, ask):  # type: ignore[no-untyped-def]
+@inlined
+def room_for_inlined(free, at, asks, of):
     """Return how many units of the ask fit on the machine now.
 
     A unit is one instance, or ``ASK_TOGETHER`` instances when a task wants them together.
     """
-    if row[UP] == 0:
+    # Comparisons first: most machines of a busy cluster are out of the question, and a
+    # division costs as much as all of these.
+    if (
+        free[at, UP] == 0
+        or free[at, CPU] < asks[of, ASK_CPU]
+        or free[at, MEMORY] < asks[of, ASK_MEMORY]
+    ):
         return 0
-    if ask[ASK_GPUS] > 0 and (ask[ASK_TYPES] >> row[TYPE]) & 1 == 0:
+    if asks[of, ASK_GPUS] > 0 and (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
+        return 0
+    if free[at, POOLED] == 1 and free[at, FREE] < asks[of, ASK_GPUS] * asks[of, ASK_MILLI]:
         return 0
     count = PLENTY
-    if ask[ASK_CPU] > 0:
-        count = row[CPU] // ask[ASK_CPU]
-    if ask[ASK_MEMORY] > 0:
-        count = min(count, row[MEMORY] // ask[ASK_MEMORY])
-    if ask[ASK_GPUS] > 0 and count > 0:
-        count = min(count, _instances_by_gpu(row, ask))
-    return count // ask[ASK_TOGETHER]
+    if asks[of, ASK_CPU] > 0:
+        count = free[at, CPU] // asks[of, ASK_CPU]
+    if asks[of, ASK_MEMORY] > 0:
+        count = min(count, free[at, MEMORY] // asks[of, ASK_MEMORY])
+    if asks[of, ASK_GPUS] > 0:
+        count = min(count, _instances_by_gpu(free, at, asks, of))
+    return count if asks[of, ASK_TOGETHER] == 1 else count // asks[of, ASK_TOGETHER]
 
 
-@njit(cache=True)
-def change(row, ask, mask, instances):  # type: ignore[no-untyped-def]
+@compiled
+def room_for(free, at, asks, of):
+    """Return how many units of the ask fit on the machine now; see ``room_for_inlined``."""
+    return room_for_inlined(free, at, asks, of)
+
+
+@compiled
+def change(free, at, asks, of, mask, instances):
     """Take (``instances`` > 0) or give back (< 0) what the ask uses on the GPUs of ``mask``."""
-    row[CPU] -= ask[ASK_CPU] * instances
-    row[MEMORY] -= ask[ASK_MEMORY] * instances
-    row[KIND + kind_of(ask)] += instances
-    if ask[ASK_GPUS] == 0:
+    free[at, CPU] -= asks[of, ASK_CPU] * instances
+    free[at, MEMORY] -= asks[of, ASK_MEMORY] * instances
+    free[at, KIND + kind_of(asks, of)] += instances
+    if asks[of, ASK_GPUS] == 0:
         return
-    slots = slots_of(row)
-    if row[POOLED] == 1:
-        row[FREE] -= ask[ASK_GPUS] * ask[ASK_MILLI] * instances
+    slots = slots_of(free)
+    if free[at, POOLED] == 1:
+        free[at, FREE] -= asks[of, ASK_GPUS] * asks[of, ASK_MILLI] * instances
         return
-    for gpu in range(row[GPUS]):
+    for gpu in range(free[at, GPUS]):
         if (mask >> gpu) & 1:
-            row[FREE + gpu] -= ask[ASK_MILLI] * instances
-            row[FREE + slots + gpu] -= ask[ASK_GPU_MEMORY] * instances
+            free[at, FREE + gpu] -= asks[of, ASK_MILLI] * instances
+            free[at, FREE + slots + gpu] -= asks[of, ASK_GPU_MEMORY] * instances
 
 
-@njit(cache=True)
-def is_sound(row, total):  # type: ignore[no-untyped-def]
+@compiled
+def is_sound(free, total, at):
     """Return whether nothing is held below zero or above what the machine has."""
-    for column in range(row.shape[0]):
-        if column == TYPE or column == GPUS or column == POOLED or column == UP:
+    for column in range(free.shape[1]):
+        if TYPE <= column <= UP:
             continue
-        if row[column] < 0:
+        if free[at, column] < 0:
             return False
-        if (column < KIND or column >= FREE) and row[column] > total[column]:
+        if (column < KIND or column >= FREE) and free[at, column] > total[at, column]:
             return False
     return True
 
 
-@njit(cache=True)
-def next_random(state):  # type: ignore[no-untyped-def]
+@compiled
+def next_random(state):
     """Advance a 64-bit generator (splitmix) held in ``state[0]`` and return 53 bits of it."""
     state[0] = state[0] + np.uint64(0x9E3779B97F4A7C15)
     mixed = state[0]
@@ -183,60 +212,62 @@ def next_random(state):  # type: ignore[no-untyped-def]
     return np.int64(mixed >> np.uint64(11))
 
 
-@njit(cache=True)
-def _pick_one(row, ask, choice, dice):  # type: ignore[no-untyped-def]
+@compiled
+def _pick_one(free, at, asks, of, choice, dice):
     """Return the GPU for an instance that uses one; lowest number on ties."""
-    slots = slots_of(row)
+    slots = slots_of(free)
     best = -1
     admitted = 0
-    for gpu in range(row[GPUS]):
-        if not gpu_admits(row, slots, gpu, ask):
+    for gpu in range(free[at, GPUS]):
+        if not gpu_admits(free, at, slots, gpu, asks, of):
             continue
         admitted += 1
         if (
             best < 0
-            or (choice == TIGHTEST and row[FREE + gpu] < row[FREE + best])
-            or (choice == EMPTIEST and row[FREE + gpu] > row[FREE + best])
+            or (choice == TIGHTEST and free[at, FREE + gpu] < free[at, FREE + best])
+            or (choice == EMPTIEST and free[at, FREE + gpu] > free[at, FREE + best])
             or (choice == DRAWN and next_random(dice) % admitted == 0)
         ):
             best = gpu
     return best
 
 
-@njit(cache=True)
-def _pick_emptiest(row, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _pick_emptiest(free, at, asks, of):
     """Return the mask of the emptiest GPUs that admit the ask.
 
     Shares of several GPUs must take the emptiest: any other choice can strand an instance
     that ``room_for`` has promised.
     """
-    slots = slots_of(row)
+    slots = slots_of(free)
     mask = np.int64(0)
-    for _ in range(ask[ASK_GPUS]):
+    for _ in range(asks[of, ASK_GPUS]):
         best = -1
-        for gpu in range(row[GPUS]):
-            if (mask >> gpu) & 1 or not gpu_admits(row, slots, gpu, ask):
+        for gpu in range(free[at, GPUS]):
+            if (mask >> gpu) & 1 or not gpu_admits(free, at, slots, gpu, asks, of):
                 continue
-            if best < 0 or _shares(row, slots, gpu, ask) > _shares(row, slots, best, ask):
+            if best < 0 or _shares(free, at, slots, gpu, asks, of) > _shares(
+                free, at, slots, best, asks, of
+            ):
                 best = gpu
         mask |= np.int64(1) << best
     return mask
 
 
-@njit(cache=True)
-def choose_gpus(row, ask, choice, dice):  # type: ignore[no-untyped-def]
+@compiled
+def choose_gpus(free, at, asks, of, choice, dice):
     """Return the mask of the GPUs that the next instance takes on a machine with room."""
-    if ask[ASK_GPUS] == 0 or row[POOLED] == 1:
+    if asks[of, ASK_GPUS] == 0 or free[at, POOLED] == 1:
         return np.int64(0)
-    if ask[ASK_GPUS] == 1:
-        return np.int64(1) << _pick_one(row, ask, choice, dice)
-    if ask[ASK_MILLI] < MILLI:
-        return _pick_emptiest(row, ask)
-    slots = slots_of(row)
+    if asks[of, ASK_GPUS] == 1:
+        return np.int64(1) << _pick_one(free, at, asks, of, choice, dice)
+    if asks[of, ASK_MILLI] < MILLI:
+        return _pick_emptiest(free, at, asks, of)
+    slots = slots_of(free)
     mask = np.int64(0)
-    wanted = ask[ASK_GPUS]
-    for gpu in range(row[GPUS]):
-        if wanted > 0 and gpu_admits(row, slots, gpu, ask):
+    wanted = asks[of, ASK_GPUS]
+    for gpu in range(free[at, GPUS]):
+        if wanted > 0 and gpu_admits(free, at, slots, gpu, asks, of):
             mask |= np.int64(1) << gpu
             wanted -= 1
     return mask

@@ -14,7 +14,6 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from interlane.model.units import MILLI
 from interlane.policy.rows import (
@@ -29,6 +28,7 @@ from interlane.policy.rows import (
     MEMORY,
     POOLED,
     TYPE,
+    compiled,
     gpu_admits,
     kind_of,
     slots_of,
@@ -74,23 +74,23 @@ GPU_SCALE: Final = 8_000.0
 """... and GPU by 8 cards."""
 
 
-@njit(cache=True)
-def free_milli(row):  # type: ignore[no-untyped-def]
+@compiled
+def free_milli(free, at):
     """Return the free GPU share of the machine."""
     total = 0
-    for gpu in range(row[GPUS]):
-        total += row[FREE + gpu]
+    for gpu in range(free[at, GPUS]):
+        total += free[at, FREE + gpu]
     return total
 
 
-@njit(cache=True)
-def fragments(row, cpu, typical, weights):  # type: ignore[no-untyped-def]
+@compiled
+def fragments(free, at, cpu, typical, weights):
     """Return the idle GPU share that typical demands cannot use here (FGD, section 3).
 
     For a kind that does not fit at all the whole idle share is a fragment; otherwise only
     what lies on GPUs with less left than the kind asks of each.
     """
-    idle = free_milli(row)
+    idle = free_milli(free, at)
     if idle == 0:
         return 0.0
     lost = 0.0
@@ -100,126 +100,133 @@ def fragments(row, cpu, typical, weights):  # type: ignore[no-untyped-def]
         if (
             gpus == 0
             or cpu < typical[kind, TYPICAL_CPU]
-            or (typical[kind, TYPICAL_TYPES] >> row[TYPE]) & 1 == 0
+            or (typical[kind, TYPICAL_TYPES] >> free[at, TYPE]) & 1 == 0
         ):
             lost += weights[kind] * idle
             continue
-        if row[POOLED] == 1:
+        if free[at, POOLED] == 1:
             if idle < gpus * milli:
                 lost += weights[kind] * idle
             continue
         usable = 0
         slivers = 0
-        for gpu in range(row[GPUS]):
-            if row[FREE + gpu] >= milli:
+        for gpu in range(free[at, GPUS]):
+            if free[at, FREE + gpu] >= milli:
                 usable += 1
             else:
-                slivers += row[FREE + gpu]
+                slivers += free[at, FREE + gpu]
         lost += weights[kind] * (slivers if usable >= gpus else idle)
     return lost
 
 
-@njit(cache=True)
-def _whole_gpus_after(row, ask, sign):  # type: ignore[no-untyped-def]
-    """Take (+1) or give back (-1) the lowest-numbered GPUs that a multi-GPU ask would use."""
-    slots = slots_of(row)
-    wanted = ask[ASK_GPUS]
-    if row[POOLED] == 1:
-        row[FREE] -= sign * wanted * ask[ASK_MILLI]
-        return
-    for gpu in range(row[GPUS]):
-        if wanted == 0:
-            return
-        if sign > 0 and gpu_admits(row, slots, gpu, ask):
-            row[FREE + gpu] -= ask[ASK_MILLI]
+@compiled
+def _after_whole(free, at, asks, of, cpu, typical, weights):
+    """Return the fragments after an ask of several GPUs took the lowest-numbered ones."""
+    slots = slots_of(free)
+    wanted = asks[of, ASK_GPUS]
+    if free[at, POOLED] == 1:
+        free[at, FREE] -= wanted * asks[of, ASK_MILLI]
+        after = fragments(free, at, cpu, typical, weights)
+        free[at, FREE] += wanted * asks[of, ASK_MILLI]
+        return after
+    taken = np.int64(0)
+    for gpu in range(free[at, GPUS]):
+        if wanted > 0 and gpu_admits(free, at, slots, gpu, asks, of):
+            free[at, FREE + gpu] -= asks[of, ASK_MILLI]
+            taken |= np.int64(1) << gpu
             wanted -= 1
+    after = fragments(free, at, cpu, typical, weights)
+    for gpu in range(free[at, GPUS]):
+        if (taken >> gpu) & 1:
+            free[at, FREE + gpu] += asks[of, ASK_MILLI]
+    return after
 
 
-@njit(cache=True)
-def _sigmoid_100(gain):  # type: ignore[no-untyped-def]
+@compiled
+def _sigmoid_100(gain):
     """Return the published whole score of a fragment reduction in thousandths of a GPU."""
     return np.floor(100.0 / (1.0 + np.exp(-gain / 1000.0)))
 
 
-@njit(cache=True)
-def fgd_gain(row, ask, typical, weights):  # type: ignore[no-untyped-def]
+@compiled
+def fgd_gain(free, at, asks, of, typical, weights):
     """Return (fragment reduction, GPU) of the best way to place one instance here.
 
     The GPU is meaningful for an instance that uses a single one; first on ties.
     """
-    cpu_after = row[CPU] - ask[ASK_CPU]
-    before = fragments(row, row[CPU], typical, weights)
-    if ask[ASK_GPUS] == 0:
-        return before - fragments(row, cpu_after, typical, weights), -1
-    if ask[ASK_GPUS] > 1 or row[POOLED] == 1:
-        scratch = row.copy()
-        _whole_gpus_after(scratch, ask, 1)
-        return before - fragments(scratch, cpu_after, typical, weights), -1
-    slots = slots_of(row)
+    cpu_after = free[at, CPU] - asks[of, ASK_CPU]
+    before = fragments(free, at, free[at, CPU], typical, weights)
+    if asks[of, ASK_GPUS] == 0:
+        return before - fragments(free, at, cpu_after, typical, weights), -1
+    if asks[of, ASK_GPUS] > 1 or free[at, POOLED] == 1:
+        return before - _after_whole(free, at, asks, of, cpu_after, typical, weights), -1
+    slots = slots_of(free)
     best = -np.inf
     best_gpu = -1
-    for gpu in range(row[GPUS]):
-        if not gpu_admits(row, slots, gpu, ask):
+    for gpu in range(free[at, GPUS]):
+        if not gpu_admits(free, at, slots, gpu, asks, of):
             continue
         repeated = False
         for earlier in range(gpu):
             # Equal GPUs give equal gains, and the first of them wins anyway.
-            if row[FREE + earlier] == row[FREE + gpu] and gpu_admits(row, slots, earlier, ask):
+            if free[at, FREE + earlier] == free[at, FREE + gpu] and gpu_admits(
+                free, at, slots, earlier, asks, of
+            ):
                 repeated = True
                 break
         if repeated:
             continue
-        row[FREE + gpu] -= ask[ASK_MILLI]
-        gain = before - fragments(row, cpu_after, typical, weights)
-        row[FREE + gpu] += ask[ASK_MILLI]
+        free[at, FREE + gpu] -= asks[of, ASK_MILLI]
+        gain = before - fragments(free, at, cpu_after, typical, weights)
+        free[at, FREE + gpu] += asks[of, ASK_MILLI]
         if gain > best:
             best = gain
             best_gpu = gpu
     return best, best_gpu
 
 
-@njit(cache=True)
-def _utilisation(row, total, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _utilisation(free, total, at, asks, of):
     """Return the mean allocation rate over the resources that the machine has."""
     rate = 0.0
     parts = 0
-    if total[CPU] > 0:
-        rate += (total[CPU] - row[CPU]) / total[CPU]
+    if total[at, CPU] > 0:
+        rate += (total[at, CPU] - free[at, CPU]) / total[at, CPU]
         parts += 1
-    if total[MEMORY] > 0:
-        rate += (total[MEMORY] - row[MEMORY]) / total[MEMORY]
+    if total[at, MEMORY] > 0:
+        rate += (total[at, MEMORY] - free[at, MEMORY]) / total[at, MEMORY]
         parts += 1
-    gpus = free_milli(total)
+    gpus = free_milli(total, at)
     if gpus > 0:
-        rate += (gpus - free_milli(row)) / gpus
+        rate += (gpus - free_milli(free, at)) / gpus
         parts += 1
     return rate / parts if parts > 0 else 0.0
 
 
-@njit(cache=True)
-def _pai_utilisation(row, total):  # type: ignore[no-untyped-def]
+@compiled
+def _pai_utilisation(free, total, at):
     """Return the published node order of load balancing: percent, half to even.
 
     The simulator divides hundredths by hundredths, so the quotient is the same as here.
     """
-    cpu = (total[CPU] - row[CPU]) / total[CPU] if total[CPU] > 0 else 0.0
-    gpus = free_milli(total)
+    cpu = (total[at, CPU] - free[at, CPU]) / total[at, CPU] if total[at, CPU] > 0 else 0.0
+    gpus = free_milli(total, at)
     if gpus == 0:
         return np.rint(100.0 * cpu)
-    gpu = (gpus - free_milli(row)) / gpus
+    gpu = (gpus - free_milli(free, at)) / gpus
     return np.rint(100.0 * (gpu + cpu) / 2.0)
 
 
-@njit(cache=True)
-def _clustering(row, total, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _clustering(free, total, at, asks, of):
     """Score machines that already host this kind of task highest (whole)."""
-    if ask[ASK_GPUS] == 0:
+    if asks[of, ASK_GPUS] == 0:
         return 0.0
-    kind = kind_of(ask)
-    same = row[KIND + kind] > 0
+    kind = kind_of(asks, of)
+    same = free[at, KIND + kind] > 0
     other = False
     for index in range(KINDS - 1):
-        if index != kind and row[KIND + index] > 0:
+        if index != kind and free[at, KIND + index] > 0:
             other = True
     if same and not other:
         base = 75.0
@@ -229,84 +236,88 @@ def _clustering(row, total, ask):  # type: ignore[no-untyped-def]
         base = 25.0
     else:
         base = 0.0
-    return base + np.floor(25.0 * (GPU_SCALE - free_milli(row)) / GPU_SCALE)
+    return base + np.floor(25.0 * (GPU_SCALE - free_milli(free, at)) / GPU_SCALE)
 
 
-@njit(cache=True)
-def _packing(row, total, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _packing(free, total, at, asks, of):
     """Prefer used GPUs, then free GPUs of used machines, then free machines (whole)."""
-    if ask[ASK_GPUS] == 0:
+    if asks[of, ASK_GPUS] == 0:
         return 0.0
-    slots = slots_of(row)
+    slots = slots_of(free)
     untouched = 0
-    for gpu in range(row[GPUS]):
-        if row[FREE + gpu] == total[FREE + gpu]:
+    for gpu in range(free[at, GPUS]):
+        if free[at, FREE + gpu] == total[at, FREE + gpu]:
             untouched += 1
-    if untouched == row[GPUS]:
-        return 33.0 - row[GPUS]
-    if ask[ASK_GPUS] == 1:
+    if untouched == free[at, GPUS]:
+        return 33.0 - free[at, GPUS]
+    if asks[of, ASK_GPUS] == 1:
         tightest = -1
-        for gpu in range(row[GPUS]):
-            if row[FREE + gpu] == total[FREE + gpu] or not gpu_admits(row, slots, gpu, ask):
+        for gpu in range(free[at, GPUS]):
+            if free[at, FREE + gpu] == total[at, FREE + gpu] or not gpu_admits(
+                free, at, slots, gpu, asks, of
+            ):
                 continue
-            if tightest < 0 or row[FREE + gpu] < tightest:
-                tightest = row[FREE + gpu]
+            if tightest < 0 or free[at, FREE + gpu] < tightest:
+                tightest = free[at, FREE + gpu]
         if tightest >= 0:
             return max(50.0, 100.0 - np.floor(tightest / 10.0 / 10.0))
-    return max(33.0, 50.0 - ask[ASK_GPUS])
+    return max(33.0, 50.0 - asks[of, ASK_GPUS])
 
 
-@njit(cache=True)
-def _best_fit(row, total, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _best_fit(free, total, at, asks, of):
     """Leave the least CPU and GPU behind (whole)."""
-    cpu = (row[CPU] - ask[ASK_CPU]) / CPU_SCALE
-    gpu = (free_milli(row) - ask[ASK_GPUS] * ask[ASK_MILLI]) / GPU_SCALE
+    cpu = (free[at, CPU] - asks[of, ASK_CPU]) / CPU_SCALE
+    gpu = (free_milli(free, at) - asks[of, ASK_GPUS] * asks[of, ASK_MILLI]) / GPU_SCALE
     return np.floor(100.0 * (1.0 - 0.5 * cpu - 0.5 * gpu))
 
 
-@njit(cache=True)
-def _dot_product(row, total, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _dot_product(free, total, at, asks, of):
     """Prefer the smallest product of what is free and what is asked (whole)."""
-    cpu = row[CPU] / CPU_SCALE * ask[ASK_CPU] / CPU_SCALE
-    gpu = free_milli(row) / GPU_SCALE * ask[ASK_GPUS] * ask[ASK_MILLI] / GPU_SCALE
+    cpu = free[at, CPU] / CPU_SCALE * asks[of, ASK_CPU] / CPU_SCALE
+    gpu = (
+        free_milli(free, at) / GPU_SCALE * asks[of, ASK_GPUS] * asks[of, ASK_MILLI] / GPU_SCALE
+    )
     return np.floor(100.0 * (1.0 - (cpu + gpu) / 2.0))
 
 
-@njit(cache=True)
-def _pack(row, total, ask):  # type: ignore[no-untyped-def]
+@compiled
+def _pack(free, total, at, asks, of):
     """Prefer the machine with the least free GPU, then the least free CPU."""
-    memory = 0.0 if total[MEMORY] == 0 else row[MEMORY] / total[MEMORY]
-    cpu = 0.0 if total[CPU] == 0 else row[CPU] / total[CPU]
-    if ask[ASK_GPUS] == 0:
+    memory = 0.0 if total[at, MEMORY] == 0 else free[at, MEMORY] / total[at, MEMORY]
+    cpu = 0.0 if total[at, CPU] == 0 else free[at, CPU] / total[at, CPU]
+    if asks[of, ASK_GPUS] == 0:
         # Work without GPUs goes where it blocks the fewest of them.
-        return -1000.0 * free_milli(row) - cpu - memory
-    slots = slots_of(row)
+        return -1000.0 * free_milli(free, at) - cpu - memory
+    slots = slots_of(free)
     left = np.int64(0)
-    if row[POOLED] == 0 and ask[ASK_GPUS] == 1:
+    if free[at, POOLED] == 0 and asks[of, ASK_GPUS] == 1:
         left = MILLI
-        for gpu in range(row[GPUS]):
-            if gpu_admits(row, slots, gpu, ask):
-                left = min(left, row[FREE + gpu] - ask[ASK_MILLI])
-    return -100_000.0 * left - free_milli(row) - 0.5 * (cpu + memory)
+        for gpu in range(free[at, GPUS]):
+            if gpu_admits(free, at, slots, gpu, asks, of):
+                left = min(left, free[at, FREE + gpu] - asks[of, ASK_MILLI])
+    return -100_000.0 * left - free_milli(free, at) - 0.5 * (cpu + memory)
 
 
-@njit(cache=True)
-def score(rule, row, total, ask, typical, weights):  # type: ignore[no-untyped-def]
+@compiled
+def score(rule, free, total, at, asks, of, typical, weights):
     """Return the score of one machine under one rule; the caller knows that it has room."""
     if rule == _PACK:
-        return _pack(row, total, ask)
+        return _pack(free, total, at, asks, of)
     if rule == _BALANCE:
-        return -_utilisation(row, total, ask)
+        return -_utilisation(free, total, at, asks, of)
     if rule == _DOT_PRODUCT:
-        return _dot_product(row, total, ask)
+        return _dot_product(free, total, at, asks, of)
     if rule == _GPU_CLUSTERING:
-        return _clustering(row, total, ask)
+        return _clustering(free, total, at, asks, of)
     if rule == _GPU_PACKING:
-        return _packing(row, total, ask)
+        return _packing(free, total, at, asks, of)
     if rule == _BEST_FIT:
-        return _best_fit(row, total, ask)
+        return _best_fit(free, total, at, asks, of)
     if rule == _FGD:
-        return _sigmoid_100(fgd_gain(row, ask, typical, weights)[0])
+        return _sigmoid_100(fgd_gain(free, at, asks, of, typical, weights)[0])
     if rule == _PAI_BALANCE:
-        return -_pai_utilisation(row, total)
+        return -_pai_utilisation(free, total, at)
     return 0.0

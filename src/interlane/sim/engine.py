@@ -9,8 +9,10 @@ attempt counter tells them apart.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from random import Random
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog, Fact
@@ -241,10 +243,10 @@ class Engine:
         failures = self.world.failures
         if failures is None:
             return {}
-        luck = {}
+        luck: dict[int, Callable[[float], float]] = {}
         for number, machine in enumerate(self.scheduler.cluster):
             dice = failures.stream(machine)
-            luck[number] = lambda mean_s, dice=dice: dice.expovariate(1.0 / mean_s)
+            luck[number] = partial(_next_s, dice)
             self._push(luck[number](failures.mean_up_s), _LOST, number, 0)
         return luck
 
@@ -279,7 +281,10 @@ class Engine:
 
 def _instances_ratio(job: Job, placement: Placement) -> float:
     """Return the share of its instances that an elastic gang got; 1 for all others."""
-    tasks = job.request.tasks
-    if all(task.instances_min is None or task.same_machine for task in tasks):
+    if not job.request.is_elastic:
         return 1.0
     return placement.instances / job.request.instances
+
+
+def _next_s(dice: Random, mean_s: float) -> float:
+    return dice.expovariate(1.0 / mean_s)

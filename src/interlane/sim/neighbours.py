@@ -42,7 +42,8 @@ class Neighbours:
         job = self._jobs[number]
         placement = self._placements[number]
         return min(
-            self._world.speed(job, self._neighbourhood(number, spot)) for spot in placement.spots
+            self._world.speed(job, self._neighbourhood(number, spot))
+            for spot in placement.spots
         )
 
     def _neighbourhood(self, number: int, spot: Spot) -> Neighbourhood:

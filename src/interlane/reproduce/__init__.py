@@ -1,0 +1,1 @@
+"""Published results that we reproduce, each by name: the paper's number beside ours."""
