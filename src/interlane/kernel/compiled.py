@@ -15,9 +15,16 @@ from typing import Final
 
 import numpy as np
 
+from interlane.policy.packing import pack_score
 from interlane.policy.rows import (
+    ASK_CPU,
     ASK_GPUS,
+    ASK_MEMORY,
+    ASK_MILLI,
     ASK_TOGETHER,
+    BRIEF_CPU,
+    BRIEF_GPU,
+    BRIEF_MEMORY,
     POOLED,
     TIGHTEST,
     UP,
@@ -28,6 +35,7 @@ from interlane.policy.rows import (
     next_random,
     room_for,
     room_for_inlined,
+    summarise,
 )
 from interlane.policy.scores import Score, fgd_gain, score
 
@@ -64,30 +72,44 @@ GROUP_WIDTH: Final = 3
 
 _FIRST: Final = int(Score.FIRST)
 _FGD: Final = int(Score.FGD)
+_PACK: Final = int(Score.PACK)
 _RANDOM: Final = int(Score.RANDOM)
 _LOWEST: Final = -np.inf
+_BRIEF_MAX: Final = (1 << 31) - 1
 
 
 @compiled
-def _count_room(profile, asks, free, rooms, sums):
-    """Count one profile's room on every machine."""
+def _count_room(profile, asks, free, brief, rooms, sums):
+    """Count one profile's room on every machine, looking closely only where it may fit.
+
+    The brief is a necessary condition, and the first look at it runs at memory speed.
+    """
+    cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
+    memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
+    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] > 0 else 0
     total = 0
     for machine in range(free.shape[0]):
-        room = room_for_inlined(free, machine, asks, profile)
+        room = 0
+        if (
+            brief[BRIEF_CPU, machine] >= cpu
+            and brief[BRIEF_GPU, machine] >= milli
+            and brief[BRIEF_MEMORY, machine] >= memory
+        ):
+            room = room_for_inlined(free, machine, asks, profile)
         rooms[profile, machine] = room
         total += room
     sums[profile] = total
 
 
 @compiled
-def catch_up_rooms(waiting, count, asks, free, changes, changed, cursors, rooms, sums):
+def catch_up_rooms(waiting, count, asks, free, brief, changes, changed, cursors, rooms, sums):
     """Bring the room of the first ``count`` profiles of ``waiting`` up to date."""
     for index in range(count):
         profile = waiting[index]
         since = cursors[profile, ROOM_CURSOR]
         cursors[profile, ROOM_CURSOR] = changed
-        if since < 0:
-            _count_room(profile, asks, free, rooms, sums)
+        if since < 0 or changed - since > free.shape[0] // 4:
+            _count_room(profile, asks, free, brief, rooms, sums)
             continue
         for line in range(since, changed):
             machine = changes[line]
@@ -99,10 +121,10 @@ def catch_up_rooms(waiting, count, asks, free, changes, changed, cursors, rooms,
 
 
 @compiled
-def catch_up_room(profile, asks, free, changes, changed, cursors, rooms, sums):
+def catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums):
     """Bring one profile's room up to date with the change list."""
     waiting = np.full(1, profile, np.int64)
-    catch_up_rooms(waiting, 1, asks, free, changes, changed, cursors, rooms, sums)
+    catch_up_rooms(waiting, 1, asks, free, brief, changes, changed, cursors, rooms, sums)
 
 
 @compiled
@@ -113,22 +135,32 @@ def _score_machine(rule, machine, asks, profile, free, total, room, typical, wei
 
 
 @compiled
+def _score_all(rule, profile, asks, free, total, room, scores, typical, weights):
+    """Score every machine that has room."""
+    for machine in range(free.shape[0]):
+        if room[machine] == 0:
+            continue
+        if rule == _PACK:
+            # The default rule is inlined: a call would cost three times as much as it does.
+            scores[machine] = pack_score(free, total, machine, asks, profile)
+        else:
+            scores[machine] = score(rule, free, total, machine, asks, profile, typical, weights)
+
+
+@compiled
 def _catch_up_scores(
     rule, profile, asks, free, total, changes, changed, cursors, room, scores, typical, weights
 ):
+    """Bring one profile's scores up to date where it has room; elsewhere they are void."""
     since = cursors[profile, SCORE_CURSOR]
-    if since < 0:
-        for machine in range(free.shape[0]):
-            scores[machine] = _score_machine(
-                rule, machine, asks, profile, free, total, room, typical, weights
-            )
-    else:
-        for index in range(since, changed):
-            machine = changes[index]
-            scores[machine] = _score_machine(
-                rule, machine, asks, profile, free, total, room, typical, weights
-            )
     cursors[profile, SCORE_CURSOR] = changed
+    if since < 0 or changed - since > free.shape[0] // 4:
+        _score_all(rule, profile, asks, free, total, room, scores, typical, weights)
+        return
+    for line in range(since, changed):
+        machine = changes[line]
+        if room[machine] > 0:
+            scores[machine] = score(rule, free, total, machine, asks, profile, typical, weights)
 
 
 @compiled
@@ -238,8 +270,8 @@ def undo(free, asks, out, begin, end):
 
 @compiled
 def place_task(
-    rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, changes,
-    changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
+    rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
+    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
 ):  # fmt: skip
     """Append one task's instances to the placement and take them from ``free``.
 
@@ -247,7 +279,7 @@ def place_task(
     or -1 with nothing taken if fewer than ``least`` fit.  The index is left as if nothing
     had been taken, so that a caller who undoes the rows finds everything as it was.
     """
-    catch_up_room(profile, asks, free, changes, changed, cursors, rooms, sums)
+    catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums)
     if sums[profile] < least:
         return -1
     room = rooms[profile]
@@ -301,13 +333,13 @@ def place_task(
 
 @compiled
 def choose_task(
-    rule, mode, choice, choices, profile, least, wanted, asks, free, total, changes, changed,
-    cursors, rooms, sums, scores, avoid, typical, weights, dice, out
+    rule, mode, choice, choices, profile, least, wanted, asks, free, total, brief, changes,
+    changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out
 ):  # fmt: skip
     """Choose for a job of one task and leave the books as they were."""
     count = place_task(
-        rule, mode, choice, choices, profile, 0, least, wanted, asks, free, total, changes,
-        changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, 0,
+        rule, mode, choice, choices, profile, 0, least, wanted, asks, free, total, brief,
+        changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, 0,
     )  # fmt: skip
     if count > 0:
         undo(free, asks, out, 0, count)
@@ -329,7 +361,7 @@ def _restore(rule, asks, profile, free, total, room, ranked, typical, weights, o
 
 
 @compiled
-def hold(free, total, asks, out, count, changes, changed):
+def hold(free, total, asks, out, count, brief, changes, changed):
     """Take the placement from the books; return the new end of the change list, or -1.
 
     This is the referee: rows that do not fit change nothing.
@@ -340,19 +372,27 @@ def hold(free, total, asks, out, count, changes, changed):
         if free[machine, UP] == 0 or not is_sound(free, total, machine):
             undo(free, asks, out, 0, index + 1)
             return -1
-    for index in range(count):
-        changes[changed + index] = out[index, AT_MACHINE]
-    return changed + count
+    return note_changes(free, out, brief, changes, changed)
 
 
 @compiled
-def release(free, asks, out, changes, changed):
+def release(free, asks, out, brief, changes, changed):
     """Give the placement back to the books; return the new end of the change list."""
-    count = out.shape[0]
-    undo(free, asks, out, 0, count)
-    for index in range(count):
-        changes[changed + index] = out[index, AT_MACHINE]
-    return changed + count
+    undo(free, asks, out, 0, out.shape[0])
+    return note_changes(free, out, brief, changes, changed)
+
+
+@compiled
+def note_changes(free, out, brief, changes, changed):
+    """Note that the machines of these rows were touched; return the end of the list."""
+    for index in range(out.shape[0]):
+        machine = out[index, AT_MACHINE]
+        if index > 0 and out[index - 1, AT_MACHINE] == machine:
+            continue
+        summarise(free, machine, brief)
+        changes[changed] = machine
+        changed += 1
+    return changed
 
 
 @compiled
@@ -392,11 +432,11 @@ def pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room
 
 @compiled
 def catch_up_and_pick(
-    waiting, profiles, asks, free, changes, changed, cursors, rooms, sums, active, actives,
-    keys, groups, now_s, epoch, only_with_room
+    waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums, active,
+    actives, keys, groups, now_s, epoch, only_with_room
 ):  # fmt: skip
     """Do both in one call: a call costs more than either."""
-    catch_up_rooms(waiting, profiles, asks, free, changes, changed, cursors, rooms, sums)
+    catch_up_rooms(waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums)
     return pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room)
 
 

@@ -67,6 +67,9 @@ class Ledger:
         """Capacity, one row a machine; never changes."""
         self.free: Table = self.total.copy()
         """What is left; ``UP`` is 0 for machines that are lost."""
+        self.brief = np.zeros((rows.BRIEF_HEIGHT, len(cluster)), np.int32)
+        """The machines in brief; agrees with ``free`` once changes are noted."""
+        self._summarise_all()
         self.asks: Table = np.empty((64, rows.ASK_WIDTH), np.int64)
         """Demands as rows, by profile number; written by ``ask``."""
         self.profiles = 0
@@ -162,8 +165,9 @@ class Ledger:
         """Take a placement from the books, or return False and change nothing."""
         self._make_way(len(table))
         end = compiled.hold(
-            self.free, self.total, self.asks, table, len(table), self.changes, self.changed
-        )
+            self.free, self.total, self.asks, table, len(table), self.brief, self.changes,
+            self.changed,
+        )  # fmt: skip
         if end < 0:
             return False
         self.changed = end
@@ -172,13 +176,16 @@ class Ledger:
     def release(self, table: Table) -> None:
         """Give a placement back."""
         self._make_way(len(table))
-        self.changed = compiled.release(self.free, self.asks, table, self.changes, self.changed)
+        self.changed = compiled.release(
+            self.free, self.asks, table, self.brief, self.changes, self.changed
+        )
         self.releases += 1
 
     def set_up(self, number: int, *, up: bool) -> None:
         """Note that a machine was lost or has returned."""
         self._make_way(1)
         self.free[number, rows.UP] = up
+        rows.summarise(self.free, number, self.brief)
         self.changes[self.changed] = number
         self.changed += 1
         self.releases += up
@@ -186,8 +193,13 @@ class Ledger:
     def note_changes(self, table: Table) -> None:
         """Tell the room index that the machines of these rows were touched."""
         self._make_way(len(table))
-        self.changes[self.changed : self.changed + len(table)] = table[:, compiled.AT_MACHINE]
-        self.changed += len(table)
+        self.changed = compiled.note_changes(
+            self.free, table, self.brief, self.changes, self.changed
+        )
+
+    def _summarise_all(self) -> None:
+        for number in range(len(self.free)):
+            rows.summarise(self.free, number, self.brief)
 
     def _make_way(self, more: int) -> None:
         """Begin a new change list when the old one is full."""

@@ -334,8 +334,8 @@ class Scheduler:
         queue, view, ledger = self._queue, self._view, self._ledger
         view.follow_change_list()
         number: int = compiled.catch_up_and_pick(
-            queue.profiles, queue.waited_for, ledger.asks, ledger.free, ledger.changes,
-            ledger.changed, view.cursors, view.rooms, view.sums, queue.active, queue.actives,
+            queue.profiles, queue.waited_for, ledger.asks, ledger.free, ledger.brief,
+            ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums, queue.active, queue.actives,
             queue.keys, queue.groups, now_s, self._epoch, only_with_room,
         )  # fmt: skip
         return number

@@ -73,7 +73,7 @@ class View:
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
         self._compiled: _CompiledRule | None = None
         self.cursors = np.full((0, 2), -1, np.int64)
-        self.rooms: Table = np.zeros((0, machines), np.int64)
+        self.rooms: NDArray[np.int32] = np.zeros((0, machines), np.int32)
         """Units of each profile that each machine could take, as of the profile's cursor."""
         self.sums = np.zeros(0, np.int64)
         """Sum of each row of ``rooms``."""
@@ -162,7 +162,7 @@ class View:
         ledger = self._ledger
         self.follow_change_list()
         compiled.catch_up_room(
-            profile, ledger.asks, ledger.free, ledger.changes, ledger.changed,
+            profile, ledger.asks, ledger.free, ledger.brief, ledger.changes, ledger.changed,
             self.cursors, self.rooms, self.sums,
         )  # fmt: skip
 
@@ -193,7 +193,7 @@ class View:
             return
         more, machines = new - length, self.rooms.shape[1]
         self.cursors = np.concatenate([self.cursors, np.full((more, 2), -1, np.int64)])
-        self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int64)])
+        self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int32)])
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
 
@@ -233,8 +233,8 @@ class View:
         ledger, part = self._ledger, shape.parts[0]
         count = compiled.choose_task(
             rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile,
-            part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.changes,
-            ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
+            part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
+            ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
             rule.typical, rule.weights, self._dice, self._out,
         )  # fmt: skip
         return None if count < 0 else self._out[:count].copy()
@@ -248,8 +248,8 @@ class View:
             self.follow_change_list()
             count = compiled.place_task(
                 rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile, task,
-                part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.changes,
-                ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
+                part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
+                ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
                 rule.typical, rule.weights, self._dice, self._out, end,
             )  # fmt: skip
             if count < 0:

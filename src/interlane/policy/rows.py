@@ -50,8 +50,16 @@ ASK_WIDTH: Final = 7
 ANY_TYPE: Final = -1
 """Type mask of a demand that any GPU type satisfies: all bits set."""
 
-PLENTY: Final = 1 << 40
+PLENTY: Final = 1 << 30
 """How many instances fit where nothing that they ask for is limited."""
+
+# A machine in brief: all that a first look needs, in columns that fit the fastest cache.
+BRIEF_CPU: Final = 0
+BRIEF_MEMORY: Final = 1
+BRIEF_GPU: Final = 2
+BRIEF_TYPES: Final = 3
+BRIEF_HEIGHT: Final = 4
+_BRIEF_MAX: Final = (1 << 31) - 1
 
 # How an instance that shares a GPU picks it within its machine.
 TIGHTEST: Final = 0
@@ -156,12 +164,24 @@ def room_for_inlined(free, at, asks, of):
         return 0
     count = PLENTY
     if asks[of, ASK_CPU] > 0:
-        count = free[at, CPU] // asks[of, ASK_CPU]
+        count = min(count, free[at, CPU] // asks[of, ASK_CPU])
     if asks[of, ASK_MEMORY] > 0:
         count = min(count, free[at, MEMORY] // asks[of, ASK_MEMORY])
     if asks[of, ASK_GPUS] > 0:
         count = min(count, _instances_by_gpu(free, at, asks, of))
     return count if asks[of, ASK_TOGETHER] == 1 else count // asks[of, ASK_TOGETHER]
+
+
+@compiled
+def summarise(free, at, brief):
+    """Write a machine's brief: free CPU and memory, its emptiest GPU, and its type."""
+    emptiest = 0
+    for gpu in range(free[at, GPUS]):
+        emptiest = max(emptiest, free[at, FREE + gpu])
+    brief[BRIEF_CPU, at] = min(free[at, CPU], _BRIEF_MAX) if free[at, UP] == 1 else -1
+    brief[BRIEF_MEMORY, at] = min(free[at, MEMORY], _BRIEF_MAX)
+    brief[BRIEF_GPU, at] = min(emptiest, _BRIEF_MAX)
+    brief[BRIEF_TYPES, at] = free[at, TYPE]
 
 
 @compiled

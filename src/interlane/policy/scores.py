@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from interlane.model.units import MILLI
+from interlane.policy.packing import pack_score
 from interlane.policy.rows import (
     ASK_CPU,
     ASK_GPUS,
@@ -285,20 +286,8 @@ def _dot_product(free, total, at, asks, of):
 
 @compiled
 def _pack(free, total, at, asks, of):
-    """Prefer the machine with the least free GPU, then the least free CPU."""
-    memory = 0.0 if total[at, MEMORY] == 0 else free[at, MEMORY] / total[at, MEMORY]
-    cpu = 0.0 if total[at, CPU] == 0 else free[at, CPU] / total[at, CPU]
-    if asks[of, ASK_GPUS] == 0:
-        # Work without GPUs goes where it blocks the fewest of them.
-        return -1000.0 * free_milli(free, at) - cpu - memory
-    slots = slots_of(free)
-    left = np.int64(0)
-    if free[at, POOLED] == 0 and asks[of, ASK_GPUS] == 1:
-        left = MILLI
-        for gpu in range(free[at, GPUS]):
-            if gpu_admits(free, at, slots, gpu, asks, of):
-                left = min(left, free[at, FREE + gpu] - asks[of, ASK_MILLI])
-    return -100_000.0 * left - free_milli(free, at) - 0.5 * (cpu + memory)
+    """Prefer the fullest machine; see ``packing``."""
+    return pack_score(free, total, at, asks, of)
 
 
 @compiled
