@@ -1,0 +1,58 @@
+"""When jobs held capacity: every start in the log, with the end that belongs to it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interlane.metrics.log import EventLog, Fact
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_ENDS = (Fact.FINISHED, Fact.PREEMPTED, Fact.JOB_LOST, Fact.CANCELLED)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """One value a start, ordered by job, then by time."""
+
+    job: Ints
+    start_s: Floats
+    end_s: Floats
+    """Infinite for jobs that still run at the end of the log."""
+    number: Ints
+    """Which of the log's placements the start has."""
+
+
+def attempts(log: EventLog) -> Attempts:
+    """Return every start with its end."""
+    at_s, facts, subjects = log.columns()
+    is_start = facts == Fact.STARTED
+    numbers = np.cumsum(is_start) - 1
+    lines = np.nonzero(is_start | np.isin(facts, _ENDS))[0]
+    # Stable, so that the lines of one job stay in their order: the line after a start is
+    # its end, unless the job still runs.
+    lines = lines[np.argsort(subjects[lines], kind="stable")]
+    begins = np.nonzero(is_start[lines])[0]
+    after = np.minimum(begins + 1, len(lines) - 1)
+    starts, ends = lines[begins], lines[after]
+    ended = (after > begins) & (subjects[starts] == subjects[ends])
+    end_s = np.where(ended, at_s[ends], np.inf)
+    return Attempts(subjects[starts], at_s[starts], end_s, numbers[starts])
+
+
+def held_milli(log: EventLog, tries: Attempts) -> Ints:
+    """Return the GPU share that each attempt held, in thousandths of a GPU."""
+    asked = np.fromiter((job.request.gpu_milli for job in log.jobs), np.int64, len(log.jobs))
+    held = asked[tries.job]
+    elastic = np.fromiter(
+        (job.request.is_elastic for job in log.jobs), np.bool_, len(log.jobs)
+    )
+    for row in np.nonzero(elastic[tries.job])[0]:
+        tasks = log.jobs[tries.job[row]].request.tasks
+        held[row] = sum(
+            spot.instances * tasks[spot.task].demand.gpu_milli_total
+            for spot in log.placements[tries.number[row]].spots
+        )
+    return held

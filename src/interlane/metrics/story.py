@@ -1,0 +1,101 @@
+"""One job's life, told from the log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from interlane.metrics.log import EventLog, Fact
+from interlane.model import Placement
+
+_OF_MACHINES = (Fact.MACHINE_LOST, Fact.MACHINE_RETURNED)
+_SPOTS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that happened to the job."""
+
+    at_s: float
+    fact: str
+    what: str
+    """The fact in a sentence, with what led to it."""
+
+
+def story(log: EventLog, number: int) -> list[Moment]:
+    """Return all that happened to one job, in order."""
+    moments: list[Moment] = []
+    before_s = 0.0
+    for at_s, fact, placement in _lines(log, number):
+        what = _told(log, number, fact, at_s - before_s, placement)
+        moments.append(Moment(at_s, fact.name.lower(), what))
+        before_s = at_s
+    return moments
+
+
+def totals(log: EventLog, number: int) -> dict[str, float]:
+    """Return how long the job waited, ran and took, in seconds, up to its last line."""
+    waited_s = ran_s = before_s = 0.0
+    submitted_s: float | None = None
+    runs = False
+    for at_s, fact, _ in _lines(log, number):
+        if submitted_s is None:
+            submitted_s = before_s = at_s
+        if runs:
+            ran_s += at_s - before_s
+        else:
+            waited_s += at_s - before_s
+        runs = fact is Fact.STARTED
+        before_s = at_s
+    total_s = 0.0 if submitted_s is None else before_s - submitted_s
+    return {"waited_s": waited_s, "ran_s": ran_s, "total_s": total_s}
+
+
+def _lines(log: EventLog, number: int) -> Iterator[tuple[float, Fact, Placement | None]]:
+    at_s, facts, subjects = log.columns()
+    starts = np.cumsum(facts == Fact.STARTED) - 1
+    for line in np.nonzero((subjects == number) & ~np.isin(facts, _OF_MACHINES))[0]:
+        fact = Fact(int(facts[line]))
+        placement = log.placements[starts[line]] if fact is Fact.STARTED else None
+        yield float(at_s[line]), fact, placement
+
+
+def _told(
+    log: EventLog, number: int, fact: Fact, since_s: float, placement: Placement | None
+) -> str:
+    match fact:
+        case Fact.SUBMITTED:
+            return f"submitted{_by(log.jobs[number].user)}"
+        case Fact.STARTED:
+            assert placement is not None
+            return f"started after waiting {since_s:,.0f} s on {_where(placement)}"
+        case Fact.PREEMPTED:
+            return f"stopped after running {since_s:,.0f} s, for a more urgent job"
+        case Fact.JOB_LOST:
+            return f"lost with its machine after running {since_s:,.0f} s"
+        case Fact.FINISHED:
+            return f"finished after running {since_s:,.0f} s"
+        case Fact.CANCELLED:
+            return f"taken back after {since_s:,.0f} s"
+        case Fact.REFUSED:
+            refusal = log.refusals.get(number)
+            return "refused" if refusal is None else f"refused, {refusal}"
+        case Fact.MACHINE_LOST | Fact.MACHINE_RETURNED:
+            raise AssertionError("facts about machines are not part of a job's life")
+
+
+def _by(user: str) -> str:
+    return f" by {user}" if user else ""
+
+
+def _where(placement: Placement) -> str:
+    shown = placement.spots[:_SPOTS_SHOWN]
+    parts = [_spot(spot.machine, spot.gpus, spot.instances) for spot in shown]
+    more = len(placement.spots) - len(shown)
+    return ", ".join(parts) + (f" and {more} more places" if more else "")
+
+
+def _spot(machine: str, gpus: tuple[int, ...], instances: int) -> str:
+    times = f"{instances} x " if instances > 1 else ""
+    on = f" (GPU {', '.join(map(str, gpus))})" if gpus else ""
+    return f"{times}{machine}{on}"

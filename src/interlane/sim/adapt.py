@@ -1,0 +1,107 @@
+"""Make the requests of a trace fit for a cluster that counts otherwise than the trace did.
+
+Three rules, none of which changes how much GPU share a job asks for in total (but for the
+first, whose point that is):
+
+* On a cluster that *clips* (``pool:G``), an instance that asks for more than the whole
+  cluster is cut down to it, as the published simulator does, and GPU types do not count.
+* On a cluster that tells GPUs apart, a job that the trace gives as one total of several pods
+  (five pods, 2.5 GPUs) becomes that many instances, where the GPUs divide evenly among them.
+* There, an instance with more GPUs than the widest machine that may host it becomes
+  instances of that machine's width, and a role of its own for the remainder: Philly and
+  Helios give a job's GPUs, not how they lie on machines.
+
+CPU and memory are divided in proportion, rounded up.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from interlane.model import MILLI, Cluster, Demand, Request, Task
+
+Adapt = Callable[[Request, int], Request]
+"""Takes a request and how many pods the trace counted."""
+
+REST = "-rest"
+"""Added to the role of the remainder."""
+
+
+def adaptation(cluster: Cluster) -> Adapt | None:
+    """Return how requests must change for the cluster; None if they need not."""
+    if cluster.clips_requests:
+        return lambda request, pods: _clipped(request, cluster)
+    if all(machine.pooled for machine in cluster):
+        return None
+    return lambda request, pods: _narrowed(_per_pod(request, pods), cluster)
+
+
+def _clipped(request: Request, cluster: Cluster) -> Request:
+    return Request(
+        tuple(
+            replace(task, demand=_clipped_demand(task.demand, cluster))
+            for task in request.tasks
+        )
+    )
+
+
+def _clipped_demand(demand: Demand, cluster: Cluster) -> Demand:
+    cpu_milli = min(demand.cpu_milli, cluster.cpu_milli)
+    if demand.gpu_milli_total > cluster.gpus * MILLI:
+        demand = replace(demand, gpus=cluster.gpus, gpu_milli=MILLI)
+    return replace(demand, cpu_milli=cpu_milli, gpu_types=frozenset())
+
+
+def _per_pod(request: Request, pods: int) -> Request:
+    """Split a total of several pods that share GPUs into its pods."""
+    if request.instances != 1 or pods <= 1:
+        return request
+    task = request.tasks[0]
+    demand = task.demand
+    if demand.gpus <= 1 or demand.gpu_milli == MILLI or demand.gpus % pods:
+        return request
+    one = _part(demand, gpus=demand.gpus // pods)
+    return Request((replace(task, demand=one, instances=pods, instances_min=None),))
+
+
+def _narrowed(request: Request, cluster: Cluster) -> Request:
+    """Split instances that are wider than any machine that may host them."""
+    if all(_fits(task, cluster) for task in request.tasks):
+        return request
+    return Request(tuple(part for task in request.tasks for part in _split(task, cluster)))
+
+
+def _fits(task: Task, cluster: Cluster) -> bool:
+    return task.same_machine or not 0 < _widest(cluster, task.demand) < task.demand.gpus
+
+
+def _widest(cluster: Cluster, demand: Demand) -> int:
+    """Return the most GPUs that one machine of the demanded types has."""
+    types = demand.gpu_types
+    return max((m.gpus for m in cluster if not types or m.gpu_type in types), default=0)
+
+
+def _split(task: Task, cluster: Cluster) -> list[Task]:
+    if _fits(task, cluster):
+        return [task]
+    demand, width = task.demand, _widest(cluster, task.demand)
+    full, rest = divmod(demand.gpus, width)
+    least = None if task.instances_min is None else task.instances_min * full
+    wide = replace(
+        task,
+        demand=_part(demand, gpus=width),
+        instances=task.instances * full,
+        instances_min=least,
+    )
+    if not rest:
+        return [wide]
+    return [wide, replace(task, demand=_part(demand, gpus=rest), role=task.role + REST)]
+
+
+def _part(demand: Demand, gpus: int) -> Demand:
+    """Return the part of a demand that goes with so many of its GPUs."""
+    return replace(
+        demand,
+        gpus=gpus,
+        cpu_milli=-(-demand.cpu_milli * gpus // demand.gpus),
+        memory_mib=-(-demand.memory_mib * gpus // demand.gpus),
+    )

@@ -1,0 +1,182 @@
+"""One run: a trace, a cluster, a policy and a world in; a log and its figures out."""
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.metrics.log import EventLog
+from interlane.metrics.outcomes import Outcomes, outcomes
+from interlane.metrics.summary import Weight, summarise
+from interlane.model import Cluster, Demand, Job, Request
+from interlane.policy.base import Order, TypeRule
+from interlane.policy.catalogue import PlacerRecipe
+from interlane.policy.policy import Discipline, Policy
+from interlane.policy.preempt import Preemption
+from interlane.policy.typical import typical_demands
+from interlane.sim.adapt import adaptation
+from interlane.sim.engine import Engine
+from interlane.sim.world import World
+from interlane.traces.jobs import at_rate, jobs_of, sample
+from interlane.traces.schema import TRUE_DURATION, Trace
+
+WARM_UP_JOBS = 20
+"""Jobs played beforehand, so that compiled code is loaded when the clock starts."""
+
+Progress = Callable[[int], None]
+"""Told how many jobs have ended."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A policy as an experiment names it."""
+
+    order_name: str
+    order: Order
+    placer: PlacerRecipe
+    queue: Discipline = Discipline.SKIP
+    guess: str | None = None
+    """The trace's column that serves as the guess of durations."""
+    preemption: Preemption = field(default_factory=Preemption)
+
+    @property
+    def name(self) -> str:
+        """The choice in a word; a guess that is the truth is called an oracle."""
+        guess = {None: "", TRUE_DURATION: "(oracle)"}.get(self.guess, f"({self.guess})")
+        return f"{self.order_name}{guess}/{self.placer.name}/{self.queue.value}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that decides the outcome of a run."""
+
+    trace: Trace
+    cluster: Cluster
+    choice: Choice
+    sample: int | None = None
+    sample_seed: int = 42
+    rate: int | None = None
+    """Jobs that arrive together every minute; None keeps the trace's times."""
+    weight: Weight = Weight.JOB
+    world: World = field(default_factory=World)
+    seed: int = 0
+    paranoid: bool = False
+    """Check all books after every moment."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run."""
+
+    experiment: Experiment
+    log: EventLog
+    outcomes: Outcomes
+    summary: dict[str, object]
+    cpu_s: float
+    """CPU seconds from the trace's table to the last event; compilation is not in it."""
+    compile_s: float
+    decisions: int
+
+    @property
+    def refused(self) -> int:
+        """Jobs that can never run on the cluster."""
+        return len(self.log.refusals)
+
+
+def jobs_in(experiment: Experiment) -> tuple[list[Job], list[float]]:
+    """Return the jobs that the experiment plays, and how long each really takes."""
+    trace = experiment.trace
+    if experiment.sample is not None:
+        trace = sample(trace, experiment.sample, experiment.sample_seed)
+    if experiment.rate is not None:
+        trace = at_rate(trace, experiment.rate)
+    return jobs_of(trace, guess=experiment.choice.guess, adapt=adaptation(experiment.cluster))
+
+
+def run(experiment: Experiment, progress: Progress | None = None) -> Result:
+    """Play the whole experiment and return its log and figures."""
+    begin_s = time.process_time()
+    jobs, true_s = jobs_in(experiment)
+    made_s = time.process_time() - begin_s
+    compile_s = _warm_up(experiment, jobs, true_s)
+    begin_s = time.process_time()
+    engine = engine_for(experiment, jobs, true_s)
+    log = play(engine, progress=progress)
+    cpu_s = made_s + time.process_time() - begin_s
+    ends = outcomes(log)
+    figures = summarise(log, ends, _kinds(engine), experiment.weight)
+    figures |= {"cpu_s": round(cpu_s, 4), "compile_s": round(compile_s, 4)}
+    summary = {**_names(experiment), **figures, "decisions": engine.decisions}
+    return Result(experiment, log, ends, summary, cpu_s, compile_s, engine.decisions)
+
+
+def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> Engine:
+    """Return an engine at the beginning of time."""
+    scheduler = Scheduler(experiment.cluster, policy_for(experiment, jobs), experiment.seed)
+    return Engine(scheduler, jobs, true_s, experiment.world, paranoid=experiment.paranoid)
+
+
+def policy_for(experiment: Experiment, jobs: list[Job]) -> Policy:
+    """Return the policy, told the typical demands of these jobs if it wants to know."""
+    choice = experiment.choice
+    typical = ()
+    if choice.placer.needs_typical:
+        types = choice.placer.types or TypeRule.EXACT
+        typical = typical_demands(request_counts(jobs).items(), types)
+    placer = choice.placer.make(typical)
+    return Policy(choice.order, placer, choice.queue, choice.preemption, choice.name)
+
+
+def request_counts(jobs: list[Job]) -> Counter[Request]:
+    """Return how many jobs make each request."""
+    return Counter(job.request for job in jobs)
+
+
+def play(engine: Engine, *, until_s: float = inf, progress: Progress | None = None) -> EventLog:
+    """Let the engine run, to the end or to a time."""
+    with _collector_spared():
+        return engine.run(until_s, progress)
+
+
+@contextmanager
+def _collector_spared() -> Iterator[None]:
+    """Keep the cycle collector away from the jobs: there are many, and they never change."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _warm_up(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> float:
+    """Play a few jobs for the sake of compilation; return the CPU seconds it took."""
+    begin_s = time.process_time()
+    engine_for(experiment, jobs[:WARM_UP_JOBS], true_s[:WARM_UP_JOBS]).run()
+    return time.process_time() - begin_s
+
+
+def _kinds(engine: Engine) -> tuple[tuple[Demand, float], ...]:
+    """Return the typical kinds of instances, by which fragmentation is measured."""
+    types = engine.scheduler.policy.placer.types
+    counts = request_counts(list(engine.jobs)).items()
+    return tuple((kind.demand, kind.weight) for kind in typical_demands(counts, types))
+
+
+def _names(experiment: Experiment) -> dict[str, object]:
+    choice = experiment.choice
+    return {
+        "policy": choice.name,
+        "trace": experiment.trace.name,
+        "cluster": experiment.cluster.name,
+        "order": choice.order_name,
+        "placer": choice.placer.name,
+        "queue": choice.queue.value,
+        "guess": choice.guess,
+        "weight": experiment.weight.value,
+        "seed": experiment.seed,
+    }
