@@ -1,1 +1,8 @@
-"""Room."""
+"""Builders, fakes, strategies and conformance suites: shipped, public, for your tests too.
+
+* ``build``        jobs, machines, clusters and schedulers in a sentence each
+* ``conformance``  the contract of every placer and every order
+* ``faulty``       policies with one planted fault each, which the suite must catch
+* ``naive``        plain twins of the kernel: slow, short, and obviously right
+* ``strategies``   random clusters, books, jobs and traces (needs hypothesis)
+"""

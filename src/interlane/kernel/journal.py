@@ -1,0 +1,273 @@
+"""The journal: every fact a scheduler learned and every wish it had, in order.
+
+The kernel is deterministic, so a journal fed to a fresh scheduler must give the same wishes:
+``replay`` says where it does not.  A journal is text, one JSON object a line, the first of
+which names the version:
+
+    {"journal": "interlane", "version": 1}
+    {"at_s": 0.0, "fact": {"is": "Submitted", "job": {...}}}
+    {"at_s": 0.0, "wishes": [{"is": "Start", "job_id": "a", "placement": {...}}]}
+
+Reading and writing files is the caller's business; this room does no input or output.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from interlane.model import (
+    Action,
+    Cancelled,
+    Demand,
+    Event,
+    Finished,
+    InvalidInput,
+    Job,
+    MachineLost,
+    MachineReturned,
+    Placement,
+    Preempt,
+    Preempted,
+    Refusal,
+    Refuse,
+    Request,
+    Spot,
+    Start,
+    Started,
+    StartFailed,
+    Submitted,
+    Task,
+    Ticked,
+    Tier,
+    Wake,
+)
+
+VERSION: Final = 1
+
+
+class Decides(Protocol):
+    """What a journal can record and replay: a scheduler."""
+
+    def learn(self, event: Event, now_s: float) -> None:
+        """Take one fact into the books."""
+        ...
+
+    def decide(self, now_s: float) -> tuple[Action, ...]:
+        """Return what should be done now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The scheduler was told a fact."""
+
+    at_s: float
+    fact: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The scheduler was asked, and wished this."""
+
+    at_s: float
+    wishes: tuple[Action, ...]
+
+
+Entry = Learned | Decided
+
+
+@dataclass(slots=True)
+class Journal:
+    """Facts and wishes in the order in which they came."""
+
+    entries: list[Entry] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+
+class Recorded:
+    """A scheduler that keeps a journal."""
+
+    def __init__(self, scheduler: Decides, journal: Journal | None = None) -> None:
+        self.scheduler = scheduler
+        self.journal = Journal() if journal is None else journal
+
+    def learn(self, event: Event, now_s: float) -> None:
+        """Take one fact into the books, then note it: a refused fact is not a fact."""
+        self.scheduler.learn(event, now_s)
+        self.journal.entries.append(Learned(now_s, event))
+
+    def decide(self, now_s: float) -> tuple[Action, ...]:
+        """Return what should be done now, and note it."""
+        wishes = self.scheduler.decide(now_s)
+        self.journal.entries.append(Decided(now_s, wishes))
+        return wishes
+
+    def handle(self, event: Event, now_s: float) -> tuple[Action, ...]:
+        """Take one fact in and return what should be done about it."""
+        self.learn(event, now_s)
+        return self.decide(now_s)
+
+    def handle_all(self, events: Iterable[Event], now_s: float) -> tuple[Action, ...]:
+        """Take all facts of one moment in and return what should be done about them."""
+        for event in events:
+            self.learn(event, now_s)
+        return self.decide(now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first decision in which a replay departs from its journal."""
+
+    entry: int
+    """Number of the journal's entry, from 0."""
+    at_s: float
+    recorded: tuple[Action, ...]
+    replayed: tuple[Action, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"Entry {self.entry} at {self.at_s:g} s: recorded {_words(self.recorded)}, "
+            f"replayed {_words(self.replayed)}."
+        )
+
+
+def replay(journal: Iterable[Entry], fresh: Decides) -> Difference | None:
+    """Feed a journal to a fresh scheduler; return the first difference, or None."""
+    for number, entry in enumerate(journal):
+        match entry:
+            case Learned(at_s, fact):
+                fresh.learn(fact, at_s)
+            case Decided(at_s, recorded):
+                replayed = fresh.decide(at_s)
+                if replayed != recorded:
+                    return Difference(number, at_s, recorded, replayed)
+    return None
+
+
+def _words(wishes: tuple[Action, ...]) -> str:
+    return "; ".join(str(wish) for wish in wishes) or "nothing"
+
+
+# -- as text ------------------------------------------------------------------------------
+
+
+def to_lines(journal: Iterable[Entry]) -> Iterator[str]:
+    """Yield a journal as lines of text, the version first."""
+    yield json.dumps({"journal": "interlane", "version": VERSION})
+    for entry in journal:
+        match entry:
+            case Learned(at_s, fact):
+                yield json.dumps({"at_s": at_s, "fact": _plain(fact)})
+            case Decided(at_s, wishes):
+                yield json.dumps({"at_s": at_s, "wishes": _plain(wishes)})
+
+
+def from_lines(lines: Iterable[str]) -> Journal:
+    """Read a journal from lines of text; blank ones do not count."""
+    journal = Journal()
+    version_seen = False
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            said = json.loads(line)
+            if not version_seen:
+                _check_version(said)
+                version_seen = True
+            else:
+                journal.entries.append(_entry(said))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(
+                f"Line {number} of the journal cannot be read ({error!r}); "
+                "it must be a line that interlane wrote."
+            ) from None
+    if not version_seen:
+        raise InvalidInput("The journal is empty; its first line must name the version.")
+    return journal
+
+
+def _check_version(said: Mapping[str, object]) -> None:
+    if said["journal"] != "interlane" or said["version"] != VERSION:
+        raise InvalidInput(
+            f"The journal says {dict(said)}, but only version {VERSION} of interlane's "
+            "journals can be read; record it again."
+        )
+
+
+def _entry(said: Mapping[str, Any]) -> Entry:
+    if "fact" in said:
+        return Learned(said["at_s"], _FACTS[said["fact"]["is"]](said["fact"]))
+    return Decided(said["at_s"], tuple(_WISHES[wish["is"]](wish) for wish in said["wishes"]))
+
+
+def _plain(value: object) -> object:
+    """Return a value of the model as what JSON knows."""
+    if isinstance(value, Request):
+        return [_plain(task) for task in value.tasks]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        said: dict[str, object] = {"is": type(value).__name__}
+        said |= {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return said
+    return value
+
+
+def _bare(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if name != "is"}
+
+
+def _task(said: Mapping[str, Any]) -> Task:
+    demand = _bare(said["demand"])
+    demand["gpu_types"] = frozenset(demand["gpu_types"])
+    return Task(**{**_bare(said), "demand": Demand(**demand)})
+
+
+def _job(said: Mapping[str, Any]) -> Job:
+    return Job(**{**_bare(said), "request": Request(tuple(map(_task, said["request"])))})
+
+
+def _placement(said: Mapping[str, Any]) -> Placement:
+    return Placement(
+        tuple(Spot(**{**_bare(spot), "gpus": tuple(spot["gpus"])}) for spot in said["spots"])
+    )
+
+
+def _refusal(said: Mapping[str, Any]) -> Refusal:
+    return Refusal(**{**_bare(said), "tier": Tier(said["tier"])})
+
+
+_FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxyType(
+    {
+        "Submitted": lambda said: Submitted(_job(said["job"])),
+        "Started": lambda said: Started(said["job_id"], _placement(said["placement"])),
+        "StartFailed": lambda said: StartFailed(**_bare(said)),
+        "Preempted": lambda said: Preempted(**_bare(said)),
+        "Finished": lambda said: Finished(**_bare(said)),
+        "Cancelled": lambda said: Cancelled(**_bare(said)),
+        "MachineLost": lambda said: MachineLost(**_bare(said)),
+        "MachineReturned": lambda said: MachineReturned(**_bare(said)),
+        "Ticked": lambda said: Ticked(),
+    }
+)
+
+_WISHES: Final[Mapping[str, Callable[[Mapping[str, Any]], Action]]] = MappingProxyType(
+    {
+        "Start": lambda said: Start(said["job_id"], _placement(said["placement"])),
+        "Preempt": lambda said: Preempt(**_bare(said)),
+        "Refuse": lambda said: Refuse(said["job_id"], _refusal(said["refusal"])),
+        "Wake": lambda said: Wake(**_bare(said)),
+    }
+)

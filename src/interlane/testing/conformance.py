@@ -1,0 +1,286 @@
+"""The contract of every policy, checked the same way for all of them.
+
+``check_placer`` and ``check_order`` raise ``ContractBroken``, an ``AssertionError`` that
+names the clause.  They decide by plain arithmetic on the answers of the view, never with
+the compiled code that they judge.
+
+Two lessons are built in.  Asking twice does not find a placer that rolls the global dice
+when a test library reseeds them, so the dice's state is compared.  And a random state is
+bland; run these over states in which empty and full are common (see ``strategies``).
+"""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from math import inf, isfinite
+
+import numpy as np
+
+from interlane.kernel.ledger import Ledger
+from interlane.kernel.view import View
+from interlane.model import Job, Placement, Refusal, Spot, Task, Tier
+from interlane.policy import rows
+from interlane.policy.base import FreeMachine, Order, Placer, Rule, TypeRule
+from interlane.policy.scores import Score
+
+ASKED_AGAIN = 3
+"""How often a question is repeated; a placer that alternates is caught by the second."""
+
+
+class ContractBroken(AssertionError):
+    """A policy broke a clause of its contract."""
+
+    def __init__(self, clause: str, what: str) -> None:
+        super().__init__(f"{clause}: {what}")
+        self.clause = clause
+
+
+def _demand(holds: object, clause: str, what: str) -> None:
+    if not holds:
+        raise ContractBroken(clause, what)
+
+
+# -- placers ------------------------------------------------------------------------------
+
+
+def check_placer(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> None:
+    """Check every clause of a placer's contract in one state of the books.
+
+    The view is unchanged; the same question gets the same answer; the global dice are
+    untouched; a placement names no GPU twice, fits, is complete and respects GPU types and
+    togetherness; a refusal says how fundamental it is, why, and what would change it.
+    """
+    view = View(ledger)
+    before, dice = _picture(view, ledger, job), _global_dice()
+    answer = placer.place(job, view, random.Random(seed))
+    _demand(_global_dice() == dice, "no global dice", f"{placer!r} rolled them.")
+    _demand(
+        _picture(view, ledger, job) == before,
+        "view unchanged",
+        f"{placer!r} changed the books.",
+    )
+    for number in range(ASKED_AGAIN):
+        # Once more of the same view, then of fresh ones: history must not matter either.
+        again = placer.place(job, View(ledger) if number else view, random.Random(seed))
+        _demand(again == answer, "same answer", f"{placer!r} said {answer}, then {again}.")
+    if isinstance(answer, Refusal):
+        _check_refusal(answer)
+    else:
+        check_placement(answer, job, ledger, placer.types)
+
+
+def check_finds_room(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> None:
+    """Check that a job of one task is placed wherever there is room, with all that fits.
+
+    Not part of the contract, since a placer may keep room for others on purpose; all
+    built-in placers promise it.
+    """
+    (task,) = job.request.tasks
+    view = View(ledger)
+    answer = placer.place(job, view, random.Random(seed))
+    room = view.room(task, placer.types)
+    if isinstance(answer, Refusal):
+        _demand(room < task.least, "finds room", f"there is room for {room}, yet: {answer}")
+    elif not task.same_machine:
+        most = min(task.instances, room)
+        _demand(answer.instances == most, "finds room", f"{answer.instances} of {most} placed.")
+
+
+def check_placement(
+    placement: Placement, job: Job, ledger: Ledger, types: TypeRule = TypeRule.EXACT
+) -> None:
+    """Check that a placement is sound, complete and fits what is free."""
+    view = View(ledger)
+    use: dict[int, Counter[str]] = {}
+    for spot in placement.spots:
+        task, free = _check_spot(spot, job, ledger, view, types)
+        _count(use.setdefault(free.index, Counter()), spot, task, free)
+    for number, task in enumerate(job.request.tasks):
+        _check_task(task, [spot for spot in placement.spots if spot.task == number])
+    for index, used in use.items():
+        _check_fits(used, view.free(index))
+
+
+def _check_spot(
+    spot: Spot, job: Job, ledger: Ledger, view: View, types: TypeRule
+) -> tuple[Task, FreeMachine]:
+    _demand(ledger.knows(spot.machine), "known machine", f"{spot.machine} does not exist.")
+    _demand(0 <= spot.task < len(job.request.tasks), "known task", f"{spot} has none.")
+    _demand(spot.instances >= 1, "complete", f"{spot} holds nobody.")
+    task = job.request.tasks[spot.task]
+    number = ledger.number(spot.machine)
+    free = view.free(number)
+    _demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
+    _demand(len(set(spot.gpus)) == len(spot.gpus), "no GPU twice", f"{spot} names a GPU twice.")
+    told_apart = task.demand.gpus and not free.pooled
+    _demand(
+        len(spot.gpus) == (task.demand.gpus if told_apart else 0),
+        "right number of GPUs",
+        f"{spot} serves {task.demand}.",
+    )
+    _demand(
+        all(0 <= gpu < len(free.gpu_milli) for gpu in spot.gpus),
+        "known GPU",
+        f"{spot} has not.",
+    )
+    allowed = types.binding(task.demand) if task.demand.gpus else frozenset()
+    _demand(
+        not allowed or free.gpu_type in allowed | {ledger.wildcard},
+        "GPU types",
+        f"{free.gpu_type} on {spot.machine} is none of {sorted(allowed)}.",
+    )
+    return task, free
+
+
+def _count(used: "Counter[str]", spot: Spot, task: Task, free: FreeMachine) -> None:
+    needs = task.demand
+    used["cpu"] += spot.instances * needs.cpu_milli
+    used["memory"] += spot.instances * needs.memory_mib
+    if free.pooled:
+        used["gpu 0"] += spot.instances * needs.gpu_milli_total
+    for gpu in spot.gpus:
+        used[f"gpu {gpu}"] += spot.instances * needs.gpu_milli
+        used[f"gpu memory {gpu}"] += spot.instances * needs.gpu_memory_mib
+
+
+def _check_fits(used: "Counter[str]", free: FreeMachine) -> None:
+    has = Counter({"cpu": free.cpu_milli, "memory": free.memory_mib})
+    for gpu, (milli, memory_mib) in enumerate(
+        zip(free.gpu_milli, free.gpu_memory_mib, strict=True)
+    ):
+        has[f"gpu {gpu}"] = milli
+        has[f"gpu memory {gpu}"] = memory_mib
+    for what, amount in used.items():
+        _demand(
+            amount <= has[what], "fits", f"{amount} of {what} on {free.id}, {has[what]} free."
+        )
+
+
+def _check_task(task: Task, spots: Sequence[Spot]) -> None:
+    placed = sum(spot.instances for spot in spots)
+    _demand(
+        task.least <= placed <= task.instances,
+        "complete",
+        f"{placed} instances of {task.role} placed, {task.least} to {task.instances} asked.",
+    )
+    if task.same_machine:
+        where = {spot.machine for spot in spots}
+        _demand(len(where) == 1, "togetherness", f"{task.role} is spread over {sorted(where)}.")
+
+
+def _check_refusal(answer: Refusal) -> None:
+    _demand(isinstance(answer, Refusal), "an answer", f"{answer!r} is none.")
+    _demand(isinstance(answer.tier, Tier), "refusal has a tier", f"{answer.tier!r} is none.")
+    for what in ("reason", "remedy"):
+        said = getattr(answer, what)
+        _demand(
+            isinstance(said, str) and said.strip().endswith(".") and said[0].isupper(),
+            f"refusal has a {what}",
+            f"{said!r} is not a sentence.",
+        )
+
+
+def _global_dice() -> tuple[object, ...]:
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), name, bytes(np.asarray(keys, np.uint64)), *rest
+
+
+def _picture(view: View, ledger: Ledger, job: Job) -> tuple[object, ...]:
+    """Return the books and everything that the view says about them."""
+    said: list[object] = [view.free(number) for number in range(len(ledger.cluster))]
+    for types in TypeRule:
+        for task in job.request.tasks:
+            said += [view.room(task, types), tuple(view.candidates(task, types))]
+        said += [view.why_not(job, types), view.choose(job, Rule(Score.FIRST, types=types))]
+    return ledger.free.tobytes(), ledger.total.tobytes(), ledger.releases, *said
+
+
+# -- orders -------------------------------------------------------------------------------
+
+RAN_S = (0.0, 1.0, 59.5, 3_600.0, 40_000.0, 1e6)
+"""Seconds run before, as an order is asked about."""
+
+
+def check_order(order: Order, jobs: Sequence[Job]) -> None:
+    """Check every clause of an order's contract on some jobs.
+
+    The same question gets the same answer, however often and in whatever order it is asked;
+    keys, ranks and shares are finite numbers, so that keys with serials order all jobs; the
+    rank of a job does not fall while it waits nor rise when it starts; a promised rise comes,
+    later than now; accounts with more running are not preferred; no global dice.
+    """
+    dice = _global_dice()
+    _demand(order.preempts is order.preempts, "same answer", "preempts changed.")
+    _demand(order.keeps_accounts is order.keeps_accounts, "same answer", "accounts changed.")
+    first = [_opinion(order, job) for job in jobs]
+    for opinion in first:
+        _check_numbers(opinion)
+    for job, opinion in reversed(list(zip(jobs, first, strict=True))):
+        again = _opinion(order, job)
+        for one, two in zip(opinion, again, strict=True):
+            _demand(
+                two[1] >= one[1],
+                "rank never falls",
+                f"{job.id} fell from {one[1]} to {two[1]}.",
+            )
+        _demand(again == opinion, "same answer", f"{opinion}, then {again}.")
+        if order.preempts:
+            _check_rise(order, job)
+        if order.keeps_accounts:
+            _check_account(order, job)
+    _check_total(order, jobs)
+    _demand(_global_dice() == dice, "no global dice", f"{order!r} rolled them.")
+
+
+Opinion = list[tuple[tuple[float, float], float, float | None]]
+
+
+def _opinion(order: Order, job: Job) -> Opinion:
+    return [
+        (order.key(job, ran_s), order.rank(job, ran_s), order.rank_rises_after_s(job, ran_s))
+        for ran_s in RAN_S
+    ]
+
+
+def _check_numbers(opinion: Opinion) -> None:
+    for key, rank, _ in opinion:
+        _demand([isfinite(part) for part in key] == [True, True], "key is finite", f"{key}.")
+        _demand(isfinite(rank), "rank is finite", f"{rank}.")
+
+
+def _check_rise(order: Order, job: Job) -> None:
+    for ran_s in RAN_S:
+        after_s = order.rank_rises_after_s(job, ran_s)
+        if after_s is None:
+            continue
+        _demand(0 < after_s < inf, "rise comes later", f"the rank rises after {after_s} s.")
+        slack_s = 1e-6 * (1.0 + ran_s + after_s)
+        risen = order.rank(job, ran_s + after_s + slack_s) > order.rank(job, ran_s)
+        _demand(risen, "rise comes", f"{job.id} was to rise {after_s} s after {ran_s} s.")
+
+
+def _check_account(order: Order, job: Job) -> None:
+    account = order.account(job)
+    _demand(isinstance(account, str), "account is a name", f"{account!r}.")
+    _demand(order.account(job) == account, "same answer", f"account of {job.id} changed.")
+    shares = [order.share(account, milli) for milli in (0, 1, 1_000, 64_000)]
+    _demand(all(isfinite(share) for share in shares), "share is finite", f"{shares}.")
+    _demand(shares == sorted(shares), "more running, less urgent", f"{shares}.")
+    _demand(
+        shares == [order.share(account, milli) for milli in (0, 1, 1_000, 64_000)],
+        "same answer",
+        "the share changed.",
+    )
+
+
+def _check_total(order: Order, jobs: Sequence[Job]) -> None:
+    """Sort forwards and backwards at several times: the result must be one and the same."""
+    for now_s in (0.0, 1e3, 1e6):
+
+        def place(job: Job, now_s: float = now_s) -> tuple[float, int]:
+            value, slope = order.key(job, 0.0)
+            return value + slope * now_s, job.serial
+
+        forwards = [job.id for job in sorted(jobs, key=place)]
+        backwards = [job.id for job in sorted(jobs[::-1], key=place)]
+        _demand(forwards == backwards, "total order", f"{forwards} or {backwards}.")

@@ -1,0 +1,137 @@
+"""Random clusters, books, demands, jobs and traces for property tests.
+
+Uniformly random states are bland: they almost never leave two GPUs empty or a machine full,
+and faults hide there.  Empty and full are therefore drawn most often.
+"""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from interlane.kernel.ledger import Ledger
+from interlane.model import Cluster, Demand, Job, JobId, Machine, MachineId, Request, Task
+from interlane.testing.build import GPU_MEMORY_MIB, ledger_with
+
+TYPES = ("T4", "V100", "A10")
+
+_SHARE = st.sampled_from([1000, 1000, 1000, 500, 250, 300, 700, 100, 1])
+_USED = st.sampled_from([0, 0, 0, 0, 1000, 1000, 500, 250, 750, 999])
+
+
+@st.composite
+def machines(draw: st.DrawFn, number: int = 0, *, pools: bool = True) -> Machine:
+    """Draw a host: with GPUs or without, its GPUs told apart or pooled."""
+    pooled = pools and draw(st.sampled_from([False, False, False, True]))
+    gpus = draw(st.sampled_from([0, 1, 2, 2, 4, 8] if not pooled else [1, 3, 20]))
+    kind = draw(st.sampled_from(TYPES)) if gpus else "CPU"
+    if pooled and draw(st.booleans()):
+        kind = Ledger.wildcard
+    return Machine(
+        MachineId(f"m{number}"),
+        kind,
+        gpus,
+        draw(st.sampled_from([2_000, 8_000, 96_000])),
+        draw(st.sampled_from([1_024, 8_192, 524_288])),
+        GPU_MEMORY_MIB if gpus else 0,
+        pooled,
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, most: int = 5, pools: bool = True) -> Cluster:
+    """Draw a few machines."""
+    count = draw(st.integers(1, most))
+    return Cluster("drawn", tuple(draw(machines(n, pools=pools)) for n in range(count)))
+
+
+@st.composite
+def ledgers(draw: st.DrawFn, *, most: int = 5, pools: bool = True) -> Ledger:
+    """Draw a cluster of which some is in use; empty and full are common."""
+    on = draw(clusters(most=most, pools=pools))
+    bare = draw(st.integers(0, 3)) == 0
+    if bare:
+        return ledger_with(on)
+    used, memory, cpus = [], [], []
+    for machine in on:
+        shares = [
+            draw(_USED) * (machine.gpus if machine.pooled else 1)
+            for _ in range(min(1, machine.gpus) if machine.pooled else machine.gpus)
+        ]
+        used.append(shares)
+        memory.append(
+            [share * draw(st.sampled_from([0, 0, 8, 16])) if share else 0 for share in shares]
+        )
+        cpus.append(machine.cpu_milli / 1000 * draw(st.sampled_from([0, 0, 0, 0.5, 1])))
+    lost = [n for n in range(len(on)) if draw(st.integers(0, 9)) == 9]
+    return ledger_with(on, used, cpus_used=cpus, gpu_memory_used=memory, lost=lost)
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> Demand:
+    """Draw what one instance needs: shares, several shares, whole GPUs, or none."""
+    gpus = draw(st.sampled_from([0, 1, 1, 1, 2, 2, 3, 4]))
+    return Demand(
+        gpus,
+        draw(_SHARE) if gpus else 1000,
+        draw(st.sampled_from([0, 0, 0, 1_024, 8_192, GPU_MEMORY_MIB])) if gpus else 0,
+        draw(st.sampled_from([0, 0, 500, 1_000, 4_000])) if gpus else 1_000,
+        draw(st.sampled_from([0, 0, 512, 4_096])),
+        draw(st.sampled_from([frozenset(), frozenset(), frozenset({"V100"}),
+                              frozenset({"T4", "A10"}), frozenset({"H100"})]))
+        if gpus else frozenset(),
+    )  # fmt: skip
+
+
+@st.composite
+def tasks(draw: st.DrawFn, *, most: int = 6) -> Task:
+    """Draw one role: alone, a gang, an elastic gang, or a gang on one machine."""
+    instances = draw(st.sampled_from([1, 1, 2, 3, most]))
+    least = draw(st.one_of(st.none(), st.none(), st.integers(1, instances)))
+    together = instances > 1 and draw(st.integers(0, 3)) == 0
+    return Task(draw(demands()), instances, least, together)
+
+
+@st.composite
+def requests(draw: st.DrawFn, *, roles: int = 3) -> Request:
+    """Draw one to three roles; one is the most common."""
+    count = draw(st.sampled_from([1, 1, 1, min(2, roles), roles]))
+    return Request(
+        tuple(replace(draw(tasks()), role=f"role-{number}") for number in range(count))
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn, number: int = 0, *, at_s: float = 0.0) -> Job:
+    """Draw a job."""
+    return Job(
+        JobId(f"j{number}"),
+        draw(requests()),
+        at_s,
+        number,
+        draw(st.one_of(st.none(), st.integers(0, 500).map(float))),
+        draw(st.sampled_from(["ann", "bob"])),
+        draw(st.sampled_from(["prod", "test"])),
+        draw(st.integers(-1, 2)),
+        draw(st.sampled_from([0.0, 0.0, 10.0])),
+    )
+
+
+@st.composite
+def traces(
+    draw: st.DrawFn, *, most: int = 14, gap_s: int = 30, exact: bool = False
+) -> tuple[list[Job], list[float]]:
+    """Draw jobs in order of arrival, often in the same moment, and their true lengths.
+
+    Requests repeat, as they do in life.  With ``exact`` every guess is the truth.
+    """
+    shapes = draw(st.lists(requests(), min_size=1, max_size=4))
+    now_s, made, true_s = 0.0, [], []
+    for number in range(draw(st.integers(0, most))):
+        now_s += draw(st.sampled_from([0, 0, 0, 1, gap_s // 3, gap_s]))
+        length_s = float(draw(st.sampled_from([0, 1, 5, 20, 60, 61, 300])))
+        drawn = draw(jobs(number, at_s=now_s))
+        guess_s = length_s if exact else drawn.duration_s_guess
+        shape = draw(st.sampled_from(shapes))
+        made.append(replace(drawn, request=shape, duration_s_guess=guess_s))
+        true_s.append(length_s)
+    return made, true_s
