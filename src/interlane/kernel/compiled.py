@@ -76,6 +76,8 @@ _PACK: Final = int(Score.PACK)
 _RANDOM: Final = int(Score.RANDOM)
 _LOWEST: Final = -np.inf
 _BRIEF_MAX: Final = (1 << 31) - 1
+_START_OVER: Final = 16
+"""With more changes than this (and a quarter of the machines), counting anew is cheaper."""
 
 
 @compiled
@@ -108,7 +110,7 @@ def catch_up_rooms(waiting, count, asks, free, brief, changes, changed, cursors,
         profile = waiting[index]
         since = cursors[profile, ROOM_CURSOR]
         cursors[profile, ROOM_CURSOR] = changed
-        if since < 0 or changed - since > free.shape[0] // 4:
+        if since < 0 or changed - since > _START_OVER + free.shape[0] // 4:
             _count_room(profile, asks, free, brief, rooms, sums)
             continue
         for line in range(since, changed):
@@ -154,7 +156,7 @@ def _catch_up_scores(
     """Bring one profile's scores up to date where it has room; elsewhere they are void."""
     since = cursors[profile, SCORE_CURSOR]
     cursors[profile, SCORE_CURSOR] = changed
-    if since < 0 or changed - since > free.shape[0] // 4:
+    if since < 0 or changed - since > _START_OVER + free.shape[0] // 4:
         _score_all(rule, profile, asks, free, total, room, scores, typical, weights)
         return
     for line in range(since, changed):

@@ -107,8 +107,9 @@ class HeapLine:
         """Return who is ahead."""
         heap = self._heap
         while heap:
-            if _waits(heap[0]):
-                return heap[0][3]
+            _, _, ticket, entry = heap[0]
+            if entry.ticket == ticket and entry.group is not None:
+                return entry
             heappop(heap)
             self._void -= 1
         return None
@@ -326,7 +327,7 @@ class Queue:
 
     def head(self, number: int, now_s: float) -> Entry:
         """Return who is ahead in a group."""
-        entry = self.group(number).line.first(now_s)
+        entry = self._by_number[number].line.first(now_s)
         assert entry is not None
         return entry
 

@@ -207,7 +207,7 @@ class Scheduler:
         self._queue.push(entry, now_s)
 
     def _started(self, event: Started, now_s: float) -> None:
-        entry = self._entry(event.job_id)
+        entry = self._entries.get(event.job_id) or self._entry(event.job_id)
         if entry.state is JobState.STARTING:  # by far the most frequent fact
             entry.state = JobState.RUNNING
         else:
@@ -222,11 +222,12 @@ class Scheduler:
         self._back_to_queue(entry, Preempted, now_s, kept_s=kept_s)
 
     def _finished(self, event: Finished, now_s: float) -> None:
-        entry = self._entry(event.job_id)
+        job_id = event.job_id
+        entry = self._entries.get(job_id) or self._entry(job_id)
         if entry.state is not JobState.RUNNING:
-            advance(event.job_id, entry.state, Finished)
+            advance(job_id, entry.state, Finished)
         self._let_go(entry, now_s)
-        del self._entries[event.job_id]
+        del self._entries[job_id]
 
     def _cancelled(self, event: Cancelled, now_s: float) -> None:
         entry = self._entry(event.job_id)
@@ -332,7 +333,8 @@ class Scheduler:
 
     def _pick(self, now_s: float, *, only_with_room: bool) -> int:
         queue, view, ledger = self._queue, self._view, self._ledger
-        view.follow_change_list()
+        if view.change_lists != ledger.change_lists:
+            view.follow_change_list()
         number: int = compiled.catch_up_and_pick(
             queue.profiles, queue.waited_for, ledger.asks, ledger.free, ledger.brief,
             ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums, queue.active, queue.actives,
@@ -371,7 +373,8 @@ class Scheduler:
             account = self.policy.order.account(entry.job)
             self._queue.charge(account, entry.job.request.gpu_milli)
         wishes.append(Start(entry.job.id, placement))
-        self._drop_reservation(entry)
+        if self._reservation is not None:
+            self._drop_reservation(entry)
         if self._preempts:
             self._wish_to_wake(entry, now_s, wishes)
         return True

@@ -36,7 +36,7 @@ class Part:
 class Shape:
     """What all jobs with the same request have in common."""
 
-    __slots__ = ("never", "parts", "profiles", "request")
+    __slots__ = ("instances", "never", "parts", "profiles", "request")
 
     def __init__(
         self, request: Request, parts: tuple[Part, ...], never: Refusal | None
@@ -44,6 +44,7 @@ class Shape:
         self.request = request
         self.parts = parts
         self.profiles = tuple(part.profile for part in parts)
+        self.instances = request.instances
         self.never = never
         """Why such a job can never run on this cluster, if so."""
 
@@ -79,7 +80,7 @@ class View:
         """Sum of each row of ``rooms``."""
         self.scores = np.zeros((0, machines), np.float64)
         """Scores as of the profile's second cursor, under the rule last asked for."""
-        self._change_lists = ledger.change_lists
+        self.change_lists = ledger.change_lists
         self._out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
         self._dice = np.zeros(1, np.uint64)
         self._nowhere = np.zeros(machines, np.bool_)
@@ -168,8 +169,8 @@ class View:
 
     def follow_change_list(self) -> None:
         """Start over when the ledger has begun a new change list."""
-        if self._change_lists != self._ledger.change_lists:
-            self._change_lists = self._ledger.change_lists
+        if self.change_lists != self._ledger.change_lists:
+            self.change_lists = self._ledger.change_lists
             self.cursors[:] = -1
 
     # -- inside -----------------------------------------------------------------------
@@ -225,9 +226,10 @@ class View:
     ) -> Table | None:
         if seed:
             self._dice[0] = seed
-        if shape.request.instances > len(self._out):
-            self._out = np.empty((2 * shape.request.instances, compiled.AT_WIDTH), np.int64)
-        self.follow_change_list()
+        if shape.instances > len(self._out):
+            self._out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
+        if self.change_lists != self._ledger.change_lists:
+            self.follow_change_list()
         if len(shape.parts) > 1:
             return self._choose_parts(shape, rule, avoid)
         ledger, part = self._ledger, shape.parts[0]

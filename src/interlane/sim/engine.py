@@ -121,10 +121,11 @@ class Engine:
     def _learn_moment(self, now_s: float) -> None:
         """Tell the kernel everything that happens at this moment."""
         heap = self._heap
+        runs = self._runs
         while heap and heap[0][0] == now_s:
             _, _, what, subject, attempt = heappop(heap)
             if what == _END:
-                if self._runs[subject].attempt == attempt:
+                if runs[subject].attempt == attempt:
                     self._end(subject, now_s)
             elif what == _TICK:
                 self.scheduler.learn(Ticked(), now_s)
@@ -185,7 +186,8 @@ class Engine:
         self.log.add_start(now_s, number, placement)
         self.scheduler.learn(Started(action.job_id, placement), now_s)
         if self._neighbours is None:
-            run.speed = _instances_ratio(self.jobs[number], placement)
+            job = self.jobs[number]
+            run.speed = _instances_ratio(job, placement) if job.request.is_elastic else 1.0
             self._schedule_end(number, run, now_s)
         else:
             self._rerate(self._neighbours.enter(number, placement), now_s)
@@ -204,7 +206,9 @@ class Engine:
 
     def _schedule_end(self, number: int, run: _Run, now_s: float) -> None:
         run.attempt += 1
-        self._push(now_s + run.left_s / run.speed, _END, number, run.attempt)
+        self._serial += 1
+        end_s = now_s + run.left_s / run.speed
+        heappush(self._heap, (end_s, self._serial, _END, number, run.attempt))
 
     def _push(self, at_s: float, what: int, subject: int, attempt: int) -> None:
         self._serial += 1
