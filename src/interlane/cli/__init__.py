@@ -1,1 +1,110 @@
-"""Room."""
+"""The command line: parse, call one function, print one answer.
+
+Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 130 interrupted, 141 the reader
+of our output has gone.  An error is one sentence on stderr.  Heavy imports are inside the
+commands, so that ``--help`` is quick.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import typer
+
+from interlane.cli import about, compare, demo, explain, reproduce, simulate, trace
+from interlane.model.errors import InterlaneError, InvalidInput
+
+OK: Final = 0
+ERROR: Final = 1
+BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+
+app = typer.Typer(
+    name="interlane",
+    help="Share GPUs in deep-learning clusters in space and in time.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo.demo)
+app.command()(simulate.simulate)
+app.command()(compare.compare)
+app.command()(explain.explain)
+app.command()(explain.story)
+app.command(cls=reproduce.Command)(reproduce.reproduce)
+app.command()(about.policies)
+app.add_typer(trace.app, name="trace")
+app.command()(about.version)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; no exception of bad input leaves here."""
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        return READER_GONE
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except InvalidInput as error:
+        return _fail(str(error), BAD_INPUT)
+    except InterlaneError as error:
+        return _fail(str(error), ERROR)
+    except OSError as error:
+        return _fail(_os_sentence(error), BAD_INPUT)
+    except MemoryError:
+        return _fail("the memory does not suffice; take a smaller --sample.", ERROR)
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    call: Callable[..., object] = app
+    try:
+        answer = call(list(arguments), standalone_mode=False, prog_name="interlane")
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except typer.Exit as done:
+        return done.exit_code
+    except Exception as error:
+        # Usage errors: typer's own, whose base class is not public in every version.
+        if not hasattr(error, "format_message"):
+            raise
+        return _usage(error)
+    return answer if isinstance(answer, int) else OK
+
+
+def _usage(error: Exception) -> int:
+    sentence = str(error.format_message()).strip()  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    if not sentence or type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(context.get_help() if context is not None else sentence, err=True)
+        return BAD_INPUT
+    path = "interlane" if context is None else context.command_path
+    return _fail(f"{sentence} Try '{path} --help'.", BAD_INPUT)
+
+
+def _fail(sentence: str, code: int) -> int:
+    one_line = " ".join(sentence.split())
+    typer.echo(f"interlane: error: {one_line}", err=True)
+    return code
+
+
+def _os_sentence(error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}." if error.filename else f"{what}."
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

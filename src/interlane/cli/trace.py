@@ -1,39 +1,20 @@
 """``interlane trace``: convert, describe and make traces."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Convert, describe and make traces.", no_args_is_help=True)
+from interlane.cli.options import DataOption, FormatOption, SkipOption
+from interlane.cli.output import Output, OutputOption, emit
 
-
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+app = typer.Typer(
+    help="Convert, describe and make traces.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 SourceArgument = Annotated[
     Path, typer.Argument(help="Trace file, or a directory of PAI v2020 tables.")
-]
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        help="Format of the source: interlane, pai-sim, pai2020, openb, philly or helios; "
-        "told from the file unless given.",
-    ),
-]
-SkipOption = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave bad rows out and count them.")
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="Directory of published traces (or INTERLANE_DATA)."),
 ]
 
 
@@ -57,9 +38,7 @@ def convert(
 @app.command()
 def describe(
     src: SourceArgument,
-    output: Annotated[
-        Output, typer.Option("-o", "--output", help="How to print.")
-    ] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
     fmt: FormatOption = None,
     *,
     skip_bad: SkipOption = False,
@@ -73,7 +52,7 @@ def describe(
         typer.echo(f"{src}: {trace.jobs} jobs{_left_out(trace.bad_count)}", err=True)
         first = trace.bad[0]
         typer.echo(f"the first: {first.file}, line {first.line}: {first.what}", err=True)
-    typer.echo(_printed(describe_trace(trace), output))
+    emit(describe_trace(trace), output)
 
 
 @app.command()
@@ -104,36 +83,3 @@ def synth(
 
 def _left_out(bad: int) -> str:
     return f", {bad} bad rows left out" if bad else ""
-
-
-def _printed(answer: dict[str, object], output: Output) -> str:
-    if output is Output.JSON:
-        import json
-
-        return json.dumps(answer, indent=2)
-    if output is Output.YAML:
-        import yaml
-
-        return yaml.safe_dump(answer, sort_keys=False).rstrip()
-    return "\n".join(_lines(answer))
-
-
-def _lines(answer: dict[str, object]) -> list[str]:
-    """Lay the answer out as aligned lines, one per number or per group of numbers."""
-    width = max(len(name) for name in answer) + 2
-    lines = []
-    for name, value in answer.items():
-        if isinstance(value, dict) and any(isinstance(one, dict) for one in value.values()):
-            lines += [f"{name}:".ljust(width)]
-            lines += [f"  {key}".ljust(width) + _flat(one) for key, one in value.items()]
-        else:
-            lines.append(name.ljust(width) + _flat(value))
-    return lines
-
-
-def _flat(value: object) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{key} {_flat(one)}" for key, one in value.items()) or "-"
-    if isinstance(value, float):
-        return f"{value:,.10g}"
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -46,9 +46,7 @@ def held_milli(log: EventLog, tries: Attempts) -> Ints:
     """Return the GPU share that each attempt held, in thousandths of a GPU."""
     asked = np.fromiter((job.request.gpu_milli for job in log.jobs), np.int64, len(log.jobs))
     held = asked[tries.job]
-    elastic = np.fromiter(
-        (job.request.is_elastic for job in log.jobs), np.bool_, len(log.jobs)
-    )
+    elastic = np.fromiter((job.request.is_elastic for job in log.jobs), np.bool_, len(log.jobs))
     for row in np.nonzero(elastic[tries.job])[0]:
         tasks = log.jobs[tries.job[row]].request.tasks
         held[row] = sum(

@@ -152,7 +152,11 @@ def _idle(free, machines, at):
 def _lost(free, machines, at, idle, kind):
     """Return the idle share that one kind cannot use on a machine."""
     gpus = kind[K_GPUS]
-    if gpus == 0 or free[at, 0] < kind[K_CPU] or not (kind[K_TYPES] >> machines[at, M_TYPE]) & 1:
+    if (
+        gpus == 0
+        or free[at, 0] < kind[K_CPU]
+        or not (kind[K_TYPES] >> machines[at, M_TYPE]) & 1
+    ):
         return idle
     if machines[at, M_POOLED]:
         return idle if idle < gpus * kind[K_SHARE] else 0

@@ -56,9 +56,9 @@ PLACERS: Final[Mapping[str, PlacerMaker]] = MappingProxyType(
 
 QUEUES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        Discipline.SKIP.value: "Whoever fits starts, in order; a job that does not fit is passed.",
-        Discipline.STRICT.value: "Nobody passes the head of the queue.",
-        Discipline.EASY.value: "The head gets a reservation; others pass if they do not delay it.",
+        "skip": "Whoever fits starts, in order; a job that does not fit is passed.",
+        "strict": "Nobody passes the head of the queue.",
+        "easy": "The head gets a reservation; others pass if they do not delay it.",
     }
 )
 """What a job that does not fit does to those behind it."""

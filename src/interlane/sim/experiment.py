@@ -13,7 +13,7 @@ from interlane.metrics.log import EventLog
 from interlane.metrics.outcomes import Outcomes, outcomes
 from interlane.metrics.summary import Weight, summarise
 from interlane.model import Cluster, Demand, Job, Request
-from interlane.policy.base import Order, TypeRule
+from interlane.policy.base import Order, TypeRule, TypicalDemand
 from interlane.policy.catalogue import PlacerRecipe
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
@@ -66,6 +66,12 @@ class Experiment:
     seed: int = 0
     paranoid: bool = False
     """Check all books after every moment."""
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs are played."""
+        jobs = self.trace.jobs
+        return jobs if self.sample is None else min(self.sample, jobs)
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> 
 def policy_for(experiment: Experiment, jobs: list[Job]) -> Policy:
     """Return the policy, told the typical demands of these jobs if it wants to know."""
     choice = experiment.choice
-    typical = ()
+    typical: tuple[TypicalDemand, ...] = ()
     if choice.placer.needs_typical:
         types = choice.placer.types or TypeRule.EXACT
         typical = typical_demands(request_counts(jobs).items(), types)

@@ -1,0 +1,110 @@
+"""``interlane explain`` and ``interlane story``: one job of a simulated run."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from interlane.cli.options import RunOptions, TraceOption, experiments_in, takes
+from interlane.cli.output import Output, OutputOption, emit
+
+if TYPE_CHECKING:
+    from interlane.sim.explain import Standing
+
+AHEAD_SHOWN: Final = 10
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id in the trace.")]
+
+
+@takes(RunOptions)
+def explain(
+    job: JobArgument,
+    *,
+    trace: TraceOption,
+    at: Annotated[float, typer.Option(metavar="SECONDS", help="When, in the trace's time.")],
+    options: RunOptions,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say why a job waits at a moment: the refusal that decided, and who goes first."""
+    from math import isfinite
+
+    from interlane.model import InvalidField
+    from interlane.sim.explain import standing
+
+    if not isfinite(at):
+        raise InvalidField("at", at, "it must be a number of seconds")
+    (experiment,) = experiments_in(options, trace)
+    found = standing(experiment, job, at)
+    answer = {"job": job, "at_s": at, "policy": experiment.choice.name, **_facts(found)}
+    emit(answer, output, _told(job, at, found))
+
+
+def _facts(found: "Standing") -> dict[str, object]:
+    refusal, placement = found.refusal, found.placement
+    return {
+        "state": found.state,
+        "since_s": found.since_s,
+        "tier": refusal.tier.label if refusal else None,
+        "reason": refusal.reason if refusal else None,
+        "remedy": refusal.remedy if refusal else None,
+        "blocked_by": refusal.blocked_by if refusal else None,
+        "ahead_count": len(found.ahead),
+        "ahead": list(found.ahead[:AHEAD_SHOWN]),
+        "machines": list(placement.machines) if placement else [],
+    }
+
+
+def _told(job: str, at_s: float, found: "Standing") -> str:
+    moment = f"At {at_s:,.0f} s job {job}"
+    since = f"since {found.since_s:,.0f} s"
+    match found.state:
+        case "to come":
+            return f"{moment} has not been submitted yet; it will be at {found.since_s:,.0f} s."
+        case "finished":
+            return f"{moment} has finished, {since}."
+        case "running":
+            assert found.placement is not None
+            return f"{moment} runs, {since}, on {', '.join(found.placement.machines)}."
+        case "refused":
+            return f"{moment} is refused, {since}: {found.refusal}"
+        case _:
+            return f"{moment} waits, {since}.\n{found.refusal}\n{_queue_told(found)}"
+
+
+def _queue_told(found: "Standing") -> str:
+    ahead = ", ".join(found.ahead[:AHEAD_SHOWN])
+    more = " ..." if len(found.ahead) > AHEAD_SHOWN else ""
+    return f"Ahead of it: {len(found.ahead)} ({ahead}{more})." if ahead else "It goes first."
+
+
+@takes(RunOptions)
+def story(
+    job: JobArgument,
+    *,
+    trace: TraceOption,
+    options: RunOptions,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Tell one job's life: submitted, waited, started where, stopped, finished."""
+    from dataclasses import asdict
+
+    from interlane.metrics import story as stories
+    from interlane.sim.experiment import engine_for, jobs_in, play
+    from interlane.sim.explain import number_of
+
+    (experiment,) = experiments_in(options, trace)
+    jobs, true_s = jobs_in(experiment)
+    number = number_of(jobs, job)
+    log = play(engine_for(experiment, jobs, true_s))
+    moments, totals = stories.story(log, number), stories.totals(log, number)
+    answer = {
+        "job": job,
+        "policy": experiment.choice.name,
+        "moments": [asdict(moment) for moment in moments],
+        **totals,
+    }
+    told = [f"{moment.at_s:>12,.0f} s  {moment.what}" for moment in moments]
+    told.append(
+        f"{totals['total_s']:>12,.0f} s  in all: waited {totals['waited_s']:,.0f} s, "
+        f"ran {totals['ran_s']:,.0f} s"
+    )
+    emit(answer, output, "\n".join(told))

@@ -1,0 +1,226 @@
+"""Options that several commands share, each defined once.
+
+A command takes a group of options as one argument: ``@takes(RunOptions)`` unfolds the fields
+of the dataclass into the command's own parameters, and folds their values back.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from interlane.cli.output import say
+
+if TYPE_CHECKING:
+    from interlane.sim.experiment import Experiment
+    from interlane.wiring import PolicyWords
+
+Answer = TypeVar("Answer")
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="Directory of published traces (or INTERLANE_DATA)."),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="Format of the trace: interlane, pai-sim, pai2020, openb, philly or helios; "
+        "told from the file unless given.",
+    ),
+]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave bad rows out and count them.")
+]
+TraceArgument = Annotated[
+    Path,
+    typer.Argument(metavar="TRACE", help="Trace file, or a directory of PAI v2020 tables."),
+]
+TraceOption = Annotated[
+    Path,
+    typer.Option(
+        "--trace", metavar="TRACE", help="Trace file, or a directory of PAI v2020 tables."
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same answer.")]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option("--processes", min=1, help="Runs at a time.", show_default="all cores"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What decides the outcome of a run, beside the trace."""
+
+    cluster: Annotated[
+        str,
+        typer.Option(
+            help="Built-in cluster (pai2020, pai2020-1to5, openb, pool:GPUS) or a file."
+        ),
+    ] = "pai2020"
+    order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
+        "fifo"
+    )
+    guess: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the trace with guessed durations; the true duration (an oracle) "
+            "where guesses are needed and none is named.",
+        ),
+    ] = None
+    placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack"
+    queue: Annotated[
+        str, typer.Option(help="What a job that does not fit does: skip, strict or easy.")
+    ] = "skip"
+    sample: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Play N jobs drawn as the published simulator draws."),
+    ] = None
+    sample_seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42
+    arrivals: Annotated[
+        str,
+        typer.Option(
+            metavar="trace|RATE", help="The trace's own times, or RATE jobs every minute."
+        ),
+    ] = "trace"
+    weight: Annotated[
+        str, typer.Option(help="What counts as one in means and percentiles: job or instance.")
+    ] = "job"
+    gpu_types: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose GPU types bind: exact (all), v100 (only V100 jobs) or any (nobody's).",
+            show_default="the placer's own rule",
+        ),
+    ] = None
+    preempt_min_run: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Seconds that a job may run before it is stopped."
+        ),
+    ] = 0.0
+    speed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE=F", help="Speed of a GPU type, as in T4=0.5; repeatable."),
+    ] = None
+    slowdown: Annotated[
+        list[str] | None,
+        typer.Option(help="Slow-down beside others: none, share:0.1 or cpu; repeatable."),
+    ] = None
+    failures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MTBF_S[:MTTR_S]", help="Let machines fail, seconds between and to repair."
+        ),
+    ] = None
+    seed: SeedOption = 0
+    fmt: FormatOption = None
+    skip_bad: SkipOption = False
+    paranoid: Annotated[
+        bool, typer.Option("--paranoid", help="Check all books after every moment (slow).")
+    ] = False
+    data: DataOption = None
+
+
+def takes(options: type) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Unfold a dataclass of options, which the command takes as ``options``."""
+
+    def unfold(command: Callable[..., Answer]) -> Callable[..., Answer]:
+        hints = get_type_hints(options, include_extras=True)
+        own = get_type_hints(command, include_extras=True)
+        mine = [
+            parameter.replace(annotation=own[parameter.name])
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.name != "options"
+        ]
+        theirs = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields(options)
+        ]
+        names = {parameter.name for parameter in theirs}
+
+        @wraps(command)
+        def folded(**values: Any) -> Answer:  # noqa: ANN401 - typer gives each its own type
+            group = options(**{name: values.pop(name) for name in names})
+            return command(options=group, **values)
+
+        parameters = sorted([*mine, *theirs], key=lambda one: one.kind)
+        folded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        folded.__annotations__ = {one.name: one.annotation for one in parameters}
+        del folded.__wrapped__
+        return folded
+
+    return unfold
+
+
+def words_in(options: RunOptions) -> "PolicyWords":
+    """Return the policy that the options name."""
+    from interlane.wiring import PolicyWords
+
+    return PolicyWords(
+        options.order,
+        options.placer,
+        options.queue,
+        options.guess,
+        options.gpu_types,
+        options.preempt_min_run,
+    )
+
+
+def experiments_in(
+    options: RunOptions, trace: Path, policies: "list[PolicyWords] | None" = None
+) -> "list[Experiment]":
+    """Return an experiment for each policy, or for the one that the options name."""
+    from interlane import wiring
+    from interlane.metrics.summary import Weight
+    from interlane.model import UnknownName
+    from interlane.sim.experiment import Experiment
+
+    choices = [wiring.choice_of(words) for words in policies or [words_in(options)]]
+    known = [weight.value for weight in Weight]
+    if options.weight not in known:
+        raise UnknownName("weight", options.weight, known)
+    rate = wiring.rate_of(options.arrivals)
+    cluster = wiring.cluster_of(options.cluster, options.data)
+    world = wiring.world_of(
+        cluster,
+        speeds=options.speed or (),
+        slow_downs=options.slowdown or (),
+        failures=options.failures,
+        seed=options.seed,
+    )
+    table = wiring.trace_of(
+        trace, cluster, fmt=options.fmt, skip_bad=options.skip_bad, data=options.data
+    )
+    if table.bad_count:
+        first = table.bad[0]
+        say(
+            f"{trace}: {table.bad_count} bad rows left out, the first {first.file}, "
+            f"line {first.line}: {first.what}"
+        )
+    return [
+        Experiment(
+            table,
+            cluster,
+            choice,
+            sample=options.sample,
+            sample_seed=options.sample_seed,
+            rate=rate,
+            weight=Weight(options.weight),
+            world=world,
+            seed=options.seed,
+            paranoid=options.paranoid,
+        )
+        for choice in choices
+    ]

@@ -1,0 +1,103 @@
+"""How answers are printed, the same for every command: data on stdout, talk on stderr."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
+
+
+def say(text: str) -> None:
+    """Talk to the user, beside the data."""
+    typer.echo(text, err=True)
+
+
+def emit(answer: Mapping[str, object], output: Output, table: str | None = None) -> None:
+    """Print an answer; ``table`` is what people read, aligned lines unless given."""
+    typer.echo(printed(answer, output) if table is None else _chosen(answer, output, table))
+
+
+def _chosen(answer: Mapping[str, object], output: Output, table: str) -> str:
+    return table if output is Output.TABLE else printed(answer, output)
+
+
+def printed(answer: Mapping[str, object], output: Output) -> str:
+    """Return an answer as text."""
+    if output is Output.JSON:
+        import json
+
+        return json.dumps(answer, indent=2)
+    if output is Output.YAML:
+        import yaml
+
+        text: str = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
+        return text.rstrip()
+    return "\n".join(lines(answer))
+
+
+def lines(answer: Mapping[str, object]) -> list[str]:
+    """Lay an answer out as aligned lines, one per number or per group of numbers."""
+    width = max(len(name) for name in answer) + 2
+    laid = []
+    for name, value in answer.items():
+        if isinstance(value, dict) and any(isinstance(one, dict) for one in value.values()):
+            laid += [f"{name}:".ljust(width)]
+            laid += [f"  {key}".ljust(width) + flat(one) for key, one in value.items()]
+        else:
+            laid.append(name.ljust(width) + flat(value))
+    return laid
+
+
+def flat(value: object) -> str:
+    """Return a value as people read it."""
+    if isinstance(value, dict):
+        return "  ".join(f"{key} {flat(one)}" for key, one in value.items()) or "-"
+    if isinstance(value, float):
+        return f"{value:,.10g}"
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Return a table in plain text; the first ``left`` columns are words, the rest numbers."""
+    widths = [
+        max(len(_bare(cell)) for cell in column) for column in zip(head, *rows, strict=True)
+    ]
+    return "\n".join(_grid_line(cells, widths, left) for cells in (head, *rows))
+
+
+def _grid_line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
+    padded = []
+    for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        space = " " * (width - len(_bare(cell)))
+        padded.append(cell + space if at < left else space + cell)
+    return "  ".join(padded).rstrip()
+
+
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def strong(text: str) -> str:
+    """Return the text in bold where that can be seen and is wanted."""
+    return f"{_BOLD}{text}{_PLAIN}" if colours(sys.stdout.isatty()) else text
+
+
+def colours(is_terminal: bool) -> bool:  # noqa: FBT001 - there is nothing else to ask
+    """Tell whether output may be styled: on a terminal, unless ``NO_COLOR`` is set."""
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _bare(cell: str) -> str:
+    return cell.replace(_BOLD, "").replace(_PLAIN, "")

@@ -1,0 +1,36 @@
+"""Reproductions by name; each module is imported when it is asked for, not before."""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Final
+
+from interlane.model import UnknownName
+from interlane.reproduce.base import Reproduction
+
+_WHERE: Final = {
+    "pai-fifo-1000": ("interlane.reproduce.pai", "FIFO_1000"),
+    "pai-sjf": ("interlane.reproduce.pai", "SJF"),
+}
+"""Name -> module and attribute."""
+
+
+class _Catalogue(Mapping[str, Reproduction]):
+    """Loads an entry on first use."""
+
+    def __getitem__(self, name: str) -> Reproduction:
+        if name not in _WHERE:
+            raise UnknownName("reproduction", name, _WHERE)
+        module, attribute = _WHERE[name]
+        entry = getattr(import_module(module), attribute)
+        assert isinstance(entry, Reproduction)
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WHERE)
+
+    def __len__(self) -> int:
+        return len(_WHERE)
+
+
+REPRODUCTIONS: Final[Mapping[str, Reproduction]] = _Catalogue()
+"""All published results that can be run by name."""

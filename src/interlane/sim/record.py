@@ -1,0 +1,161 @@
+"""The event log as a Parquet file, and back.
+
+======================  ======================  ===========================================
+column                  type                    meaning
+======================  ======================  ===========================================
+``at_s``                float                   when, in seconds of the trace
+``fact``                text                    what: submitted, started, preempted,
+                                                finished, refused, cancelled, job_lost,
+                                                machine_lost, machine_returned
+``job_id``              text                    whom, for facts about jobs
+``machine_id``          text                    which, for facts about machines
+``machines``            list of text            where a job started, one entry a spot
+``gpus``                list of lists of whole  numbers of the GPUs each instance of a spot
+                        numbers                 uses; empty on pooled machines
+``instances``           list of whole numbers   instances on each spot
+``tasks``               list of whole numbers   number of the task of each spot
+``tier``                text                    how fundamental a refusal is
+``reason``, ``remedy``  text                    why, and what would change it
+======================  ======================  ===========================================
+
+Columns that a fact does not need are null.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from interlane.metrics.log import EventLog, Fact, Line
+from interlane.model import (
+    Cluster,
+    InvalidField,
+    InvalidFile,
+    Job,
+    MachineId,
+    Placement,
+    Refusal,
+    Spot,
+    Tier,
+)
+
+SCHEMA: Final = pl.Schema(
+    {
+        "at_s": pl.Float64(),
+        "fact": pl.String(),
+        "job_id": pl.String(),
+        "machine_id": pl.String(),
+        "machines": pl.List(pl.String()),
+        "gpus": pl.List(pl.List(pl.Int64())),
+        "instances": pl.List(pl.Int64()),
+        "tasks": pl.List(pl.Int64()),
+        "tier": pl.String(),
+        "reason": pl.String(),
+        "remedy": pl.String(),
+    }
+)
+"""Columns of the file."""
+
+_OF_MACHINES: Final = frozenset({Fact.MACHINE_LOST, Fact.MACHINE_RETURNED})
+
+
+def check_target(path: Path) -> None:
+    """Refuse a file that could not be written, before a long run and not after it."""
+    if path.suffix != ".parquet":
+        raise InvalidField("log", str(path), "the event log is Parquet: end it in .parquet")
+    if not path.parent.is_dir():
+        raise InvalidFile(str(path), "its directory is not there; make it first.")
+    if path.is_dir():
+        raise InvalidFile(str(path), "this is a directory; name a file.")
+
+
+def write_log(log: EventLog, path: Path) -> None:
+    """Write the log."""
+    check_target(path)
+    columns = zip(*(_row(log, line) for line in log.lines()), strict=True)
+    data = dict(zip(SCHEMA, map(list, columns), strict=True)) if len(log) else {}
+    try:
+        pl.DataFrame(data, schema=SCHEMA).write_parquet(path)
+    except OSError as error:
+        raise InvalidFile(str(path), f"the log cannot be written ({error.strerror}).") from None
+
+
+def read_log(path: Path, cluster: Cluster, jobs: Sequence[Job]) -> EventLog:
+    """Read a log of these jobs on this cluster."""
+    frame = _frame(path)
+    numbers: dict[str, int] = {job.id: number for number, job in enumerate(jobs)}
+    machines: dict[str, int] = {machine.id: number for number, machine in enumerate(cluster)}
+    log = EventLog(cluster, jobs)
+    try:
+        for row in frame.iter_rows(named=True):
+            _append(log, row, numbers, machines)
+    except KeyError as error:
+        raise InvalidFile(
+            str(path),
+            f"the log names {error.args[0]!r}, which the trace and cluster do not; give the "
+            "ones it was recorded with.",
+        ) from None
+    return log
+
+
+def _frame(path: Path) -> pl.DataFrame:
+    try:
+        frame = pl.read_parquet(path)
+    except FileNotFoundError:
+        raise InvalidFile(str(path), "there is no such file; check the path.") from None
+    except (pl.exceptions.PolarsError, OSError):
+        raise InvalidFile(str(path), "this is not a Parquet file; record it again.") from None
+    missing = [name for name in SCHEMA if name not in frame.columns]
+    if missing:
+        raise InvalidFile(str(path), f"this is not an event log: it has no {missing[0]!r}.")
+    return frame.select(SCHEMA.names())
+
+
+def _row(log: EventLog, line: Line) -> tuple[object, ...]:
+    of_machine = line.fact in _OF_MACHINES
+    job = None if of_machine else log.jobs[line.subject].id
+    machine = log.cluster.machines[line.subject].id if of_machine else None
+    spots = _spots(line.placement)
+    refusal = log.refusals.get(line.subject) if line.fact is Fact.REFUSED else None
+    why = (refusal.tier.label, refusal.reason, refusal.remedy) if refusal else (None,) * 3
+    return line.at_s, line.fact.name.lower(), job, machine, *spots, *why
+
+
+def _spots(placement: Placement | None) -> Iterable[list[Any] | None]:
+    if placement is None:
+        return (None,) * 4
+    spots = placement.spots
+    return (
+        [spot.machine for spot in spots],
+        [list(spot.gpus) for spot in spots],
+        [spot.instances for spot in spots],
+        [spot.task for spot in spots],
+    )
+
+
+def _append(
+    log: EventLog, row: dict[str, Any], jobs: dict[str, int], machines: dict[str, int]
+) -> None:
+    fact = Fact[row["fact"].upper()]
+    if fact in _OF_MACHINES:
+        log.add(row["at_s"], fact, machines[row["machine_id"]])
+        return
+    number = jobs[row["job_id"]]
+    if fact is Fact.STARTED:
+        log.add_start(row["at_s"], number, _placement(row))
+        return
+    log.add(row["at_s"], fact, number)
+    if fact is Fact.REFUSED:
+        tier = Tier[row["tier"].upper().replace(" ", "_")]
+        log.refusals[number] = Refusal(tier, row["reason"], row["remedy"])
+
+
+def _placement(row: dict[str, Any]) -> Placement:
+    spots = zip(row["machines"], row["gpus"], row["instances"], row["tasks"], strict=True)
+    return Placement(
+        tuple(
+            Spot(MachineId(machine), tuple(gpus), instances, task)
+            for machine, gpus, instances, task in spots
+        )
+    )

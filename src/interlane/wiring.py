@@ -1,0 +1,261 @@
+"""Names to objects: the only module that knows every room.
+
+Words come as users write them; what cannot be understood raises ``InvalidInput`` with one
+sentence.  Policies of other packages are found through the entry-point group
+``interlane.policies``: ``order.NAME`` is a maker of an order, ``placer.NAME`` of a placer.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from interlane.model import Cluster, InvalidField, InvalidInput, UnknownName
+from interlane.policy.base import TypeRule
+from interlane.policy.catalogue import (
+    ORDERS,
+    PLACERS,
+    QUEUES,
+    OrderMaker,
+    PlacerMaker,
+    describe,
+    make_order,
+    needs_guess,
+    placer_recipe,
+)
+from interlane.policy.policy import Discipline
+from interlane.policy.preempt import Preemption
+from interlane.sim.experiment import Choice
+from interlane.sim.world import CpuContention, Failures, ShareContention, SlowDown, World
+from interlane.traces.clusters import load_cluster
+from interlane.traces.data import data_dir
+from interlane.traces.read import read_trace
+from interlane.traces.schema import TRUE_DURATION, Trace
+
+GROUP: Final = "interlane.policies"
+"""Entry points by which other packages add policies."""
+
+TRACE_TIMES: Final = "trace"
+"""The word for arrivals as the trace has them."""
+
+NO_SLOW_DOWN: Final = "none"
+
+
+# -- traces and clusters --------------------------------------------------------------
+
+
+def cluster_of(word: str, data: Path | None = None) -> Cluster:
+    """Return the cluster of this name or file."""
+    return load_cluster(word, data=data_dir(data))
+
+
+def trace_of(
+    path: Path,
+    cluster: Cluster,
+    *,
+    fmt: str | None = None,
+    skip_bad: bool = False,
+    data: Path | None = None,
+) -> Trace:
+    """Read a trace for a cluster; a path that is not here is looked for among the data."""
+    return read_trace(
+        _found(path, data_dir(data)),
+        fmt=fmt,
+        skip_bad=skip_bad,
+        extra_gpu_types=cluster.gpu_types,
+    )
+
+
+def _found(path: Path, data: Path | None) -> Path:
+    if data is not None and not path.exists() and (data / path).exists():
+        return data / path
+    return path
+
+
+# -- policies -------------------------------------------------------------------------
+
+
+@cache
+def orders() -> Mapping[str, OrderMaker]:
+    """Return all orders by name, those of other packages included."""
+    return {**_foreign("order."), **ORDERS}
+
+
+@cache
+def placers() -> Mapping[str, PlacerMaker]:
+    """Return all placers by name, those of other packages included."""
+    return {**_foreign("placer."), **PLACERS}
+
+
+def _foreign(prefix: str) -> dict[str, Callable[..., Any]]:
+    found = {}
+    for point in entry_points(group=GROUP):
+        if not point.name.startswith(prefix):
+            continue
+        try:
+            found[point.name.removeprefix(prefix)] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise InvalidInput(
+                f"Policy {point.name} of {point.value} cannot be loaded ({error}); "
+                "mend or remove the package that brings it."
+            ) from None
+    return found
+
+
+def policies() -> dict[str, dict[str, str]]:
+    """Return every policy by name with a sentence about it."""
+    return {
+        "orders": {name: describe(maker) for name, maker in orders().items()},
+        "placers": {name: describe(maker) for name, maker in placers().items()},
+        "queues": dict(QUEUES),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWords:
+    """A policy as users write it; ``name:setting=value`` sets what a policy has to set."""
+
+    order: str = "fifo"
+    placer: str = "pack"
+    queue: str = Discipline.SKIP.value
+    guess: str | None = None
+    gpu_types: str | None = None
+    preempt_min_run_s: float = 0.0
+
+
+def choice_of(words: PolicyWords) -> Choice:
+    """Return the policy that the words name.
+
+    Where guesses are needed and none is named, the true duration serves.
+    """
+    order_name, order_settings = _settings("order", words.order)
+    placer_name, placer_settings = _settings("placer", words.placer)
+    queue = _queue(words.queue)
+    guess = words.guess
+    if guess is None and needs_guess(order_name, queue):
+        guess = TRUE_DURATION
+    return Choice(
+        words.order,
+        make_order(order_name, orders(), **order_settings),
+        placer_recipe(placer_name, _type_rule(words.gpu_types), placers(), **placer_settings),
+        queue,
+        guess,
+        Preemption(min_run_s=words.preempt_min_run_s),
+    )
+
+
+def policy_words(text: str, base: PolicyWords) -> PolicyWords:
+    """Return the policy of ``order=sjf,placer=fgd,queue=easy``; the base fills the rest."""
+    known = ("order", "placer", "queue", "guess", "gpu-types")
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals or not value:
+            raise InvalidField(
+                "policy", text, "it must read like 'order=sjf,placer=fgd,queue=easy'"
+            )
+        if key not in known:
+            raise UnknownName("part of a policy", key, known)
+        given[key] = value
+    return PolicyWords(
+        given.get("order", base.order),
+        given.get("placer", base.placer),
+        given.get("queue", base.queue),
+        given.get("guess", base.guess),
+        given.get("gpu-types", base.gpu_types),
+        base.preempt_min_run_s,
+    )
+
+
+def _settings(kind: str, word: str) -> tuple[str, dict[str, str]]:
+    """Split ``name:setting=value:setting=value``."""
+    name, *pairs = word.split(":")
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise InvalidField(kind, word, "settings read like 'priority:age_s=600'")
+        settings[key] = value
+    return name, settings
+
+
+def _queue(word: str) -> Discipline:
+    if word not in QUEUES:
+        raise UnknownName("queue", word, QUEUES)
+    return Discipline(word)
+
+
+def _type_rule(word: str | None) -> TypeRule | None:
+    known = [rule.value for rule in TypeRule]
+    if word is not None and word not in known:
+        raise UnknownName("gpu-types rule", word, known)
+    return None if word is None else TypeRule(word)
+
+
+# -- the world ------------------------------------------------------------------------
+
+
+def world_of(
+    cluster: Cluster,
+    *,
+    speeds: Iterable[str] = (),
+    slow_downs: Iterable[str] = (),
+    failures: str | None = None,
+    seed: int = 0,
+) -> World:
+    """Return the world of ``T4=0.5``, ``share:0.1`` or ``cpu``, and ``86400:3600``."""
+    return World(
+        dict(_speed(word, cluster) for word in speeds),
+        tuple(_slow_down(word) for word in slow_downs if word != NO_SLOW_DOWN),
+        None if failures is None else _failures(failures, seed),
+    )
+
+
+def rate_of(word: str) -> int | None:
+    """Return the jobs that arrive each minute, or None for the trace's own times."""
+    if word == TRACE_TIMES:
+        return None
+    if not (word.isascii() and word.isdigit() and 0 < int(word[:18]) <= 10**9):
+        raise InvalidField(
+            "arrivals", word, "it must be 'trace' or a whole number of jobs per minute"
+        )
+    return int(word)
+
+
+def _speed(word: str, cluster: Cluster) -> tuple[str, float]:
+    gpu_type, equals, factor = word.partition("=")
+    if not equals:
+        raise InvalidField("speed", word, "it must read like 'T4=0.5'")
+    if gpu_type not in cluster.gpu_types:
+        raise UnknownName("GPU type", gpu_type, cluster.gpu_types)
+    return gpu_type, _number(f"speed of {gpu_type}", factor)
+
+
+def _slow_down(word: str) -> SlowDown:
+    name, colon, amount = word.partition(":")
+    if name == "share":
+        return ShareContention(_number("slowdown", amount)) if colon else ShareContention()
+    if name == "cpu" and not colon:
+        return CpuContention()
+    raise UnknownName("slowdown", word, ["none", "share:0.1", "cpu"])
+
+
+def _failures(word: str, seed: int) -> Failures:
+    up, colon, down = word.partition(":")
+    mean_up_s = _number("failures", up)
+    if colon:
+        return Failures(mean_up_s, _number("failures", down), seed=seed)
+    return Failures(mean_up_s, seed=seed)
+
+
+def _number(what: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        raise InvalidField(what, text, "it must be a number")
+    return number
