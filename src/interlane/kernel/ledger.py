@@ -16,6 +16,7 @@ from interlane.model import (
     CapacityViolated,
     Cluster,
     Demand,
+    InvalidInput,
     Machine,
     MachineId,
     Placement,
@@ -92,7 +93,12 @@ class Ledger:
 
     def number(self, machine_id: MachineId) -> int:
         """Return the machine's number in cluster order."""
-        return self._index[machine_id]
+        number = self._index.get(machine_id)
+        if number is None:
+            raise InvalidInput(
+                f"Machine {machine_id} is not known; the cluster has {len(self._index)} others."
+            )
+        return number
 
     def knows(self, machine_id: MachineId) -> bool:
         """Return whether the cluster has such a machine."""
@@ -144,6 +150,10 @@ class Ledger:
         spot = Spot(self.cluster.machines[machine].id, gpus, instances, task)
         self._spots[machine, mask, instances, task] = spot
         return spot
+
+    def forget_proposal(self) -> None:
+        """Have the next placement turned into rows from its own words."""
+        self._proposed = None
 
     def to_rows(self, placement: Placement, profiles: Sequence[int]) -> Table:
         """Return a placement as rows; ``profiles`` are those of the job's tasks."""

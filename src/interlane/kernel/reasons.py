@@ -22,6 +22,7 @@ from interlane.model import (
     Tier,
 )
 from interlane.policy import rows
+from interlane.policy.base import TypeRule
 
 if TYPE_CHECKING:
     from interlane.kernel.ledger import Ledger, Table
@@ -187,33 +188,42 @@ def not_yet_considered() -> Refusal:
     )
 
 
-def covers(ledger: "Ledger", request: Request, placement: Placement) -> bool:
-    """Return whether a placement places what was asked: counts, GPUs, togetherness."""
+def covers(
+    ledger: "Ledger", request: Request, placement: Placement, types: TypeRule
+) -> bool:
+    """Return whether a placement places what was asked: counts, GPUs, togetherness, types."""
     if any(not 0 <= spot.task < len(request.tasks) for spot in placement.spots):
         return False
     return all(
-        _covers_task(ledger, task, [spot for spot in placement.spots if spot.task == number])
+        _covers_task(
+            ledger, task, types, [spot for spot in placement.spots if spot.task == number]
+        )
         for number, task in enumerate(request.tasks)
     )
 
 
-def _covers_task(ledger: "Ledger", task: Task, spots: Sequence[Spot]) -> bool:
+def _covers_task(
+    ledger: "Ledger", task: Task, types: TypeRule, spots: Sequence[Spot]
+) -> bool:
     placed = sum(spot.instances for spot in spots)
     if not task.least <= placed <= task.instances or any(spot.instances < 1 for spot in spots):
         return False
     if task.same_machine and len({spot.machine for spot in spots}) > 1:
         return False
-    return all(_names_its_gpus(ledger, task.demand, spot) for spot in spots)
+    return all(_names_its_gpus(ledger, task.demand, types, spot) for spot in spots)
 
 
-def _names_its_gpus(ledger: "Ledger", demand: Demand, spot: Spot) -> bool:
+def _names_its_gpus(ledger: "Ledger", demand: Demand, types: TypeRule, spot: Spot) -> bool:
     """Return whether a spot names as many GPUs of its machine as each instance uses."""
     if not ledger.knows(spot.machine):
         return False
     machine = ledger.machine(ledger.number(spot.machine))
-    if demand.gpus == 0 or machine.pooled:
+    if demand.gpus == 0:
         return not spot.gpus
-    if demand.gpu_types and machine.gpu_type not in demand.gpu_types | {ledger.wildcard}:
+    allowed = types.binding(demand)
+    if allowed and machine.gpu_type not in allowed | {ledger.wildcard}:
         return False
+    if machine.pooled:
+        return not spot.gpus
     in_range = all(0 <= gpu < machine.gpus for gpu in spot.gpus)
     return in_range and len(set(spot.gpus)) == len(spot.gpus) == demand.gpus

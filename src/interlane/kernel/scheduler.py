@@ -381,8 +381,13 @@ class Scheduler:
 
     def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
         """Return a placement as rows if it places what the job asks for."""
-        if not self._is_rule and not reasons.covers(self._ledger, entry.job.request, placement):
+        if self._is_rule:
+            return self._ledger.to_rows(placement, entry.shape.profiles)
+        types = self.policy.placer.types
+        if not reasons.covers(self._ledger, entry.job.request, placement, types):
             return None
+        # The view may have chosen it for another demand, so that its rows prove nothing.
+        self._ledger.forget_proposal()
         return self._ledger.to_rows(placement, entry.shape.profiles)
 
     def _drop_reservation(self, entry: Entry) -> None:
@@ -433,8 +438,10 @@ class Scheduler:
         answer = placer.place(entry.job, self._view, self._rng)
         if isinstance(answer, Refusal):
             return None
-        table = self._ledger.to_rows(answer, entry.shape.profiles)
-        return answer if promise.allows(entry, table, now_s) else None
+        table = self._checked_rows(entry, answer)
+        if table is None or not promise.allows(entry, table, now_s):
+            return None
+        return answer
 
     # -- preemption -------------------------------------------------------------------
 
