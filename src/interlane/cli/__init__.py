@@ -1,8 +1,8 @@
 """The command line: parse, call one function, print one answer.
 
-Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 130 interrupted, 141 the reader
-of our output has gone.  An error is one sentence on stderr.  Heavy imports are inside the
-commands, so that ``--help`` is quick.
+Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 130 interrupted.  An error is
+one sentence on stderr; when nobody reads our output any more, we leave without a word.
+Heavy imports are inside the commands, so that ``--help`` is quick.
 """
 
 import os
@@ -20,7 +20,6 @@ OK: Final = 0
 ERROR: Final = 1
 BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
-READER_GONE: Final = 141
 
 app = typer.Typer(
     name="interlane",
@@ -53,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
-        return READER_GONE
+        return ERROR
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except InvalidInput as error:
@@ -90,7 +89,7 @@ def _usage(error: Exception) -> int:
         typer.echo(context.get_help() if context is not None else sentence, err=True)
         return BAD_INPUT
     path = "interlane" if context is None else context.command_path
-    return _fail(f"{sentence} Try '{path} --help'.", BAD_INPUT)
+    return _fail(f"{sentence.rstrip('.')}; see '{path} --help'.", BAD_INPUT)
 
 
 def _fail(sentence: str, code: int) -> int:

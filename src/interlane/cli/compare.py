@@ -32,10 +32,10 @@ DEFAULT_POLICIES: Final = (
 
 COLUMNS: Final = {
     "mean_jct_s": "mean JCT s",
-    "p50_jct_s": "p50",
-    "p99_jct_s": "p99",
+    "p50_jct_s": "p50 JCT",
+    "p99_jct_s": "p99 JCT",
     "mean_wait_s": "mean wait s",
-    "p99_wait_s": "p99",
+    "p99_wait_s": "p99 wait",
     "makespan_s": "makespan s",
     "gpu_allocated_ratio": "GPU allocated",
     "fragmentation_ratio": "fragmented",

@@ -33,7 +33,7 @@ def filled(arguments: Sequence[str]) -> list[str]:
     following = [*arguments[1:], "-"]
     return [
         f"{LIST}=" if one == LIST and after.startswith("-") else one
-        for one, after in zip(arguments, following, strict=True)
+        for one, after in zip(arguments, following, strict=False)
     ]
 
 

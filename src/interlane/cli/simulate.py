@@ -34,5 +34,5 @@ def simulate(
         say(f"{log}: {len(result.log)} events")
     if result.refused:
         number, refusal = next(iter(result.log.refusals.items()))
-        say(f"{result.refused} jobs refused, the first {result.log.jobs[number].id}: {refusal}")
+        say(f"refused: {result.refused}, the first {result.log.jobs[number].id}: {refusal}")
     emit(result.summary, output)

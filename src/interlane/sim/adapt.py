@@ -6,7 +6,8 @@ first, whose point that is):
 * On a cluster that *clips* (``pool:G``), an instance that asks for more than the whole
   cluster is cut down to it, as the published simulator does, and GPU types do not count.
 * On a cluster that tells GPUs apart, a job that the trace gives as one total of several pods
-  (five pods, 2.5 GPUs) becomes that many instances, where the GPUs divide evenly among them.
+  becomes that many instances, where the GPUs divide evenly among them: if the pods share GPUs
+  (five pods, 2.5 GPUs), or if no machine could host the total.
 * There, an instance with more GPUs than the widest machine that may host it becomes
   instances of that machine's width, and a role of its own for the remainder: Philly and
   Helios give a job's GPUs, not how they lie on machines.
@@ -32,7 +33,7 @@ def adaptation(cluster: Cluster) -> Adapt | None:
         return lambda request, pods: _clipped(request, cluster)
     if all(machine.pooled for machine in cluster):
         return None
-    return lambda request, pods: _narrowed(_per_pod(request, pods), cluster)
+    return lambda request, pods: _narrowed(_per_pod(request, pods, cluster), cluster)
 
 
 def _clipped(request: Request, cluster: Cluster) -> Request:
@@ -51,16 +52,28 @@ def _clipped_demand(demand: Demand, cluster: Cluster) -> Demand:
     return replace(demand, cpu_milli=cpu_milli, gpu_types=frozenset())
 
 
-def _per_pod(request: Request, pods: int) -> Request:
-    """Split a total of several pods that share GPUs into its pods."""
+def _per_pod(request: Request, pods: int, cluster: Cluster) -> Request:
+    """Split a total of several pods into its pods, where it cannot mean one instance."""
     if request.instances != 1 or pods <= 1:
         return request
     task = request.tasks[0]
     demand = task.demand
-    if demand.gpus <= 1 or demand.gpu_milli == MILLI or demand.gpus % pods:
+    is_shared = demand.gpus > 1 and demand.gpu_milli < MILLI
+    if demand.gpus % pods or not (is_shared or _too_large(demand, cluster)):
         return request
-    one = _part(demand, gpus=demand.gpus // pods)
+    one = _part(demand, 1, of=pods)
     return Request((replace(task, demand=one, instances=pods, instances_min=None),))
+
+
+def _too_large(demand: Demand, cluster: Cluster) -> bool:
+    """Tell whether no machine could host the demand even when idle."""
+    return not any(
+        machine.gpus >= demand.gpus
+        and machine.cpu_milli >= demand.cpu_milli
+        and machine.memory_mib >= demand.memory_mib
+        for machine in cluster
+        if not demand.gpus or not demand.gpu_types or machine.gpu_type in demand.gpu_types
+    )
 
 
 def _narrowed(request: Request, cluster: Cluster) -> Request:
@@ -88,20 +101,23 @@ def _split(task: Task, cluster: Cluster) -> list[Task]:
     least = None if task.instances_min is None else task.instances_min * full
     wide = replace(
         task,
-        demand=_part(demand, gpus=width),
+        demand=_part(demand, width, of=demand.gpus),
         instances=task.instances * full,
         instances_min=least,
     )
     if not rest:
         return [wide]
-    return [wide, replace(task, demand=_part(demand, gpus=rest), role=task.role + REST)]
+    return [
+        wide,
+        replace(task, demand=_part(demand, rest, of=demand.gpus), role=task.role + REST),
+    ]
 
 
-def _part(demand: Demand, gpus: int) -> Demand:
-    """Return the part of a demand that goes with so many of its GPUs."""
+def _part(demand: Demand, parts: int, *, of: int) -> Demand:
+    """Return so many parts of a demand that is divided into ``of`` equal ones."""
     return replace(
         demand,
-        gpus=gpus,
-        cpu_milli=-(-demand.cpu_milli * gpus // demand.gpus),
-        memory_mib=-(-demand.memory_mib * gpus // demand.gpus),
+        gpus=demand.gpus * parts // of,
+        cpu_milli=-(-demand.cpu_milli * parts // of),
+        memory_mib=-(-demand.memory_mib * parts // of),
     )

@@ -1,17 +1,17 @@
 """Several experiments side by side, on as many cores as there are.
 
-Every run is a process of its own, started afresh (``spawn``), so that it inherits no state
-and frees all its memory.  It reports through a pipe; when it dies without a word, the pipe
-says so.  Results come in the order of the experiments, whatever the order of their ends.
+Workers are processes started afresh (``spawn``), so that they inherit no state; each gets all
+experiments once, which share their trace, and then the number of one after another.  It
+reports through a pipe; when it dies without a word, the pipe says so.  Results come in the
+order of the experiments, whatever the order of their ends.
 """
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from typing import Final
 
 from interlane.model import InterlaneError, InvalidInput
@@ -78,79 +78,89 @@ def _thinned(experiment: Experiment, tell: Callable[[int], None]) -> Callable[[i
     return count
 
 
-def _work(experiment: Experiment, pipe: Connection) -> None:
-    """Run one experiment and send its summary, or the sentence that says what is wrong."""
+def _work(experiments: Sequence[Experiment], pipe: Connection) -> None:
+    """Run the experiments whose numbers come in; send how far each is, then its summary.
+
+    A text is sent instead of a summary when the input is bad: the sentence that says so.
+    """
     # An interrupt reaches the whole group of processes; the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        pipe.send(run(experiment, _thinned(experiment, pipe.send)).summary)
-    except InvalidInput as error:
-        pipe.send(str(error))
-    except BrokenPipeError:
-        pass
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            experiment = experiments[pipe.recv()]
+            try:
+                pipe.send(run(experiment, _thinned(experiment, pipe.send)).summary)
+            except InvalidInput as error:
+                pipe.send(str(error))
 
 
-@dataclass(frozen=True, slots=True)
 class _Worker:
-    number: int
-    process: SpawnProcess
+    """A process that runs one experiment after another."""
+
+    def __init__(self, experiments: Sequence[Experiment]) -> None:
+        context = get_context("spawn")
+        self.pipe, there = context.Pipe()
+        self.number = -1
+        """The experiment that it runs."""
+        self.process = context.Process(target=_work, args=(experiments, there), daemon=True)
+        self.process.start()
+        # Only the worker holds the other end now, so that its death closes the pipe.
+        there.close()
+
+    def begin(self, number: int) -> None:
+        """Let it run an experiment."""
+        self.number = number
+        self.pipe.send(number)
 
 
 class _Pool:
-    """Runs at most so many processes at a time."""
+    """So many workers, and the experiments that are still to be run."""
 
     def __init__(self, experiments: Sequence[Experiment], progress: Progress) -> None:
         self._experiments = experiments
         self._progress = progress
-        self._context = get_context("spawn")
-        self._workers: dict[Connection, _Worker] = {}
+        self._todo = list(reversed(range(len(experiments))))
+        self._workers: dict[object, _Worker] = {}
+        """Workers that run something, by their pipes."""
         self._summaries: dict[int, Summary] = {}
 
     def run(self, processes: int) -> list[Summary]:
         """Run all and return the summaries in order."""
-        todo = list(reversed(range(len(self._experiments))))
         try:
-            while todo or self._workers:
-                while todo and len(self._workers) < processes:
-                    self._start(todo.pop())
-                for pipe in wait(list(self._workers)):
-                    assert isinstance(pipe, Connection)
-                    self._hear(pipe)
+            for _ in range(min(processes, len(self._experiments))):
+                worker = _Worker(self._experiments)
+                self._workers[worker.pipe] = worker
+                worker.begin(self._todo.pop())
+            while self._workers:
+                for pipe in wait([worker.pipe for worker in self._workers.values()]):
+                    self._hear(self._workers[pipe])
         finally:
             for worker in self._workers.values():
                 worker.process.terminate()
         return [self._summaries[number] for number in range(len(self._experiments))]
 
-    def _start(self, number: int) -> None:
-        here, there = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=_work, args=(self._experiments[number], there), daemon=True
-        )
-        process.start()
-        there.close()
-        self._workers[here] = _Worker(number, process)
-
-    def _hear(self, pipe: Connection) -> None:
-        worker = self._workers[pipe]
+    def _hear(self, worker: _Worker) -> None:
         try:
-            message = pipe.recv()
-        except EOFError:
-            self._bury(pipe, worker)
-            return
+            message = worker.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._death(worker) from None
         if isinstance(message, str):
             raise InvalidInput(message)
         if isinstance(message, int):
             self._progress(worker.number, message)
+            return
+        self._summaries[worker.number] = message
+        if self._todo:
+            worker.begin(self._todo.pop())
         else:
-            self._summaries[worker.number] = message
+            del self._workers[worker.pipe]
+            worker.pipe.close()
+            worker.process.join()
 
-    def _bury(self, pipe: Connection, worker: _Worker) -> None:
-        pipe.close()
-        del self._workers[pipe]
+    def _death(self, worker: _Worker) -> InterlaneError:
         worker.process.join()
-        if worker.number not in self._summaries:
-            name = self._experiments[worker.number].choice.name
-            raise InterlaneError(
-                f"The run of {name} ended without a result (exit {worker.process.exitcode}); "
-                "if memory was short, try --processes 1."
-            )
+        name = self._experiments[worker.number].choice.name
+        return InterlaneError(
+            f"The run of {name} ended without a result (exit {worker.process.exitcode}); "
+            "if memory was short, try --processes 1."
+        )

@@ -1,0 +1,121 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlane.cli.output import grid
+from interlane.cli.reproduce import filled
+from interlane.policy.catalogue import ORDERS, PLACERS, QUEUES
+
+Call = Callable[..., Any]
+
+
+PAIR = ("--policy", "order=fifo,placer=first-fit", "--policy", "order=srtf")
+
+
+def test_compare_gives_the_same_on_one_core_and_on_two(
+    call: Call, trace: Path, lab: Path
+) -> None:
+    words = ("compare", trace, "--cluster", lab, *PAIR, "-o", "json")
+
+    answers = [json.loads(call(*words, "--processes", n).out) for n in (1, 2)]
+    for answer in answers:
+        for run in answer["runs"]:
+            del run["cpu_s"], run["compile_s"]
+
+    assert answers[0] == answers[1]
+    names = [run["policy"] for run in answers[0]["runs"]]
+    assert names == ["fifo/first-fit/skip", "srtf(oracle)/pack/skip"]
+    assert answers[0]["best"]["mean_jct_s"] == ["srtf(oracle)/pack/skip"]
+
+
+def test_compare_marks_the_best_of_each_column(call: Call, trace: Path, lab: Path) -> None:
+    said = call("compare", trace, "--cluster", lab, *PAIR, "--processes", 1)
+
+    head, fifo, srtf, legend = said.out.splitlines()
+    assert head.startswith("policy")
+    assert (fifo.count("*133"), srtf.count("*97")) == (0, 1)
+    assert legend == "* best of its column"
+    assert "\x1b" not in said.out
+
+
+def test_compare_has_policies_of_its_own(call: Call, trace: Path, lab: Path) -> None:
+    said = call("compare", trace, "--cluster", lab, "--processes", 1, "-o", "json")
+
+    assert len({run["policy"] for run in json.loads(said.out)["runs"]}) == 6
+
+
+def test_policies_are_listed_with_a_sentence_each(call: Call) -> None:
+    known = json.loads(call("policies", "-o", "json").out)
+
+    assert set(known["orders"]) >= set(ORDERS)
+    assert set(known["placers"]) >= set(PLACERS)
+    assert set(known["queues"]) == set(QUEUES)
+    assert all(about.endswith(".") for names in known.values() for about in names.values())
+    assert "fgd" in call("policies").out
+
+
+def test_reproductions_are_listed(call: Call) -> None:
+    listed = json.loads(call("reproduce", "--list", "-o", "json").out)
+
+    assert {"pai-fifo-1000", "pai-sjf"} <= set(listed)
+    assert "pai-sjf" in call("reproduce", "--list").out
+    assert call("reproduce", "--list", "pai-sjf").out.startswith("pai-sjf: ")
+    assert call("reproduce", "pai-sjf", "--list").out.startswith("pai-sjf: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["--list"], ["--list="]),
+        (["--list", "-o", "json"], ["--list=", "-o", "json"]),
+        (["name", "--list", "other"], ["name", "--list", "other"]),
+        ([], []),
+    ],
+)
+def test_list_may_stand_alone(given: list[str], meant: list[str]) -> None:
+    assert filled(given) == meant
+
+
+def test_the_version_is_printed(call: Call) -> None:
+    assert call("version").out.count(".") == 2
+
+
+def test_help_is_shown_when_nothing_is_asked(call: Call) -> None:
+    said = call()
+
+    assert "Usage" in said.err + said.out
+
+
+def test_a_grid_aligns_words_left_and_numbers_right() -> None:
+    assert grid(["what", "n"], [["a", "10"], ["bcdef", "7"]]) == (
+        "what    n\na      10\nbcdef   7"
+    )
+
+
+def test_help_loads_no_heavy_library() -> None:
+    code = (
+        "import sys; from interlane import cli\n"
+        "for words in (['--help'], ['simulate', '--help'], ['reproduce', '--help']):\n"
+        "    cli.run(words)\n"
+        "heavy = {'numpy', 'polars', 'numba', 'yaml', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert b"--cluster" in done.stdout
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    command = f"{sys.executable} -m interlane policies | true; echo ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, text=True)
+
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("0", "1")

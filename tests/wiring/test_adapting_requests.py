@@ -1,0 +1,76 @@
+from interlane.model import Cluster, Demand, Machine, MachineId, Request, Task, one_task
+from interlane.sim.adapt import adaptation
+from interlane.traces.clusters import load_cluster
+
+HOST = Machine(MachineId("host"), "T4", 8, 64_000, 512)
+SMALL = Machine(MachineId("small"), "V100", 2, 64_000, 512)
+HOSTS = Cluster("hosts", (HOST, SMALL))
+
+
+def adapted(request: Request, pods: int = 1, cluster: Cluster = HOSTS) -> Request:
+    adapt = adaptation(cluster)
+    assert adapt is not None
+    return adapt(request, pods)
+
+
+def test_a_pool_cuts_what_exceeds_it_and_forgets_types() -> None:
+    pool = load_cluster("pool:10")
+    asked = Demand(64, 500, cpu_milli=10**9, gpu_types=frozenset({"V100"}))
+
+    (task,) = adapted(one_task(asked, 3), cluster=pool).tasks
+
+    assert task == Task(Demand(10, 1000, cpu_milli=232_000), 3)
+
+
+def test_a_pool_leaves_what_fits_exactly_as_it_is() -> None:
+    fits = Demand(5, 500, cpu_milli=1000)
+
+    assert adapted(one_task(fits), cluster=load_cluster("pool:3")) == one_task(fits)
+
+
+def test_pods_that_share_gpus_become_instances() -> None:
+    total = one_task(Demand(5, 500, cpu_milli=10_001, memory_mib=100))
+
+    assert adapted(total, pods=5) == one_task(Demand(1, 500, cpu_milli=2_001, memory_mib=20), 5)
+
+
+def test_whole_gpus_of_several_pods_stay_together_where_a_machine_hosts_them() -> None:
+    total = one_task(Demand(8, cpu_milli=8_000))
+
+    assert adapted(total, pods=8) == total
+
+
+def test_a_total_that_no_machine_hosts_becomes_its_pods() -> None:
+    too_many_cpus = one_task(Demand(8, cpu_milli=80_000))
+
+    assert adapted(too_many_cpus, pods=4) == one_task(Demand(2, cpu_milli=20_000), 4)
+
+
+def test_gpus_that_do_not_divide_among_pods_are_left_alone() -> None:
+    total = one_task(Demand(4, 625))
+
+    assert adapted(total, pods=5) == total
+
+
+def test_a_request_wider_than_any_machine_is_split_with_a_role_for_the_rest() -> None:
+    wide, rest = adapted(one_task(Demand(20, cpu_milli=1_000))).tasks
+
+    assert (wide.instances, wide.demand) == (2, Demand(8, cpu_milli=400))
+    assert (rest.instances, rest.demand) == (1, Demand(4, cpu_milli=200))
+    assert (wide.role, rest.role) == ("worker", "worker-rest")
+
+
+def test_the_width_is_that_of_machines_with_the_demanded_type() -> None:
+    asked = Demand(8, gpu_types=frozenset({"V100"}))
+
+    assert adapted(one_task(asked)) == one_task(Demand(2, gpu_types=frozenset({"V100"})), 4)
+
+
+def test_what_must_share_a_machine_is_never_split() -> None:
+    together = Request((Task(Demand(20), same_machine=True),))
+
+    assert adapted(together) == together
+
+
+def test_machines_that_do_not_tell_gpus_apart_need_no_adaptation() -> None:
+    assert adaptation(load_cluster("pai2020-1to5")) is None

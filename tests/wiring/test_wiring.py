@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from interlane import wiring
+from interlane.model import InvalidInput, UnknownName
+from interlane.policy.base import TypeRule
+from interlane.policy.catalogue import PLACERS, make_order, make_placer, placer_recipe
+from interlane.policy.order import Fifo, PriorityWithAgeing
+from interlane.policy.policy import Discipline
+
+
+def test_a_policy_is_made_of_its_words() -> None:
+    words = wiring.PolicyWords(
+        "priority:age_s=60:preemptive=true", "d-choices:choices=3", "easy"
+    )
+
+    choice = wiring.choice_of(words)
+
+    assert choice.order == PriorityWithAgeing(age_s=60.0, preemptive=True)
+    assert choice.placer.settings == {"choices": 3}
+    assert choice.queue is Discipline.EASY
+    assert choice.guess == "duration"
+    assert choice.name == "priority:age_s=60:preemptive=true(oracle)/d-choices/easy"
+
+
+def test_parts_of_a_policy_that_are_left_out_come_from_the_base() -> None:
+    base = wiring.PolicyWords("las", "pack", "strict", "user_dur", "any", 30.0)
+
+    words = wiring.policy_words("placer=fgd, queue=easy", base)
+
+    assert words == wiring.PolicyWords("las", "fgd", "easy", "user_dur", "any", 30.0)
+
+
+@pytest.mark.parametrize("name", ["pai-pack", "pai-balance"])
+def test_the_published_placers_keep_their_type_rule_unless_told(name: str) -> None:
+    assert make_placer(name).types is TypeRule.V100_ONLY
+    assert make_placer(name, types=TypeRule.ANY).types is TypeRule.ANY
+
+
+def test_other_placers_bind_all_types_unless_told() -> None:
+    simple = [name for name in PLACERS if not placer_recipe(name).needs_typical]
+
+    for name in set(simple) - {"pai-pack", "pai-balance"}:
+        assert make_placer(name).types is TypeRule.EXACT
+
+
+def test_names_that_are_not_known_are_refused() -> None:
+    with pytest.raises(UnknownName, match="order 'x'"):
+        make_order("x")
+    with pytest.raises(UnknownName, match="placer 'x'"):
+        make_placer("x")
+
+
+def test_other_packages_may_bring_policies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install(tmp_path, "order.mine = interlane.policy.order:Fifo")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    wiring.orders.cache_clear()
+    try:
+        assert isinstance(wiring.choice_of(wiring.PolicyWords("mine")).order, Fifo)
+    finally:
+        wiring.orders.cache_clear()
+
+
+def test_a_package_that_cannot_be_loaded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install(tmp_path, "placer.broken = no_such_module:thing")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    wiring.placers.cache_clear()
+    try:
+        with pytest.raises(InvalidInput, match=r"placer\.broken"):
+            wiring.placers()
+    finally:
+        wiring.placers.cache_clear()
+
+
+def _install(directory: Path, entry: str) -> None:
+    """Lay out what an installed package leaves behind."""
+    info = directory / "brings_policies-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: brings-policies\nVersion: 1.0\n"
+    )
+    (info / "entry_points.txt").write_text(f"[interlane.policies]\n{entry}\n")
