@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import Phase, given, seed, settings
-from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
 from interlane.model import Job
@@ -13,7 +12,7 @@ from interlane.policy.order import Fifo
 from interlane.testing.build import cluster, job, ledger_with, machine
 from interlane.testing.conformance import ContractBroken, check_order, check_placer
 from interlane.testing.faulty import FAULTY_ORDERS, FAULTY_PLACERS, PlainFirstFit
-from interlane.testing.strategies import jobs, ledgers
+from interlane.testing.strategies import jobs, ledgers, several_jobs
 
 RUNS = 3
 
@@ -43,7 +42,7 @@ def test_every_planted_placer_is_caught(fault: str, run: int) -> None:
 def test_every_planted_order_is_caught(fault: str, run: int) -> None:
     @seed(run)
     @settings(max_examples=30, database=None, phases=[Phase.generate], derandomize=False)
-    @given(drawn=st.lists(jobs(), min_size=1, max_size=4))
+    @given(drawn=several_jobs())
     def keeps_the_contract(drawn: list[Job]) -> None:
         check_order(FAULTY_ORDERS[fault](), drawn)
 
@@ -64,6 +63,14 @@ CLAUSES: dict[str, tuple[str, Job, Callable[[], Ledger]]] = {
         job(gpus=1, gpu_milli=800),
         lambda: ledger_with(TWO_BY_TWO, [[500, 500], [500, 500]]),
     ),
+    "chooses for less than the job needs": (
+        "fits",
+        job(gpus=1, gpu_milli=800),
+        lambda: ledger_with(TWO_BY_TWO, [[500, 500], [500, 500]]),
+    ),
+    "invents machines": ("known machine", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
+    "invents tasks": ("known task", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
+    "invents GPUs": ("known GPU", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "rolls the global dice": ("no global dice", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "rolls numpy's global dice": ("no global dice", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "writes to the books": ("view unchanged", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
@@ -109,6 +116,27 @@ def test_a_planted_placer_is_told_which_clause_it_broke(fault: str) -> None:
         check_placer(placer, asked, ledger())
 
     assert caught.value.clause == clause
+
+
+ORDER_CLAUSES = {
+    "a key that is not a number": "key is finite",
+    "an endless key": "key is finite",
+    "rolls the global dice": "no global dice",
+    "draws lots": "same answer",
+    "counts questions": "same answer",
+    "a rank that falls while waiting": "rank never falls",
+    "a rise that never comes": "rise comes",
+    "a rise at once": "rise comes later",
+    "favours the rich": "more running, less urgent",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY_ORDERS)
+def test_a_planted_order_is_told_which_clause_it_broke(fault: str) -> None:
+    with pytest.raises(ContractBroken) as caught:
+        check_order(FAULTY_ORDERS[fault](), [job("a"), job("b", at=1)])
+
+    assert caught.value.clause == ORDER_CLAUSES[fault]
 
 
 def test_a_sound_order_passes() -> None:

@@ -1,6 +1,6 @@
 """Builders that speak like the sentence a test makes."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -211,18 +211,20 @@ def _take(ledger: Ledger, number: int, mask: int, needs: Demand, instances: int)
 
 
 def play(
-    jobs: Iterable[Job],
-    lengths_s: Mapping[str, float] | float,
+    jobs: Sequence[Job],
+    true_s: Mapping[str, float] | Sequence[float] | float,
     scheduler: Scheduler,
     world: World | None = None,
 ) -> EventLog:
-    """Simulate jobs with these true lengths, books checked after every moment."""
-    ordered = sorted(jobs, key=lambda each: each.submitted_s)
-    true_s = [
-        lengths_s if isinstance(lengths_s, float | int) else lengths_s[each.id]
-        for each in ordered
-    ]
-    return Engine(scheduler, ordered, true_s, world, paranoid=True).run()
+    """Simulate jobs with these true lengths, books checked after every moment.
+
+    Lengths are given by name, one for every job, or one for all of them.
+    """
+    if isinstance(true_s, Mapping):
+        lengths_s = [true_s[each.id] for each in jobs]
+    else:
+        lengths_s = [true_s] * len(jobs) if isinstance(true_s, float | int) else list(true_s)
+    return Engine(scheduler, jobs, lengths_s, world, paranoid=True).run()
 
 
 def times(log: EventLog, fact: Fact = Fact.STARTED) -> dict[str, list[float]]:

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 
 from interlane.kernel.ledger import Ledger
-from interlane.model import Job, Placement, Refusal, Request, Spot, Task
-from interlane.policy.base import ClusterView, FreeMachine, Key, Order, Placer, TypeRule
+from interlane.model import Job, MachineId, Placement, Refusal, Request, Spot, Task
+from interlane.policy.base import ClusterView, FreeMachine, Key, Order, Placer, Rule, TypeRule
 from interlane.policy.order import Fifo
+from interlane.policy.scores import Score
 
 # -- a sound placer in plain Python -------------------------------------------------------
 
@@ -131,19 +132,73 @@ class AsksForLess(PlainFirstFit):
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Plan for less than was asked."""
-        small = tuple(
-            replace(
-                task,
-                demand=replace(
-                    task.demand,
-                    gpu_milli=1 + task.demand.gpu_milli // 100,
-                    cpu_milli=0,
-                    memory_mib=0,
-                ),
-            )
-            for task in job.request.tasks
+        return _SOUND.place(_hundredth(job), view, rng)
+
+
+def _hundredth(job: Job) -> Job:
+    small = tuple(
+        replace(
+            task,
+            demand=replace(
+                task.demand,
+                gpu_milli=1 + task.demand.gpu_milli // 100,
+                gpu_memory_mib=0,
+                cpu_milli=0,
+                memory_mib=0,
+            ),
         )
-        return _SOUND.place(replace(job, request=Request(small)), view, rng)
+        for task in job.request.tasks
+    )
+    return replace(job, request=Request(small))
+
+
+@dataclass(frozen=True, slots=True)
+class ChoosesForLess(PlainFirstFit):
+    """Lets the view choose for a hundredth of the job and passes that off as its own."""
+
+    def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
+        """Let a compiled rule plan for less than was asked."""
+        return view.choose(_hundredth(job), Rule(Score.FIRST))
+
+
+@dataclass(frozen=True, slots=True)
+class InventsMachines(PlainFirstFit):
+    """Sends everything to a machine that does not exist."""
+
+    def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
+        """Rename the machines."""
+        answer = _SOUND.place(job, view, rng)
+        if isinstance(answer, Refusal):
+            return answer
+        spots = (replace(spot, machine=MachineId("nowhere")) for spot in answer.spots)
+        return Placement(tuple(spots))
+
+
+@dataclass(frozen=True, slots=True)
+class InventsTasks(PlainFirstFit):
+    """Places a task that the job does not have."""
+
+    def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
+        """Renumber the tasks."""
+        answer = _SOUND.place(job, view, rng)
+        if isinstance(answer, Refusal):
+            return answer
+        return Placement(tuple(replace(spot, task=spot.task + 1) for spot in answer.spots))
+
+
+@dataclass(frozen=True, slots=True)
+class InventsGpus(PlainFirstFit):
+    """Names GPUs that the machine does not have."""
+
+    def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
+        """Renumber the GPUs."""
+        answer = _SOUND.place(job, view, rng)
+        if isinstance(answer, Refusal):
+            return answer
+        shifted = (
+            replace(spot, gpus=tuple(gpu + 60 for gpu in spot.gpus)) for spot in answer.spots
+        )
+        return Placement(tuple(shifted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +373,10 @@ class ChangesItsMind:
 FAULTY_PLACERS: Final[dict[str, Callable[[], Placer]]] = {
     "overcommits": Overcommits,
     "asks for less than the job needs": AsksForLess,
+    "chooses for less than the job needs": ChoosesForLess,
+    "invents machines": InventsMachines,
+    "invents tasks": InventsTasks,
+    "invents GPUs": InventsGpus,
     "rolls the global dice": RollsGlobalDice,
     "rolls numpy's global dice": RollsNumpyDice,
     "writes to the books": WritesToTheBooks,

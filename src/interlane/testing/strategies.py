@@ -116,6 +116,13 @@ def jobs(draw: st.DrawFn, number: int = 0, *, at_s: float = 0.0) -> Job:
     )
 
 
+def several_jobs(*, most: int = 5) -> st.SearchStrategy[list[Job]]:
+    """Draw a few jobs, each with a serial and a name of its own."""
+    return st.integers(1, most).flatmap(
+        lambda count: st.tuples(*(jobs(number) for number in range(count))).map(list)
+    )
+
+
 @st.composite
 def traces(
     draw: st.DrawFn, *, most: int = 14, gap_s: int = 30, exact: bool = False

@@ -1,0 +1,53 @@
+"""Deciding by shape must equal walking over the whole queue, job by job."""
+
+import pytest
+from hypothesis import given
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import Cluster, Job
+from interlane.policy.base import Order
+from interlane.policy.catalogue import make_order
+from interlane.policy.order import FairShare
+from interlane.policy.place import RulePlacer, first_fit, pai_pack
+from interlane.testing.build import cluster, job, make, play, pool, starts
+from interlane.testing.naive import Naive
+from interlane.testing.strategies import clusters, traces
+
+ORDERS: dict[str, Order] = {
+    **{name: make_order(name) for name in ("fifo", "sjf", "hrrn", "priority", "fair")},
+    "fair by queue, weighted": FairShare("queue", {"prod": 3.0}),
+}
+PLACERS = {"first-fit": first_fit(), "pai-pack": pai_pack()}
+
+
+@pytest.mark.parametrize("placer", PLACERS)
+@pytest.mark.parametrize("order", ORDERS)
+@given(on=clusters(most=3), trace=traces())
+def test_greedy_skip_starts_every_job_when_a_walk_over_the_whole_queue_would(
+    order: str, placer: str, on: Cluster, trace: tuple[list[Job], list[float]]
+) -> None:
+    jobs, true_s = trace
+    rule: RulePlacer = PLACERS[placer]
+    scheduler: Scheduler = make(on, order=ORDERS[order], placer=rule)
+
+    log = play(jobs, true_s, scheduler)
+
+    assert starts(log) == Naive(on, ORDERS[order], rule.types).run(jobs, true_s)
+
+
+def test_a_job_that_does_not_fit_is_passed() -> None:
+    # The pool has 2 GPUs; a takes one until 10 s; b needs both and waits; c passes b.
+    jobs = [job("a", gpus=1), job("b", gpus=2, at=1), job("c", gpus=1, at=2)]
+
+    log = play(jobs, 10.0, make(pool(2)))
+
+    # c runs from 2 s to 12 s, so b gets both GPUs at 12 s.
+    assert starts(log) == {"a": 0, "b": 12, "c": 2}
+
+
+def test_a_shape_that_was_refused_is_tried_again_when_something_becomes_free() -> None:
+    jobs = [job("a", gpus=2), job("b", gpus=2, at=1), job("c", gpus=2, at=1)]
+
+    log = play(jobs, 10.0, make(cluster(gpus=[2])))
+
+    assert starts(log) == {"a": 0, "b": 10, "c": 20}

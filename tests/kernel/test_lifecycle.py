@@ -1,0 +1,205 @@
+"""The life of a job: every pair of state and fact is either listed or refused."""
+
+from itertools import product
+
+import pytest
+
+from interlane.kernel.lifecycle import HOLDING, NEXT, JobState, advance
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import (
+    Cancelled,
+    Event,
+    Finished,
+    IllegalTransition,
+    InterlaneError,
+    InvalidInput,
+    JobId,
+    MachineId,
+    MachineLost,
+    MachineReturned,
+    Placement,
+    Preempted,
+    Spot,
+    Start,
+    Started,
+    StartFailed,
+    Submitted,
+    Ticked,
+)
+from interlane.policy.order import ShortestRemainingFirst
+from interlane.policy.preempt import Preemption
+from interlane.testing.build import cluster, job, make, submit
+
+A = JobId("a")
+ENDED = {JobState.DONE, JobState.REFUSED, JobState.CANCELLED}
+FACTS: list[type[Event]] = [
+    Submitted, Started, StartFailed, Preempted, Finished, Cancelled, MachineLost,
+    MachineReturned, Ticked,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "fact"), list(product(JobState, FACTS)))
+def test_every_pair_of_state_and_fact_is_listed_or_refused(
+    state: JobState, fact: type[Event]
+) -> None:
+    if (state, fact) in NEXT:
+        assert advance(A, state, fact) is NEXT[state, fact]
+        return
+
+    with pytest.raises(IllegalTransition) as refused:
+        advance(A, state, fact)
+
+    assert str(refused.value) == f"Job a is {state.value}, where {fact.__name__} cannot happen."
+
+
+def test_nothing_happens_to_a_job_that_has_ended() -> None:
+    assert not [pair for pair in NEXT if pair[0] in ENDED]
+
+
+def test_only_holders_can_be_interrupted() -> None:
+    for (state, fact), after in NEXT.items():
+        if fact in (Started, StartFailed, Preempted, Finished, MachineLost):
+            assert state in HOLDING
+        if after is JobState.QUEUED:
+            assert state in HOLDING
+
+
+PLACEMENT = Placement((Spot(MachineId("m0"), (0,)),))
+JOB_FACTS: dict[type[Event], Event] = {
+    Submitted: Submitted(job("a", gpus=1)),
+    Started: Started(A, PLACEMENT),
+    StartFailed: StartFailed(A, "no image"),
+    Preempted: Preempted(A),
+    Finished: Finished(A),
+    Cancelled: Cancelled(A),
+    MachineLost: MachineLost(MachineId("m0")),
+}
+
+
+def in_state(state: JobState) -> Scheduler:
+    """Return a scheduler with one GPU and job a in this state."""
+    scheduler = make(order=ShortestRemainingFirst(), preemption=Preemption(min_run_s=0), gpus=1)
+    if state is JobState.REFUSED:
+        submit(scheduler, job("a", gpus=2))
+        return scheduler
+    blocker = job("0", gpus=1, guess=1)
+    if state is JobState.QUEUED:
+        scheduler.handle(Submitted(blocker), 0)
+    scheduler.handle(Submitted(job("a", gpus=1, guess=100)), 0)
+    if state in (JobState.RUNNING, JobState.STOPPING, JobState.DONE):
+        scheduler.handle(Started(A, PLACEMENT), 0)
+    if state is JobState.STOPPING:
+        scheduler.handle(Submitted(blocker), 1)
+    if state is JobState.DONE:
+        scheduler.handle(Finished(A), 1)
+    if state is JobState.CANCELLED:
+        scheduler.handle(Cancelled(A), 1)
+    return scheduler
+
+
+@pytest.mark.parametrize(
+    ("state", "fact"), list(product(JobState, [f for f in JOB_FACTS if f is not Submitted]))
+)
+def test_the_scheduler_keeps_the_table(state: JobState, fact: type[Event]) -> None:
+    scheduler = in_state(state)
+    assert scheduler.state(A) is (None if state in ENDED else state)
+    if fact is MachineLost and (state, fact) not in NEXT:
+        return  # a machine may always be lost; jobs that hold nothing do not mind
+
+    if (state, fact) in NEXT:
+        scheduler.learn(JOB_FACTS[fact], 2)
+        after = NEXT[state, fact]
+        assert scheduler.state(A) is (None if after in ENDED else after)
+    else:
+        with pytest.raises(InterlaneError, match=r"^Job a is .*\.$"):
+            scheduler.learn(JOB_FACTS[fact], 2)
+        assert scheduler.state(A) is (None if state in ENDED else state)
+    scheduler.check()
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if state not in ENDED])
+def test_a_job_cannot_be_submitted_twice(state: JobState) -> None:
+    scheduler = in_state(state)
+
+    with pytest.raises(IllegalTransition, match=f"Job a is {state.value}, where Submitted"):
+        scheduler.learn(Submitted(job("a", gpus=1)), 2)
+
+
+def test_an_unknown_job_is_named() -> None:
+    with pytest.raises(InvalidInput, match="Job a is not known"):
+        make().learn(Finished(A), 0)
+
+
+@pytest.mark.parametrize("fact", [MachineLost, MachineReturned])
+def test_an_unknown_machine_is_named(fact: type[MachineLost | MachineReturned]) -> None:
+    with pytest.raises(InvalidInput, match="Machine nowhere is not known"):
+        make().learn(fact(MachineId("nowhere")), 0)
+
+
+def test_a_start_that_failed_gives_back_what_was_held_and_waits_again() -> None:
+    scheduler = make(gpus=1)
+    scheduler.handle(Submitted(job("a", gpus=1)), 0)
+    assert scheduler.waiting == 0
+
+    (again,) = scheduler.handle(StartFailed(A, "no image"), 1)
+
+    assert isinstance(again, Start)
+    assert again.job_id == A
+    scheduler.check()
+
+
+def test_a_cancelled_job_makes_room_for_the_next() -> None:
+    scheduler = make(gpus=1)
+    submit(scheduler, job("a", gpus=1), job("b", gpus=1))
+    (first,) = scheduler.decide(0)
+    assert isinstance(first, Start)
+
+    (second,) = scheduler.handle(Cancelled(A), 1)
+
+    assert second == Start(JobId("b"), first.placement)
+
+
+def test_a_cancelled_job_does_not_start_later() -> None:
+    scheduler = make(gpus=1)
+    submit(scheduler, job("a", gpus=1), job("b", gpus=1))
+    scheduler.decide(0)
+
+    scheduler.handle(Cancelled(JobId("b")), 1)
+
+    assert scheduler.handle(Finished(A), 2) == ()
+    assert scheduler.waiting == 0
+
+
+def test_a_lost_machine_throws_its_jobs_back_and_takes_no_others() -> None:
+    scheduler = make(cluster(gpus=[1, 1]))
+    submit(scheduler, job("a", gpus=1), job("b", gpus=1))
+    scheduler.decide(0)
+
+    assert scheduler.handle(MachineLost(MachineId("m0")), 5) == ()
+    assert scheduler.state(A) is JobState.QUEUED
+    assert scheduler.state(JobId("b")) is JobState.STARTING
+
+    (start,) = scheduler.handle(MachineReturned(MachineId("m0")), 9)
+    assert start == Start(A, PLACEMENT)
+    scheduler.check()
+
+
+def test_a_gang_that_loses_one_machine_lets_go_of_the_others() -> None:
+    scheduler = make(cluster(gpus=[1, 1]))
+    scheduler.handle(Submitted(job("a", gpus=1, instances=2)), 0)
+
+    scheduler.handle(MachineLost(MachineId("m1")), 1)
+    wishes = scheduler.handle(Submitted(job("b", gpus=1)), 1)
+
+    assert wishes == (Start(JobId("b"), PLACEMENT),)
+
+
+def test_losing_a_machine_twice_is_losing_it_once() -> None:
+    scheduler = make(cluster(gpus=[1, 1]))
+    lost = MachineLost(MachineId("m0"))
+
+    assert scheduler.handle_all([lost, lost], 0) == ()
+
+    scheduler.learn(MachineReturned(MachineId("m0")), 1)
+    wishes = scheduler.handle(Submitted(job("a", gpus=1)), 1)
+    assert wishes == (Start(A, PLACEMENT),)

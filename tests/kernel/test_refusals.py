@@ -1,0 +1,293 @@
+"""A refusal says how fundamental it is, why, and what would change it; and that is true."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlane.kernel.ledger import Ledger
+from interlane.kernel.scheduler import Scheduler
+from interlane.kernel.view import View
+from interlane.model import (
+    Finished,
+    Job,
+    JobId,
+    Placement,
+    Refusal,
+    Refuse,
+    Request,
+    Submitted,
+    Task,
+    Tier,
+)
+from interlane.policy.base import Rule
+from interlane.policy.policy import Discipline
+from interlane.policy.scores import Score
+from interlane.testing.build import (
+    cluster,
+    job,
+    ledger_with,
+    machine,
+    make,
+    pool,
+    submit,
+    task,
+)
+from interlane.testing.strategies import jobs, ledgers, tasks
+
+
+def never(scheduler: Scheduler, asked: Job) -> Refusal:
+    (wish,) = scheduler.handle(Submitted(asked), 0)
+    assert isinstance(wish, Refuse)
+    assert scheduler.state(asked.id) is None
+    return wish.refusal
+
+
+SMALL = cluster(
+    machine("m0", gpus=2, type="T4", cpus=8, memory_mib=1024),
+    machine("m1", gpus=1, type="V100", cpus=4, memory_mib=1024),
+)
+
+NEVER = {
+    "an unknown type": (
+        job(gpus=1, types=["H100"]),
+        "No machine has GPU type H100.",
+        "Ask for one of T4, V100.",
+    ),
+    "more GPUs than any machine has": (
+        job(gpus=3),
+        "Task worker asks for 1 x (3 GPU); no machine is large enough.",
+        "Ask for fewer GPUs per instance.",
+    ),
+    "more CPUs than any machine has": (
+        job(gpus=1, cpus=9),
+        "Task worker asks for 1 x (1 GPU, 9 CPU); no machine is large enough.",
+        "Ask for less CPU.",
+    ),
+    "too many of one type on one machine": (
+        job(gpus=2, types=["V100"]),
+        "Task worker asks for 1 x (2 V100 GPU); no machine is large enough.",
+        "Ask for any GPU type or fewer GPUs per instance.",
+    ),
+    "a gang larger than the cluster": (
+        job(gpus=1, instances=4),
+        "Task worker asks for 4 x (1 GPU); the empty cluster has room for 3.",
+        "Ask for at most 3 instances.",
+    ),
+    "more GPU memory than any card has": (
+        job(gpus=1, gpu_memory_mib=20_000),
+        "Task worker asks for 1 x (1 GPU, 20000 MiB of GPU memory each); "
+        "no machine is large enough.",
+        "Ask for less GPU memory.",
+    ),
+    "roles that together are too many": (
+        job("a", task(gpus=2, role="chief"), task(gpus=1, instances=2, role="worker")),
+        "Its tasks ask for 4 GPUs and 0 CPUs together; the cluster has 3 and 12.",
+        "Ask for fewer instances.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEVER)
+def test_a_job_that_can_never_fit_is_refused_at_submission(case: str) -> None:
+    asked, reason, remedy = NEVER[case]
+
+    assert never(make(SMALL), asked) == Refusal(Tier.NEVER_FITS, reason, remedy)
+
+
+def test_a_job_that_can_never_fit_is_refused_even_while_a_machine_is_away() -> None:
+    ledger = ledger_with(SMALL, lost=[0, 1])
+
+    refusal = View(ledger).why_not(job(gpus=3))
+
+    assert refusal.tier is Tier.NEVER_FITS
+
+
+def test_capacity_is_told_from_fragmentation() -> None:
+    on = cluster(gpus=[1, 1])
+    # 1000 of 2000 are free, half on each GPU: a whole GPU is there in sum only.
+    scattered = View(ledger_with(on, [[500], [500]])).why_not(job(gpus=1))
+    full = View(ledger_with(on, [[1000], [500]])).why_not(job(gpus=1))
+
+    assert scattered == Refusal(
+        Tier.FRAGMENTATION,
+        "Task worker needs room for 1 x (1 GPU), found 0; "
+        "enough is free in sum, but scattered.",
+        "It starts when more becomes free; with smaller GPU shares it would fit now.",
+    )
+    assert full.tier is Tier.CAPACITY
+
+
+def test_the_remedy_names_everything_that_would_help_alone() -> None:
+    on = cluster(machine("m0", gpus=1, type="T4"), machine("m1", gpus=2, type="V100"))
+    books = ledger_with(on, [[0], [600, 1000]])
+
+    refusal = View(books).why_not(job(gpus=1, gpu_milli=500, types=["V100"]))
+
+    # Any type would find the T4; a smaller share the 400 left on the V100.
+    assert refusal.remedy == (
+        "It starts when more becomes free; with any GPU type or smaller GPU shares "
+        "it would fit now."
+    )
+
+
+RELAX = {
+    "less CPU": {"cpu_milli": 0},
+    "less memory": {"memory_mib": 0},
+    "less GPU memory": {"gpu_memory_mib": 0},
+    "any GPU type": {"gpu_types": frozenset[str]()},
+    "smaller GPU shares": {"gpu_milli": 1},
+    "fewer GPUs per instance": {"gpus": 1},
+}
+
+
+def relaxed(asked: Task, way: str) -> Task:
+    if way.startswith("at most "):
+        return replace(asked, instances=int(way.split()[2]), instances_min=None)
+    return replace(asked, demand=replace(asked.demand, **RELAX[way]))  # type: ignore[arg-type]
+
+
+def ways(refusal: Refusal) -> list[str]:
+    if "; with " in refusal.remedy:
+        said = refusal.remedy.split("; with ")[1].removesuffix(" it would fit now.")
+    elif refusal.remedy.startswith("Ask for ") and "one of" not in refusal.remedy:
+        said = refusal.remedy.removeprefix("Ask for ").removesuffix(".")
+    else:
+        return []
+    return [way for way in said.split(" or ") if way in RELAX or way.startswith("at most")]
+
+
+def refused_role(refusal: Refusal, asked: Request) -> int:
+    roles = [
+        number for number, each in enumerate(asked) if f"Task {each.role} " in refusal.reason
+    ]
+    return roles[0]
+
+
+@given(drawn=jobs(), ledger=ledgers())
+def test_relaxing_what_the_remedy_names_makes_the_job_fit_now(
+    drawn: Job, ledger: Ledger
+) -> None:
+    view = View(ledger)
+    answer = view.choose(drawn, Rule(Score.FIRST))
+    if isinstance(answer, Placement) or answer.tier is Tier.NEVER_FITS:
+        return
+    for way in ways(answer):
+        number = refused_role(answer, drawn.request)
+        eased = list(drawn.request.tasks)
+        eased[number] = relaxed(eased[number], way)
+        retried = view.choose(replace(drawn, request=Request(tuple(eased))), Rule(Score.FIRST))
+        assert isinstance(retried, Placement), f"{way}: {answer} then {retried}"
+
+
+@given(asked=tasks(), ledger=ledgers())
+def test_relaxing_what_the_remedy_names_makes_a_task_fit_the_empty_cluster(
+    asked: Task, ledger: Ledger
+) -> None:
+    on = ledger.cluster
+    refusal = View(Ledger(on)).choose(job("a", asked), Rule(Score.FIRST))
+    if isinstance(refusal, Placement):
+        return
+    assert refusal.tier is Tier.NEVER_FITS
+    for way in ways(refusal):
+        eased = job("b", relaxed(asked, way))
+        retried = View(Ledger(on)).choose(eased, Rule(Score.FIRST))
+        assert isinstance(retried, Placement), f"{way}: {refusal} then {retried}"
+
+
+@given(drawn=jobs(), ledger=ledgers(), data=st.data())
+def test_why_not_is_what_the_choice_says(
+    drawn: Job, ledger: Ledger, data: st.DataObject
+) -> None:
+    view = View(ledger)
+    answer = view.choose(drawn, Rule(Score.FIRST))
+    if isinstance(answer, Refusal):
+        assert view.why_not(drawn) == answer
+
+
+# -- explain ------------------------------------------------------------------------------
+
+
+def test_explain_says_nothing_of_jobs_that_do_not_wait() -> None:
+    scheduler = make(gpus=1)
+    scheduler.handle(Submitted(job("a", gpus=1)), 0)
+
+    assert scheduler.explain(JobId("a"), 0) is None
+    assert scheduler.explain(JobId("unknown"), 0) is None
+
+
+def test_explain_names_the_lack_of_capacity() -> None:
+    scheduler = make(gpus=1)
+    submit(scheduler, job("a", gpus=1), job("b", gpus=1))
+    scheduler.decide(0)
+
+    assert scheduler.explain(JobId("b"), 0) == Refusal(
+        Tier.CAPACITY,
+        "Task worker needs room for 1 x (1 GPU), found 0.",
+        "It starts when more becomes free.",
+    )
+
+
+def test_explain_in_a_strict_queue_names_the_head() -> None:
+    scheduler = make(pool(2), queue=Discipline.STRICT)
+    submit(scheduler, job("a", gpus=1), job("b", gpus=2), job("c", gpus=1))
+    scheduler.decide(0)
+
+    head, behind = scheduler.explain(JobId("b"), 0), scheduler.explain(JobId("c"), 0)
+
+    assert head is not None
+    assert head.tier in (Tier.CAPACITY, Tier.FRAGMENTATION)
+    assert behind == Refusal(
+        Tier.ORDER,
+        "Job b is ahead in a strict queue and does not fit yet.",
+        "It is its turn after job b has started.",
+        JobId("b"),
+    )
+
+
+def test_explain_in_an_easy_queue_names_the_reservation() -> None:
+    scheduler = make(pool(2), queue=Discipline.EASY)
+    submit(
+        scheduler,
+        job("a", gpus=1, guess=100),
+        job("b", gpus=2, guess=100),
+        job("c", gpus=1, guess=101),
+    )
+    scheduler.decide(0)
+
+    refusal = scheduler.explain(JobId("c"), 0)
+
+    # b is promised both GPUs when a ends at 100 s; c would end at 101 s.
+    assert refusal == Refusal(
+        Tier.ORDER,
+        "Starting it now could delay job b, which has a reservation for 100 s.",
+        "It starts after that job, or earlier if it is guessed to end before then.",
+        JobId("b"),
+    )
+
+
+def test_explain_before_any_decision_says_so() -> None:
+    scheduler = make(gpus=1)
+    submit(scheduler, job("a", gpus=1))
+
+    refusal = scheduler.explain(JobId("a"), 0)
+
+    assert refusal is not None
+    assert refusal.reason == "No decision has been made since it was submitted."
+
+
+def test_a_refusal_does_not_outlive_its_cause() -> None:
+    # b is refused for its roles; after a has ended, c fits but b is still explained by the
+    # books as they are now, not as they were.
+    scheduler = make(cluster(gpus=[2]))
+    roles = (task(gpus=1, role="chief"), task(gpus=1, role="worker"))
+    submit(scheduler, job("a", gpus=1), job("b", *roles))
+    scheduler.decide(0)
+    before = scheduler.explain(JobId("b"), 0)
+
+    scheduler.handle(Finished(JobId("a")), 1)
+
+    assert before is not None
+    assert before.tier is Tier.FRAGMENTATION
+    assert scheduler.explain(JobId("b"), 1) is None

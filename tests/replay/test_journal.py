@@ -1,0 +1,156 @@
+"""A recorded log fed to a fresh scheduler gives the recorded wishes."""
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlane.kernel.journal import (
+    Decided,
+    Difference,
+    Journal,
+    Learned,
+    Recorded,
+    from_lines,
+    replay,
+    to_lines,
+)
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import (
+    Cancelled,
+    Cluster,
+    Demand,
+    InvalidInput,
+    Job,
+    JobId,
+    Start,
+    StartFailed,
+    Submitted,
+)
+from interlane.policy.base import TypicalDemand
+from interlane.policy.catalogue import ORDERS, PLACERS, make_order, make_placer
+from interlane.policy.order import PriorityWithAgeing
+from interlane.policy.policy import Discipline, Policy
+from interlane.sim.engine import Engine
+from interlane.sim.world import Failures, ShareContention, World
+from interlane.testing.build import cluster, job, make
+from interlane.testing.strategies import clusters, traces
+
+TYPICAL = (TypicalDemand(Demand(1, 500, cpu_milli=1_000), 1.0),)
+WORLD = World(
+    slow_downs=(ShareContention(),),
+    failures=Failures(mean_up_s=400, mean_down_s=50),
+    restart_s=5,
+)
+POLICIES = {
+    **{f"{name} order": Policy(make_order(name), make_placer("random")) for name in ORDERS},
+    **{name: Policy(make_order("sjf"), make_placer(name, TYPICAL)) for name in PLACERS},
+    "preemptive priority": Policy(
+        PriorityWithAgeing(preemptive=True), make_placer("d-choices")
+    ),
+    "strict": Policy(make_order("fifo"), make_placer("pack"), Discipline.STRICT),
+    "easy": Policy(make_order("fifo"), make_placer("random"), Discipline.EASY),
+}
+
+
+def record(scheduler: Scheduler, jobs: list[Job], true_s: list[float]) -> Journal:
+    """Play a trace in an eventful world and return the journal of it."""
+    recorded = _Recorded(scheduler)
+    Engine(cast("Scheduler", recorded), jobs, true_s, WORLD).run(until_s=5_000)
+    return recorded.journal
+
+
+class _Recorded(Recorded):
+    """A recorded scheduler with the cluster that the engine asks for."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self.cluster = scheduler.cluster
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=25)
+@given(on=clusters(most=3), trace=traces(most=10), seed=st.integers(0, 99))
+def test_replay_of_a_recorded_run_gives_identical_wishes(
+    name: str, on: Cluster, trace: tuple[list[Job], list[float]], seed: int
+) -> None:
+    journal = record(Scheduler(on, POLICIES[name], seed), *trace)
+
+    copied = from_lines(to_lines(journal))
+
+    assert copied == journal
+    assert replay(copied, Scheduler(on, POLICIES[name], seed)) is None
+
+
+def recorded_pair() -> Journal:
+    recorded = Recorded(make(gpus=1))
+    recorded.handle(Submitted(job("a", gpus=1)), 0)
+    recorded.handle_all([Submitted(job("b", gpus=1, at=1)), Cancelled(JobId("a"))], 1)
+    return recorded.journal
+
+
+def test_a_journal_notes_facts_and_wishes_in_order() -> None:
+    journal = recorded_pair()
+
+    assert [type(entry) for entry in journal] == [Learned, Decided, Learned, Learned, Decided]
+    assert [entry.at_s for entry in journal] == [0, 0, 1, 1, 1]
+
+
+def test_the_first_difference_is_reported_in_a_sentence() -> None:
+    journal = recorded_pair()
+    last = journal.entries[-1]
+    assert isinstance(last, Decided)
+    journal.entries[-1] = replace(last, wishes=())
+
+    found = replay(journal, make(gpus=1))
+
+    assert isinstance(found, Difference)
+    assert (found.entry, found.at_s, found.recorded) == (4, 1, ())
+    assert [type(wish) for wish in found.replayed] == [Start]
+    assert str(found).startswith("Entry 4 at 1 s: recorded nothing, replayed Start(job_id='b'")
+
+
+def test_another_policy_replays_differently() -> None:
+    many = cluster(gpus=[1] * 8)
+    recorded = Recorded(make(many))
+    recorded.handle(Submitted(job("a", gpus=1, instances=4)), 0)
+    fresh = make(many, placer=make_placer("random"))
+
+    # First fit takes the first four machines; the dice do so once in 8 * 7 * 6 * 5 draws.
+    assert replay(recorded.journal, fresh) is not None
+
+
+def test_a_fact_that_was_refused_is_not_noted() -> None:
+    recorded = Recorded(make())
+
+    with pytest.raises(InvalidInput):
+        recorded.learn(StartFailed(JobId("a"), "unknown"), 0)
+
+    assert len(recorded.journal) == 0
+
+
+BAD_TEXT = {
+    "an empty file": ([], "empty"),
+    "another version": (['{"journal": "interlane", "version": 99}'], "version 1"),
+    "not a journal": (['{"hello": 1}'], "Line 1 of the journal"),
+    "broken JSON": (['{"journal": "interlane", "version": 1}', "{"], "Line 2 of the journal"),
+    "an unknown fact": (
+        ['{"journal": "interlane", "version": 1}', '{"at_s": 0, "fact": {"is": "Exploded"}}'],
+        "Line 2 of the journal",
+    ),
+    "a missing field": (
+        ['{"journal": "interlane", "version": 1}', '{"at_s": 0, "fact": {"is": "Finished"}}'],
+        "Line 2 of the journal",
+    ),
+    "a list": (['{"journal": "interlane", "version": 1}', "[1]"], "Line 2 of the journal"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXT)
+def test_bad_text_is_refused_in_one_sentence(case: str) -> None:
+    lines, says = BAD_TEXT[case]
+
+    with pytest.raises(InvalidInput, match=says):
+        from_lines(lines)
