@@ -478,6 +478,26 @@ def take(rows, asks, out, begin, end):
 
 
 @compiled
+def imagine_ends(rows, asks, profiles, missing, held, first):
+    """Let jobs end one by one until nothing is missing; return the last one's number, or -1.
+
+    Job ``j`` holds the rows ``first[j]`` to ``first[j + 1]`` of ``held``; ``missing`` is how
+    many units of each profile do not fit yet.
+    """
+    for job in range(first.shape[0] - 1):
+        for index in range(first[job], first[job + 1]):
+            machine = held[index, AT_MACHINE]
+            for part in range(profiles.shape[0]):
+                missing[part] += room_for(rows, machine, asks, profiles[part])
+            undo(rows, asks, held, index, index + 1)
+            for part in range(profiles.shape[0]):
+                missing[part] -= room_for(rows, machine, asks, profiles[part])
+        if missing.max() <= 0:
+            return job
+    return -1
+
+
+@compiled
 def seat(rows, machine, asks, profile, instances):
     """Take instances from one machine row that has room, on the tightest GPUs."""
     dice = np.zeros(1, np.uint64)

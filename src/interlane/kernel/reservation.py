@@ -9,6 +9,7 @@ when they were expected to, and jobs let through, are already accounted for.
 """
 
 from math import inf
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +17,11 @@ from numpy.typing import NDArray
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.queue import Entry
-from interlane.kernel.running import Running
-from interlane.model import Job
+from interlane.kernel.running import Running, left_s
 from interlane.policy import rows
 
-OVERDUE_SHARE = 0.5
-"""A job past its guess is expected to run on for this share of what it has run."""
-
-UNGUESSED_S = 86_400.0
-"""A job without any guess is expected to run for a day."""
-
-
-def expected_end_s(entry: Entry, now_s: float) -> float:
-    """Return when a running job is expected to end."""
-    ran_s = now_s - entry.started_s
-    left_s = _guess_s(entry.job) - entry.ran_s
-    if left_s > ran_s:
-        return entry.started_s + left_s
-    return now_s + OVERDUE_SHARE * (entry.ran_s + ran_s) + 1.0
-
-
-def _guess_s(job: Job) -> float:
-    return UNGUESSED_S if job.duration_s_guess is None else job.duration_s_guess
+_FIRST_LOOK: Final = 32
+"""How many ends are imagined at first; then twice as many, and so on."""
 
 
 class Reservation:
@@ -46,11 +30,12 @@ class Reservation:
     def __init__(self, head: Entry, running: Running, ledger: Ledger, now_s: float) -> None:
         self.head = head
         self._ledger = ledger
+        self._running = running
         self._spare: Table = ledger.free.copy()
         """What is free at the shadow time, after the head has taken its place."""
         self.machines: NDArray[np.bool_] = np.zeros(len(ledger.cluster), np.bool_)
         """Machines that the head will use."""
-        self.at_s = self._find_shadow(running, now_s)
+        self.at_s = self._find_shadow(now_s)
         self._take_place()
 
     def serves(self, head: Entry, now_s: float) -> bool:
@@ -59,7 +44,7 @@ class Reservation:
 
     def improves_when(self, entry: Entry, now_s: float) -> bool:
         """Return whether the end of a job now may allow an earlier start."""
-        return expected_end_s(entry, now_s) > self.at_s
+        return self._running.expected_end_s(entry, now_s) > self.at_s
 
     def allows(self, entry: Entry, table: Table, now_s: float) -> bool:
         """Return whether a job may start on these spots without delaying the head."""
@@ -69,46 +54,33 @@ class Reservation:
 
     def is_short(self, entry: Entry, now_s: float) -> bool:
         """Return whether a job is guessed to end before the head's time."""
-        return now_s + max(_guess_s(entry.job) - entry.ran_s, 0.0) <= self.at_s
+        return now_s + left_s(entry) <= self.at_s
 
     def note_start(self, entry: Entry, table: Table, now_s: float) -> None:
         """Take a job that was let through out of what is spare."""
         if not self.is_short(entry, now_s):
             compiled.take(self._spare, self._ledger.asks, table, 0, len(table))
 
-    def _find_shadow(self, running: Running, now_s: float) -> float:
+    def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
-        asks, parts = self._ledger.asks, self.head.shape.parts
-        ends = sorted(
-            ((expected_end_s(entry, now_s), entry.slot, entry) for entry in running),
-            key=lambda end: end[:2],
+        entries, ends_s = self._running.by_expected_end(now_s)
+        parts = self.head.shape.parts
+        profiles = np.array([part.profile for part in parts])
+        missing = np.array([part.least for part in parts]) - np.array(
+            [compiled.room_on(self._spare, self._ledger.asks, p) for p in profiles.tolist()]
         )
-        low, high = 0, len(ends)
-        released = 0
-        # Bisection over how many must end: room only grows with every end.
-        while low < high:
-            middle = (low + high) // 2
-            released = self._move_to(ends, released, middle)
-            if all(
-                compiled.room_on(self._spare, asks, part.profile) >= part.least
-                for part in parts
-            ):
-                high = middle
-            else:
-                low = middle + 1
-        self._move_to(ends, released, low)
-        return ends[low - 1][0] if low else inf
-
-    def _move_to(self, ends: list[tuple[float, int, Entry]], released: int, target: int) -> int:
-        """Imagine exactly the first ``target`` jobs to have ended."""
-        asks = self._ledger.asks
-        for _, _, entry in ends[released:target]:
-            assert entry.rows is not None
-            compiled.undo(self._spare, asks, entry.rows, 0, len(entry.rows))
-        for _, _, entry in ends[target:released]:
-            assert entry.rows is not None
-            compiled.take(self._spare, asks, entry.rows, 0, len(entry.rows))
-        return target
+        begin, look = 0, _FIRST_LOOK
+        while begin < len(entries):
+            some = [entry.rows for entry in entries[begin : begin + look]]
+            tables = [table for table in some if table is not None]
+            first = np.cumsum([0, *(len(table) for table in tables)])
+            at = compiled.imagine_ends(
+                self._spare, self._ledger.asks, profiles, missing, np.concatenate(tables), first
+            )
+            if at >= 0:
+                return float(ends_s[begin + at])
+            begin, look = begin + look, 2 * look
+        return inf
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""

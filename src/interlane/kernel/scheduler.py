@@ -205,6 +205,8 @@ class Scheduler:
             return
         entry = self._entries[job.id] = Entry(job, shape)
         self._queue.push(entry, now_s)
+        if self._reservation is not None and entry.group is not None:
+            self._queue.bar(entry.group.number, -1)
 
     def _started(self, event: Started, now_s: float) -> None:
         entry = self._entries.get(event.job_id) or self._entry(event.job_id)
@@ -309,6 +311,7 @@ class Scheduler:
             return
         if self._reservation is None or not self._reservation.serves(head, now_s):
             self._reservation = Reservation(head, self._running, self._ledger, now_s)
+            self._epoch += 1
         self._backfill(self._reservation, now_s, wishes)
 
     def _walk_greedily(self, now_s: float, wishes: list[Action]) -> None:
@@ -397,41 +400,44 @@ class Scheduler:
     # -- backfilling ------------------------------------------------------------------
 
     def _backfill(self, promise: Reservation, now_s: float, wishes: list[Action]) -> None:
-        """Start whoever fits and does not delay the head."""
-        self._queue.bar(promise.head.group.number if promise.head.group else 0, -1)
-        barred_here: set[int] = set()
+        """Start whoever fits and does not delay the head.
+
+        A group from which nobody may pass stays barred until something becomes free, the
+        promise changes or somebody joins it: time alone only shortens what may pass.
+        """
         while len(self._queue) > 1:
             number = self._pick(now_s, only_with_room=True)
             if number < 0:
-                break
+                return
             if not self._backfill_from(number, promise, now_s, wishes):
                 self._queue.bar(number, self._epoch)
-                barred_here.add(number)
-        for number in barred_here:
-            # Time alone may let a job pass that was too long before; only refusals by the
-            # placer stay barred until something becomes free.
-            self._queue.bar(number, -1)
 
     def _backfill_from(
         self, number: int, promise: Reservation, now_s: float, wishes: list[Action]
     ) -> bool:
-        """Start the first job of a group that may pass; return whether there was one."""
+        """Start the first job of a group that may pass; return whether there was one.
+
+        Whether a long job may pass depends on its shape alone, so one is tried for all.
+        """
+        long_refused = False
         for entry in self._queue.group(number).line.in_order(now_s, BACKFILL_DEPTH):
-            if entry is promise.head:
+            is_short = promise.is_short(entry, now_s)
+            if entry is promise.head or (long_refused and not is_short):
                 continue
             placement = self._harmless(entry, promise, now_s)
-            if placement is None:
-                continue
-            table = self._ledger.to_rows(placement, entry.shape.profiles)
-            if self._start(entry, placement, now_s, wishes):
-                promise.note_start(entry, table, now_s)
+            if placement is not None and self._start(entry, placement, now_s, wishes):
+                assert entry.rows is not None
+                promise.note_start(entry, entry.rows, now_s)
                 return True
+            if is_short:
+                return False
+            long_refused = True
         return False
 
     def _harmless(self, entry: Entry, promise: Reservation, now_s: float) -> Placement | None:
         """Return a placement that does not delay the head."""
         placer = self.policy.placer
-        if not promise.is_short(entry, now_s) and isinstance(placer, RulePlacer):
+        if isinstance(placer, RulePlacer) and not promise.is_short(entry, now_s):
             apart = self._view.choose_avoiding(entry.job, placer.rule, 0, promise.machines)
             if isinstance(apart, Placement):
                 return apart
