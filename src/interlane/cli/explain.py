@@ -6,6 +6,7 @@ import typer
 
 from interlane.cli.options import RunOptions, TraceOption, experiments_in, takes
 from interlane.cli.output import Output, OutputOption, emit
+from interlane.cli.progress import progress
 
 if TYPE_CHECKING:
     from interlane.sim.explain import Standing
@@ -33,7 +34,8 @@ def explain(
     if not isfinite(at):
         raise InvalidField("at", at, "it must be a number of seconds")
     (experiment,) = experiments_in(options, trace)
-    found = standing(experiment, job, at)
+    with progress(experiment.choice.name, experiment.jobs) as tell:
+        found = standing(experiment, job, at, tell)
     answer = {"job": job, "at_s": at, "policy": experiment.choice.name, **_facts(found)}
     emit(answer, output, _told(job, at, found))
 
@@ -94,7 +96,8 @@ def story(
     (experiment,) = experiments_in(options, trace)
     jobs, true_s = jobs_in(experiment)
     number = number_of(jobs, job)
-    log = play(engine_for(experiment, jobs, true_s))
+    with progress(experiment.choice.name, experiment.jobs) as tell:
+        log = play(engine_for(experiment, jobs, true_s), progress=tell)
     moments, totals = stories.story(log, number), stories.totals(log, number)
     answer = {
         "job": job,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from interlane.kernel.scheduler import Scheduler, waiting_jobs
 from interlane.metrics.log import EventLog, Fact
 from interlane.model import InvalidInput, Job, JobId, Placement, Refusal
-from interlane.sim.experiment import Experiment, engine_for, jobs_in, play
+from interlane.sim.experiment import Experiment, Progress, engine_for, jobs_in, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,16 @@ class Standing:
     """Jobs that wait and go first, the first of them first."""
 
 
-def standing(experiment: Experiment, job_id: str, at_s: float) -> Standing:
+def standing(
+    experiment: Experiment, job_id: str, at_s: float, progress: Progress | None = None
+) -> Standing:
     """Play until a moment and return where a job stands then."""
     jobs, true_s = jobs_in(experiment)
     number = number_of(jobs, job_id)
     if jobs[number].submitted_s > at_s:
         return Standing("to come", jobs[number].submitted_s)
     engine = engine_for(experiment, jobs, true_s)
-    log = play(engine, until_s=at_s)
+    log = play(engine, until_s=at_s, progress=progress)
     fact, since_s = _last_fact(log, number)
     scheduler, job = engine.scheduler, jobs[number]
     if fact is Fact.FINISHED:
