@@ -220,6 +220,13 @@ class Ledger:
         self.changed = 0
         self.change_lists += 1
 
+    def idle(self) -> tuple[int, int]:
+        """Return the GPU share and the CPU that are free, over all machines that are up."""
+        up = self.free[:, rows.UP] == 1
+        slots = (self.free.shape[1] - rows.FREE) // 2
+        gpu = self.free[up, rows.FREE : rows.FREE + slots].sum()
+        return int(gpu), int(self.free[up, rows.CPU].sum())
+
     def check(self, held: Sequence[Table]) -> None:
         """Compare the books with everything that is held; raise if they do not balance."""
         expected = self.total.copy()

@@ -188,9 +188,7 @@ def not_yet_considered() -> Refusal:
     )
 
 
-def covers(
-    ledger: "Ledger", request: Request, placement: Placement, types: TypeRule
-) -> bool:
+def covers(ledger: "Ledger", request: Request, placement: Placement, types: TypeRule) -> bool:
     """Return whether a placement places what was asked: counts, GPUs, togetherness, types."""
     if any(not 0 <= spot.task < len(request.tasks) for spot in placement.spots):
         return False
@@ -202,9 +200,7 @@ def covers(
     )
 
 
-def _covers_task(
-    ledger: "Ledger", task: Task, types: TypeRule, spots: Sequence[Spot]
-) -> bool:
+def _covers_task(ledger: "Ledger", task: Task, types: TypeRule, spots: Sequence[Spot]) -> bool:
     placed = sum(spot.instances for spot in spots)
     if not task.least <= placed <= task.instances or any(spot.instances < 1 for spot in spots):
         return False

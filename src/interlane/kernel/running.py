@@ -1,6 +1,8 @@
 """Who holds capacity: running, starting and stopping jobs, in the order of their slots."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -22,6 +24,9 @@ OVERDUE_SHARE: Final = 0.5
 UNGUESSED_S: Final = 86_400.0
 """A job without any guess is expected to run for a day."""
 
+FIRST_CANDIDATES: Final = 256
+"""How many of the least deserving jobs are looked at before more of them are."""
+
 
 def left_s(entry: Entry) -> float:
     """Return how much longer a job is guessed to run than it did in earlier attempts."""
@@ -29,15 +34,59 @@ def left_s(entry: Entry) -> float:
     return max((UNGUESSED_S if guess_s is None else guess_s) - entry.ran_s, 0.0)
 
 
-class Running:
-    """Jobs that hold capacity, and when they are expected to end."""
+class _Table:
+    """Numbers about running jobs, one row a slot, for questions about all of them."""
 
-    def __init__(self) -> None:
+    __slots__ = ("checkpoint_s", "cpu_milli", "gpu_milli", "left_s", "rank", "started_s")
+
+    def __init__(self, size: int) -> None:
+        self.started_s = np.zeros(size)
+        self.left_s = np.zeros(size)
+        """Guessed length less what earlier attempts ran."""
+        self.rank = np.zeros(size)
+        """Rank when the present attempt began, or when it last rose by a step."""
+        self.checkpoint_s = np.zeros(size)
+        self.gpu_milli = np.zeros(size, np.int64)
+        self.cpu_milli = np.zeros(size, np.int64)
+
+    def doubled(self) -> "_Table":
+        """Return a table with the same rows and room for as many more."""
+        size = len(self.rank)
+        larger = _Table(2 * size)
+        for name in self.__slots__:
+            getattr(larger, name)[:size] = getattr(self, name)
+        return larger
+
+
+@dataclass(frozen=True, slots=True)
+class Deserving:
+    """What running jobs hold, the least deserving first: a first look at who could make way."""
+
+    ranks: NDArray[np.float64]
+    """Falling."""
+    gpu_milli: NDArray[np.int64]
+    """Held by this job and all before it."""
+    cpu_milli: NDArray[np.int64]
+
+    def held_above(self, rank: float) -> tuple[int, int, int]:
+        """Return how many jobs have a larger rank, and the GPU and CPU that they hold."""
+        count = int(np.searchsorted(-self.ranks, -rank, side="left"))
+        if count == 0:
+            return 0, 0, 0
+        return count, int(self.gpu_milli[count - 1]), int(self.cpu_milli[count - 1])
+
+
+class Running:
+    """Jobs that hold capacity: what they hold, how deserving they are, when they end."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._ranked = order.preempts
         self._entries: dict[int, Entry] = {}
         self._unused: list[int] = []
-        self._started_s = np.zeros(64)
-        self._left_s = np.zeros(64)
-        """Guessed length less what earlier attempts ran; by slot, like the start."""
+        self._table = _Table(64)
+        self._rises: list[tuple[float, int, float]] = []
+        """(when, slot, start of the attempt) of steps in rank that are to come."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -48,13 +97,18 @@ class Running:
     def add(self, entry: Entry) -> None:
         """Note that a job now holds capacity."""
         slot = self._unused.pop() if self._unused else len(self._entries)
-        if slot == len(self._started_s):
-            self._started_s = np.concatenate([self._started_s, np.zeros(slot)])
-            self._left_s = np.concatenate([self._left_s, np.zeros(slot)])
+        if slot == len(self._table.rank):
+            self._table = self._table.doubled()
         entry.slot = slot
         self._entries[slot] = entry
-        self._started_s[slot] = entry.started_s
-        self._left_s[slot] = left_s(entry)
+        table, request = self._table, entry.job.request
+        table.started_s[slot] = entry.started_s
+        table.left_s[slot] = left_s(entry)
+        if self._ranked:
+            table.checkpoint_s[slot] = entry.job.checkpoint_s
+            table.gpu_milli[slot] = request.gpu_milli
+            table.cpu_milli[slot] = request.cpu_milli
+            self._set_rank(entry, entry.ran_s, entry.started_s)
 
     def remove(self, entry: Entry) -> None:
         """Note that a job holds nothing any more."""
@@ -62,10 +116,78 @@ class Running:
         self._unused.append(entry.slot)
         entry.slot = -1
 
+    def next_rise_s(self) -> float | None:
+        """Return when the next rank rises by a step."""
+        return self._rises[0][0] if self._rises else None
+
+    def _set_rank(self, entry: Entry, ran_s: float, now_s: float) -> None:
+        self._table.rank[entry.slot] = self._order.rank(entry.job, ran_s)
+        rises_s = self._order.rank_rises_after_s(entry.job, ran_s)
+        if rises_s is not None:
+            heappush(self._rises, (now_s + rises_s, entry.slot, entry.started_s))
+
+    def _raise_ranks(self, now_s: float) -> None:
+        while self._rises and self._rises[0][0] <= now_s:
+            at_s, slot, started_s = heappop(self._rises)
+            entry = self._entries.get(slot)
+            if entry is not None and entry.started_s == started_s:
+                self._set_rank(entry, entry.ran_s + at_s - started_s, at_s)
+
+    def _slots(self) -> NDArray[np.int64]:
+        return np.fromiter(self._entries, np.int64, len(self._entries))
+
+    def _ranks(self, slots: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+        self._raise_ranks(now_s)
+        ranks = self._table.rank[slots]
+        slope = self._order.rank_slope
+        if slope != 0.0:
+            ran_s = now_s - self._table.started_s[slots]
+            ranks = np.maximum(ranks + slope * ran_s, 0.0)
+        return ranks
+
+    def deserving(self, now_s: float) -> Deserving:
+        """Return what running jobs hold, by falling rank."""
+        slots = self._slots()
+        ranks = self._ranks(slots, now_s)
+        order = np.argsort(-ranks, kind="stable")
+        ordered = slots[order]
+        return Deserving(
+            ranks[order],
+            np.cumsum(self._table.gpu_milli[ordered]),
+            np.cumsum(self._table.cpu_milli[ordered]),
+        )
+
+    def less_deserving(
+        self, rank: float, now_s: float, rule: Preemption, most: int
+    ) -> tuple[list[Entry], NDArray[np.float64]]:
+        """Return running jobs of larger rank, at most so many, and what stopping each costs.
+
+        The cost is in GPU seconds: work since the last checkpoint, and starting again.
+        """
+        slots = self._slots()
+        ranks = self._ranks(slots, now_s)
+        ran_s = now_s - self._table.started_s[slots]
+        eligible = np.nonzero((ranks > rank) & (ran_s >= rule.min_run_s))[0]
+        worst = eligible[np.lexsort((slots[eligible], -ranks[eligible]))][:most]
+        entries = [self._entries[slot] for slot in slots[worst].tolist()]
+        confirmed = [entry.state is JobState.RUNNING for entry in entries]
+        costs = self._lost_gpu_s(slots[worst], now_s, rule.restart_s)
+        return [e for e, ok in zip(entries, confirmed, strict=True) if ok], costs[confirmed]
+
+    def _lost_gpu_s(
+        self, slots: NDArray[np.int64], now_s: float, restart_s: float
+    ) -> NDArray[np.float64]:
+        table = self._table
+        checkpoint_s = table.checkpoint_s[slots]
+        since_s = np.zeros(len(slots))
+        ran_s = now_s - table.started_s[slots]
+        np.mod(ran_s, checkpoint_s, out=since_s, where=checkpoint_s > 0)
+        return (since_s + restart_s) * np.maximum(table.gpu_milli[slots], 1) / MILLI
+
     def by_expected_end(self, now_s: float) -> tuple[list[Entry], NDArray[np.float64]]:
         """Return the jobs and their expected ends, soonest first."""
-        slots = np.fromiter(self._entries, np.int64, len(self._entries))
-        started_s, guessed_s = self._started_s[slots], self._left_s[slots]
+        slots = self._slots()
+        started_s, guessed_s = self._table.started_s[slots], self._table.left_s[slots]
         ran_s = now_s - started_s
         overdue_end_s = now_s + OVERDUE_SHARE * ran_s + 1.0
         ends_s = np.where(guessed_s > ran_s, started_s + guessed_s, overdue_end_s)
@@ -89,16 +211,6 @@ class Running:
         ]
 
 
-def lost_gpu_s(entry: Entry, now_s: float, restart_s: float) -> float:
-    """Return the GPU seconds that stopping a job now would throw away."""
-    since_s = now_s - entry.started_s
-    if entry.job.checkpoint_s > 0:
-        since_s %= entry.job.checkpoint_s
-    else:
-        since_s = 0.0
-    return (since_s + restart_s) * max(entry.job.request.gpu_milli, 1) / MILLI
-
-
 def victims_for(
     waiting: Entry,
     running: Running,
@@ -107,25 +219,25 @@ def victims_for(
     rule: Preemption,
     now_s: float,
 ) -> list[Entry]:
-    """Return the running jobs whose end would make room, the least lost work; or none."""
+    """Return the running jobs whose end would make room, cheapest first; or none.
+
+    Looks at the least deserving jobs first, and at more of them if those do not suffice.
+    """
     rank = order.rank(waiting.job, waiting.ran_s)
-    eligible = [
-        entry
-        for entry in running
-        if entry.state is JobState.RUNNING
-        and now_s - entry.started_s >= rule.min_run_s
-        and order.rank(entry.job, entry.ran_so_far_s(now_s)) > rank
-    ]
-    if not eligible:
-        return []
     part = _tightest_part(waiting, ledger)
-    cost = np.array([lost_gpu_s(entry, now_s, rule.restart_s) for entry in eligible])
-    held, by_machine, starts, by_holder, first = _holdings(eligible, cost, len(ledger.cluster))
-    chosen = find_victims(
-        ledger.free, ledger.asks, part.profile, part.least, held, by_machine,
-        starts, by_holder, first, cost,
-    )  # fmt: skip
-    return [entry for entry, stop in zip(eligible, chosen.tolist(), strict=True) if stop]
+    most = FIRST_CANDIDATES
+    while True:
+        eligible, cost = running.less_deserving(rank, now_s, rule, most)
+        if not eligible:
+            return []
+        holdings = _holdings(eligible, cost, len(ledger.cluster))
+        chosen = find_victims(
+            ledger.free, ledger.asks, part.profile, part.least, *holdings, cost
+        )
+        if chosen.any() or len(eligible) < most:
+            stopped = np.nonzero(chosen)[0]
+            return [eligible[at] for at in stopped[np.argsort(cost[stopped])].tolist()]
+        most *= 4
 
 
 def _tightest_part(waiting: Entry, ledger: Ledger) -> Part:

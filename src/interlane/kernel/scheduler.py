@@ -19,7 +19,7 @@ from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
 from interlane.kernel.queue import Entry, Queue
 from interlane.kernel.reservation import Reservation
-from interlane.kernel.running import Running, lost_gpu_s, victims_for
+from interlane.kernel.running import Deserving, Running, victims_for
 from interlane.kernel.view import View
 from interlane.model import (
     Action,
@@ -63,7 +63,7 @@ class Scheduler:
         self._ledger = Ledger(cluster)
         self._view = View(self._ledger)
         self._queue = Queue(policy.order)
-        self._running = Running()
+        self._running = Running(policy.order)
         self._shapes = self._view.shapes(policy.placer.types)
         self._preempts = policy.order.preempts
         self._accounted = policy.order.keeps_accounts
@@ -83,6 +83,7 @@ class Scheduler:
         self._blocking: Entry | None = None
         """The head that a strict queue waits for, as of the last decision."""
         self._wake_s: float | None = None
+        """When the last ``Wake`` was wished for; None once it has come."""
         self._epoch = 0
         """Rises when something became free since the last decision; lifts bars."""
         self._releases_seen = 0
@@ -127,6 +128,7 @@ class Scheduler:
             self._walk(now_s, wishes)
             if self._preempts and queue and not self._stopping:
                 self._make_way(now_s, wishes)
+                self._wish_to_wake(wishes)
             if queue and not self._running and not self._lost and not wishes:
                 self._give_up(now_s, wishes)
         return tuple(wishes)
@@ -340,8 +342,8 @@ class Scheduler:
             view.follow_change_list()
         number: int = compiled.catch_up_and_pick(
             queue.profiles, queue.waited_for, ledger.asks, ledger.free, ledger.brief,
-            ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums, queue.active, queue.actives,
-            queue.keys, queue.groups, now_s, self._epoch, only_with_room,
+            ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums, queue.active,
+            queue.actives, queue.keys, queue.groups, now_s, self._epoch, only_with_room,
         )  # fmt: skip
         return number
 
@@ -378,8 +380,6 @@ class Scheduler:
         wishes.append(Start(entry.job.id, placement))
         if self._reservation is not None:
             self._drop_reservation(entry)
-        if self._preempts:
-            self._wish_to_wake(entry, now_s, wishes)
         return True
 
     def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
@@ -454,15 +454,34 @@ class Scheduler:
     def _make_way(self, now_s: float, wishes: list[Action]) -> None:
         """Wish to stop running jobs for the first waiting job that deserves it more."""
         order, rule = self.policy.order, self.policy.preemption
+        deserving = self._running.deserving(now_s)
+        idle = self._ledger.idle()
         for entry in self._heads(now_s):
+            if not self._could_make_way(entry, deserving, idle):
+                continue
             victims = victims_for(entry, self._running, self._ledger, order, rule, now_s)
             if victims:
-                victims.sort(key=lambda victim: lost_gpu_s(victim, now_s, rule.restart_s))
-                for victim in victims:
-                    victim.state = JobState.STOPPING
-                    self._stopping += 1
-                    wishes.append(Preempt(victim.job.id, entry.job.id))
+                self._stop(victims, entry, wishes)
                 return
+
+    def _could_make_way(
+        self, entry: Entry, deserving: Deserving, idle: tuple[int, int]
+    ) -> bool:
+        """Return whether all less deserving jobs together hold enough: a first look."""
+        rank = self.policy.order.rank(entry.job, entry.ran_s)
+        jobs, gpu_milli, cpu_milli = deserving.held_above(rank)
+        tasks = entry.job.request.tasks
+        needs_gpu = sum(task.least * task.demand.gpu_milli_total for task in tasks)
+        needs_cpu = sum(task.least * task.demand.cpu_milli for task in tasks)
+        return (
+            jobs > 0 and gpu_milli + idle[0] >= needs_gpu and cpu_milli + idle[1] >= needs_cpu
+        )
+
+    def _stop(self, victims: list[Entry], entry: Entry, wishes: list[Action]) -> None:
+        for victim in victims:
+            victim.state = JobState.STOPPING
+            self._stopping += 1
+            wishes.append(Preempt(victim.job.id, entry.job.id))
 
     def _heads(self, now_s: float) -> list[Entry]:
         """Return the head of every group, most urgent first."""
@@ -471,11 +490,12 @@ class Scheduler:
         heads.sort(key=lambda e: (e.key[0] + e.key[1] * now_s, e.job.serial))
         return heads
 
-    def _wish_to_wake(self, entry: Entry, now_s: float, wishes: list[Action]) -> None:
-        """Ask to be woken when a running job's rank rises, where that may matter."""
-        rises_s = self.policy.order.rank_rises_after_s(entry.job, entry.ran_s)
-        if rises_s is not None:
-            wishes.append(Wake(now_s + rises_s))
+    def _wish_to_wake(self, wishes: list[Action]) -> None:
+        """Ask to be woken when the next rank rises, as that may let somebody in."""
+        rises_s = self._running.next_rise_s()
+        if rises_s is not None and rises_s != self._wake_s:
+            self._wake_s = rises_s
+            wishes.append(Wake(rises_s))
 
     # -- giving up --------------------------------------------------------------------
 

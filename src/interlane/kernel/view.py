@@ -236,8 +236,8 @@ class View:
         count = compiled.choose_task(
             rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile,
             part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
-            ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
-            rule.typical, rule.weights, self._dice, self._out,
+            ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums, self.scores,
+            avoid, rule.typical, rule.weights, self._dice, self._out,
         )  # fmt: skip
         return None if count < 0 else self._out[:count].copy()
 
@@ -251,8 +251,8 @@ class View:
             count = compiled.place_task(
                 rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile, task,
                 part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
-                ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums, self.scores, avoid,
-                rule.typical, rule.weights, self._dice, self._out, end,
+                ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums,
+                self.scores, avoid, rule.typical, rule.weights, self._dice, self._out, end,
             )  # fmt: skip
             if count < 0:
                 break

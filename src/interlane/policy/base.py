@@ -54,6 +54,11 @@ class Order(Protocol):
         """Return how little a job deserves its place; compared in preemption."""
         ...
 
+    @property
+    def rank_slope(self) -> float:
+        """By how much a second of running changes a rank, steps apart; never above 0."""
+        ...
+
     def rank_rises_after_s(self, job: Job, ran_s: float) -> float | None:
         """Return after how many more seconds of running the rank rises, if it ever does."""
         ...

@@ -38,6 +38,11 @@ class _Plain:
         """All jobs are equal once they run."""
         return 0.0
 
+    @property
+    def rank_slope(self) -> float:
+        """Running changes nothing."""
+        return 0.0
+
     def rank_rises_after_s(self, job: Job, ran_s: float) -> float | None:
         """Never."""
         return None
@@ -87,6 +92,11 @@ class ShortestRemainingFirst(_Plain):
     def preempts(self) -> bool:
         """Always."""
         return True
+
+    @property
+    def rank_slope(self) -> float:
+        """Every second that a job runs is one second less to go."""
+        return -1.0
 
     def key(self, job: Job, ran_s: float) -> Key:
         """Order by what is left of the guess."""
