@@ -14,6 +14,7 @@ from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import Entry
 from interlane.kernel.view import Part
 from interlane.model import MILLI
+from interlane.policy import rows
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
@@ -120,6 +121,12 @@ class Running:
         """Return when the next rank rises by a step."""
         return self._rises[0][0] if self._rises else None
 
+    def protection_ends_s(self, now_s: float, min_run_s: float) -> float | None:
+        """Return when the next job that has just started may be stopped."""
+        ends_s = self._table.started_s[self._slots()] + min_run_s
+        later = ends_s[ends_s > now_s]
+        return float(later.min()) if later.size else None
+
     def _set_rank(self, entry: Entry, ran_s: float, now_s: float) -> None:
         self._table.rank[entry.slot] = self._order.rank(entry.job, ran_s)
         rises_s = self._order.rank_rises_after_s(entry.job, ran_s)
@@ -166,8 +173,8 @@ class Running:
         """
         slots = self._slots()
         ranks = self._ranks(slots, now_s)
-        ran_s = now_s - self._table.started_s[slots]
-        eligible = np.nonzero((ranks > rank) & (ran_s >= rule.min_run_s))[0]
+        protected = self._table.started_s[slots] + rule.min_run_s > now_s
+        eligible = np.nonzero((ranks > rank) & ~protected)[0]
         worst = eligible[np.lexsort((slots[eligible], -ranks[eligible]))][:most]
         entries = [self._entries[slot] for slot in slots[worst].tolist()]
         confirmed = [entry.state is JobState.RUNNING for entry in entries]
@@ -222,32 +229,67 @@ def victims_for(
     """Return the running jobs whose end would make room, cheapest first; or none.
 
     Looks at the least deserving jobs first, and at more of them if those do not suffice.
+    Whoever would be ahead in the queue again is left alone: it would take its place back.
     """
     rank = order.rank(waiting.job, waiting.ran_s)
-    part = _tightest_part(waiting, ledger)
     most = FIRST_CANDIDATES
     while True:
-        eligible, cost = running.less_deserving(rank, now_s, rule, most)
-        if not eligible:
-            return []
-        holdings = _holdings(eligible, cost, len(ledger.cluster))
-        chosen = find_victims(
-            ledger.free, ledger.asks, part.profile, part.least, *holdings, cost
-        )
-        if chosen.any() or len(eligible) < most:
-            stopped = np.nonzero(chosen)[0]
-            return [eligible[at] for at in stopped[np.argsort(cost[stopped])].tolist()]
+        found, cost = running.less_deserving(rank, now_s, rule, most)
+        behind = [_would_wait_behind(entry, waiting, order, now_s) for entry in found]
+        eligible = [entry for entry, ok in zip(found, behind, strict=True) if ok]
+        stopped = _cheapest_victims(waiting, eligible, cost[behind], ledger)
+        if stopped or len(found) < most:
+            return stopped
         most *= 4
 
 
-def _tightest_part(waiting: Entry, ledger: Ledger) -> Part:
-    """Return the task that lacks the most room; the others follow when it has been helped."""
-    return max(
-        waiting.shape.parts,
-        key=lambda part: (
-            part.least / (1 + int(compiled.room_on(ledger.free, ledger.asks, part.profile)))
-        ),
-    )
+def _would_wait_behind(entry: Entry, waiting: Entry, order: Order, now_s: float) -> bool:
+    value, slope = order.key(entry.job, entry.ran_so_far_s(now_s))
+    ahead = waiting.key[0] + waiting.key[1] * now_s, waiting.job.serial
+    return (value + slope * now_s, entry.job.serial) > ahead
+
+
+def _cheapest_victims(
+    waiting: Entry, eligible: list[Entry], cost: NDArray[np.float64], ledger: Ledger
+) -> list[Entry]:
+    """Return whom to stop so that every task fits beside those before it; none if in vain."""
+    free = ledger.free if len(waiting.shape.parts) == 1 else ledger.free.copy()
+    stopped: list[tuple[float, int]] = []
+    left = list(range(len(eligible)))
+    for part in waiting.shape.parts:
+        if int(compiled.room_on(free, ledger.asks, part.profile)) < part.least:
+            if not left:
+                return []
+            some = [eligible[at] for at in left]
+            holdings = _holdings(some, cost[left], len(ledger.cluster))
+            chosen = find_victims(
+                free, ledger.asks, part.profile, part.least, *holdings, cost[left]
+            )
+            if not chosen.any():
+                return []
+            newly = [at for at, stop in zip(left, chosen.tolist(), strict=True) if stop]
+            stopped += [(float(cost[at]), at) for at in newly]
+            left = [at for at in left if at not in set(newly)]
+        else:
+            newly = []
+        if free is not ledger.free:
+            _rehearse(free, part, [eligible[at] for at in newly], ledger)
+    return [eligible[at] for _, at in sorted(stopped)]
+
+
+def _rehearse(free: Table, part: Part, gone: list[Entry], ledger: Ledger) -> None:
+    """Let jobs go and seat a task, on a private copy of the books."""
+    for entry in gone:
+        assert entry.rows is not None
+        compiled.undo(free, ledger.asks, entry.rows, 0, len(entry.rows))
+    units = part.least
+    for number in range(len(free)):
+        here = min(units, int(rows.room_for(free, number, ledger.asks, part.profile)))
+        if here:
+            compiled.seat(
+                free, number, ledger.asks, part.profile, here * part.instances_per_unit
+            )
+            units -= here
 
 
 def _holdings(

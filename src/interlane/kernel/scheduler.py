@@ -128,7 +128,7 @@ class Scheduler:
             self._walk(now_s, wishes)
             if self._preempts and queue and not self._stopping:
                 self._make_way(now_s, wishes)
-                self._wish_to_wake(wishes)
+                self._wish_to_wake(now_s, wishes)
             if queue and not self._running and not self._lost and not wishes:
                 self._give_up(now_s, wishes)
         return tuple(wishes)
@@ -456,7 +456,10 @@ class Scheduler:
         order, rule = self.policy.order, self.policy.preemption
         deserving = self._running.deserving(now_s)
         idle = self._ledger.idle()
-        for entry in self._heads(now_s):
+        heads = self._heads(now_s)
+        if self.policy.discipline is not Discipline.SKIP:
+            heads = heads[:1]  # nobody else could use the place that is made
+        for entry in heads:
             if not self._could_make_way(entry, deserving, idle):
                 continue
             victims = victims_for(entry, self._running, self._ledger, order, rule, now_s)
@@ -490,12 +493,16 @@ class Scheduler:
         heads.sort(key=lambda e: (e.key[0] + e.key[1] * now_s, e.job.serial))
         return heads
 
-    def _wish_to_wake(self, wishes: list[Action]) -> None:
-        """Ask to be woken when the next rank rises, as that may let somebody in."""
-        rises_s = self._running.next_rise_s()
-        if rises_s is not None and rises_s != self._wake_s:
-            self._wake_s = rises_s
-            wishes.append(Wake(rises_s))
+    def _wish_to_wake(self, now_s: float, wishes: list[Action]) -> None:
+        """Ask to be woken when a rank rises or a protection ends: that may let somebody in."""
+        moments_s = [self._running.next_rise_s()]
+        min_run_s = self.policy.preemption.min_run_s
+        if min_run_s > 0:
+            moments_s.append(self._running.protection_ends_s(now_s, min_run_s))
+        wake_s = min((at_s for at_s in moments_s if at_s is not None), default=None)
+        if wake_s is not None and wake_s != self._wake_s:
+            self._wake_s = wake_s
+            wishes.append(Wake(wake_s))
 
     # -- giving up --------------------------------------------------------------------
 

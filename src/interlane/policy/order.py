@@ -76,17 +76,7 @@ class ShortestFirst(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class ShortestRemainingFirst(_Plain):
-    """Shortest remaining guess first; a shorter newcomer takes a running job's place.
-
-    A newcomer must be shorter by the factor ``margin``, so that jobs of nearly equal length
-    do not trade places for nothing.
-    """
-
-    margin: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.margin < 1.0:
-            raise InvalidField("margin", self.margin, "it must be 1 or more")
+    """Shortest remaining guess first; a shorter newcomer takes a running job's place."""
 
     @property
     def preempts(self) -> bool:
