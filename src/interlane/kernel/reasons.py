@@ -92,8 +92,7 @@ def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
 
 def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
     """Return why several tasks that fit alone cannot fit at the same time, if sums show it."""
-    least_gpu = sum(task.least * task.demand.gpu_milli_total for task in request.tasks)
-    least_cpu = sum(task.least * task.demand.cpu_milli for task in request.tasks)
+    least_gpu, least_cpu = request.least_gpu_milli, request.least_cpu_milli
     gpu = int(ledger.cluster.gpus) * MILLI
     if least_gpu <= gpu and least_cpu <= ledger.cluster.cpu_milli:
         return None

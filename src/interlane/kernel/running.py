@@ -28,6 +28,8 @@ UNGUESSED_S: Final = 86_400.0
 FIRST_CANDIDATES: Final = 256
 """How many of the least deserving jobs are looked at before more of them are."""
 
+_PAST_THE_STEP_S: Final = 1e-3
+
 
 def left_s(entry: Entry) -> float:
     """Return how much longer a job is guessed to run than it did in earlier attempts."""
@@ -50,6 +52,16 @@ class _Table:
         self.gpu_milli = np.zeros(size, np.int64)
         self.cpu_milli = np.zeros(size, np.int64)
 
+    def move(self, source: int, target: int, *, ranked: bool) -> None:
+        """Copy a row; what only preemption needs is left out where there is none."""
+        self.started_s[target] = self.started_s[source]
+        self.left_s[target] = self.left_s[source]
+        if ranked:
+            for column in (self.rank, self.checkpoint_s):
+                column[target] = column[source]
+            self.gpu_milli[target] = self.gpu_milli[source]
+            self.cpu_milli[target] = self.cpu_milli[source]
+
     def doubled(self) -> "_Table":
         """Return a table with the same rows and room for as many more."""
         size = len(self.rank)
@@ -63,15 +75,15 @@ class _Table:
 class Deserving:
     """What running jobs hold, the least deserving first: a first look at who could make way."""
 
-    ranks: NDArray[np.float64]
-    """Falling."""
+    falling: NDArray[np.float64]
+    """Ranks with their sign turned, so that they rise from the least deserving on."""
     gpu_milli: NDArray[np.int64]
     """Held by this job and all before it."""
     cpu_milli: NDArray[np.int64]
 
     def held_above(self, rank: float) -> tuple[int, int, int]:
         """Return how many jobs have a larger rank, and the GPU and CPU that they hold."""
-        count = int(np.searchsorted(-self.ranks, -rank, side="left"))
+        count = int(self.falling.searchsorted(-rank, side="left"))
         if count == 0:
             return 0, 0, 0
         return count, int(self.gpu_milli[count - 1]), int(self.cpu_milli[count - 1])
@@ -83,25 +95,25 @@ class Running:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._ranked = order.preempts
-        self._entries: dict[int, Entry] = {}
-        self._unused: list[int] = []
+        self._entries: list[Entry] = []
+        """Dense: the last one moves into the place of one that leaves."""
         self._table = _Table(64)
-        self._rises: list[tuple[float, int, float]] = []
-        """(when, slot, start of the attempt) of steps in rank that are to come."""
+        """Row ``i`` is about entry ``i``."""
+        self._rises: list[tuple[float, int, float, Entry]] = []
+        """(when, serial, start of the attempt, job) of steps in rank that are to come."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return iter(self._entries)
 
     def add(self, entry: Entry) -> None:
         """Note that a job now holds capacity."""
-        slot = self._unused.pop() if self._unused else len(self._entries)
+        slot = entry.slot = len(self._entries)
         if slot == len(self._table.rank):
             self._table = self._table.doubled()
-        entry.slot = slot
-        self._entries[slot] = entry
+        self._entries.append(entry)
         table, request = self._table, entry.job.request
         table.started_s[slot] = entry.started_s
         table.left_s[slot] = left_s(entry)
@@ -113,8 +125,11 @@ class Running:
 
     def remove(self, entry: Entry) -> None:
         """Note that a job holds nothing any more."""
-        del self._entries[entry.slot]
-        self._unused.append(entry.slot)
+        slot, last = entry.slot, self._entries.pop()
+        if last is not entry:
+            self._entries[slot] = last
+            self._table.move(last.slot, slot, ranked=self._ranked)
+            last.slot = slot
         entry.slot = -1
 
     def next_rise_s(self) -> float | None:
@@ -123,7 +138,7 @@ class Running:
 
     def protection_ends_s(self, now_s: float, min_run_s: float) -> float | None:
         """Return when the next job that has just started may be stopped."""
-        ends_s = self._table.started_s[self._slots()] + min_run_s
+        ends_s = self._table.started_s[: len(self._entries)] + min_run_s
         later = ends_s[ends_s > now_s]
         return float(later.min()) if later.size else None
 
@@ -131,37 +146,34 @@ class Running:
         self._table.rank[entry.slot] = self._order.rank(entry.job, ran_s)
         rises_s = self._order.rank_rises_after_s(entry.job, ran_s)
         if rises_s is not None:
-            heappush(self._rises, (now_s + rises_s, entry.slot, entry.started_s))
+            rise = now_s + rises_s, entry.job.serial, entry.started_s, entry
+            heappush(self._rises, rise)
 
     def _raise_ranks(self, now_s: float) -> None:
         while self._rises and self._rises[0][0] <= now_s:
-            at_s, slot, started_s = heappop(self._rises)
-            entry = self._entries.get(slot)
-            if entry is not None and entry.started_s == started_s:
-                self._set_rank(entry, entry.ran_s + at_s - started_s, at_s)
+            at_s, _, started_s, entry = heappop(self._rises)
+            if entry.slot >= 0 and entry.started_s == started_s:
+                # A little more than the step, or rounding would ask for the same step again.
+                ran_s = entry.ran_s + at_s - started_s + _PAST_THE_STEP_S
+                self._set_rank(entry, ran_s, at_s)
 
-    def _slots(self) -> NDArray[np.int64]:
-        return np.fromiter(self._entries, np.int64, len(self._entries))
+    def _ran_s(self, now_s: float) -> NDArray[np.float64]:
+        return now_s - self._table.started_s[: len(self._entries)]
 
-    def _ranks(self, slots: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+    def _ranks(self, now_s: float) -> NDArray[np.float64]:
         self._raise_ranks(now_s)
-        ranks = self._table.rank[slots]
+        ranks = self._table.rank[: len(self._entries)]
         slope = self._order.rank_slope
-        if slope != 0.0:
-            ran_s = now_s - self._table.started_s[slots]
-            ranks = np.maximum(ranks + slope * ran_s, 0.0)
-        return ranks
+        return ranks if slope == 0.0 else np.maximum(ranks + slope * self._ran_s(now_s), 0.0)
 
     def deserving(self, now_s: float) -> Deserving:
         """Return what running jobs hold, by falling rank."""
-        slots = self._slots()
-        ranks = self._ranks(slots, now_s)
-        order = np.argsort(-ranks, kind="stable")
-        ordered = slots[order]
+        falling = -self._ranks(now_s)
+        order = np.argsort(falling, kind="stable")
         return Deserving(
-            ranks[order],
-            np.cumsum(self._table.gpu_milli[ordered]),
-            np.cumsum(self._table.cpu_milli[ordered]),
+            falling[order],
+            np.cumsum(self._table.gpu_milli[order]),
+            np.cumsum(self._table.cpu_milli[order]),
         )
 
     def less_deserving(
@@ -171,14 +183,13 @@ class Running:
 
         The cost is in GPU seconds: work since the last checkpoint, and starting again.
         """
-        slots = self._slots()
-        ranks = self._ranks(slots, now_s)
-        protected = self._table.started_s[slots] + rule.min_run_s > now_s
+        ranks = self._ranks(now_s)
+        protected = self._table.started_s[: len(self._entries)] + rule.min_run_s > now_s
         eligible = np.nonzero((ranks > rank) & ~protected)[0]
-        worst = eligible[np.lexsort((slots[eligible], -ranks[eligible]))][:most]
-        entries = [self._entries[slot] for slot in slots[worst].tolist()]
+        worst = eligible[np.argsort(-ranks[eligible], kind="stable")][:most]
+        entries = [self._entries[slot] for slot in worst.tolist()]
         confirmed = [entry.state is JobState.RUNNING for entry in entries]
-        costs = self._lost_gpu_s(slots[worst], now_s, rule.restart_s)
+        costs = self._lost_gpu_s(worst, now_s, rule.restart_s)
         return [e for e, ok in zip(entries, confirmed, strict=True) if ok], costs[confirmed]
 
     def _lost_gpu_s(
@@ -193,13 +204,13 @@ class Running:
 
     def by_expected_end(self, now_s: float) -> tuple[list[Entry], NDArray[np.float64]]:
         """Return the jobs and their expected ends, soonest first."""
-        slots = self._slots()
-        started_s, guessed_s = self._table.started_s[slots], self._table.left_s[slots]
-        ran_s = now_s - started_s
+        count = len(self._entries)
+        ran_s, guessed_s = self._ran_s(now_s), self._table.left_s[:count]
         overdue_end_s = now_s + OVERDUE_SHARE * ran_s + 1.0
-        ends_s = np.where(guessed_s > ran_s, started_s + guessed_s, overdue_end_s)
-        order = np.lexsort((slots, ends_s))
-        return [self._entries[slot] for slot in slots[order].tolist()], ends_s[order]
+        guessed_end_s = self._table.started_s[:count] + guessed_s
+        ends_s = np.where(guessed_s > ran_s, guessed_end_s, overdue_end_s)
+        order = np.argsort(ends_s, kind="stable")
+        return [self._entries[slot] for slot in order.tolist()], ends_s[order]
 
     def expected_end_s(self, entry: Entry, now_s: float) -> float:
         """Return when a running job is expected to end."""

@@ -473,11 +473,11 @@ class Scheduler:
         """Return whether all less deserving jobs together hold enough: a first look."""
         rank = self.policy.order.rank(entry.job, entry.ran_s)
         jobs, gpu_milli, cpu_milli = deserving.held_above(rank)
-        tasks = entry.job.request.tasks
-        needs_gpu = sum(task.least * task.demand.gpu_milli_total for task in tasks)
-        needs_cpu = sum(task.least * task.demand.cpu_milli for task in tasks)
+        request = entry.job.request
         return (
-            jobs > 0 and gpu_milli + idle[0] >= needs_gpu and cpu_milli + idle[1] >= needs_cpu
+            jobs > 0
+            and gpu_milli + idle[0] >= request.least_gpu_milli
+            and cpu_milli + idle[1] >= request.least_cpu_milli
         )
 
     def _stop(self, victims: list[Entry], entry: Entry, wishes: list[Action]) -> None:

@@ -110,6 +110,16 @@ class Request:
         return any(task.least < task.instances and not task.same_machine for task in self.tasks)
 
     @cached_property
+    def least_gpu_milli(self) -> int:
+        """GPU share without which the job does not start."""
+        return sum(task.least * task.demand.gpu_milli_total for task in self.tasks)
+
+    @cached_property
+    def least_cpu_milli(self) -> int:
+        """CPU without which the job does not start."""
+        return sum(task.least * task.demand.cpu_milli for task in self.tasks)
+
+    @cached_property
     def gpu_milli(self) -> int:
         """GPU share of the whole job."""
         return sum(task.instances * task.demand.gpu_milli_total for task in self.tasks)
