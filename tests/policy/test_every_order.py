@@ -15,7 +15,6 @@ from interlane.policy.order import (
     LeastAttainedService,
     PriorityWithAgeing,
     ShortestFirst,
-    ShortestRemainingFirst,
 )
 from interlane.testing.build import job
 from interlane.testing.conformance import check_order
@@ -27,7 +26,6 @@ def catalogue() -> dict[str, Order]:
         "preemptive priority": PriorityWithAgeing(preemptive=True),
         "fair by queue": FairShare("queue", {"prod": 3.0}),
         "short levels": LeastAttainedService((1.0, 10.0, 1e5)),
-        "srtf with a margin": ShortestRemainingFirst(margin=2.0),
     }
 
 
@@ -84,7 +82,6 @@ def test_fair_share_divides_by_weight() -> None:
 
 
 BAD_SETTINGS: dict[str, Callable[[], Order]] = {
-    "a margin below one": lambda: ShortestRemainingFirst(margin=0.5),
     "levels that do not rise": lambda: LeastAttainedService((10.0, 10.0)),
     "a level of zero": lambda: LeastAttainedService((0.0,)),
     "no ageing at all": lambda: PriorityWithAgeing(age_s=0),

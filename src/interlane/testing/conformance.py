@@ -12,7 +12,7 @@ bland; run these over states in which empty and full are common (see ``strategie
 import random
 from collections import Counter
 from collections.abc import Sequence
-from math import inf, isfinite
+from math import inf, isclose, isfinite
 
 import numpy as np
 
@@ -249,8 +249,16 @@ def _check_numbers(opinion: Opinion) -> None:
 
 
 def _check_rise(order: Order, job: Job) -> None:
+    _demand(order.rank_slope <= 0, "slope is not above 0", f"{order.rank_slope}.")
     for ran_s in RAN_S:
         after_s = order.rank_rises_after_s(job, ran_s)
+        rank, ahead_s = order.rank(job, ran_s), 10.0 if after_s is None else after_s / 2
+        then = rank if order.rank_slope == 0 else max(0.0, rank + order.rank_slope * ahead_s)
+        _demand(
+            isclose(order.rank(job, ran_s + ahead_s), then, rel_tol=1e-9, abs_tol=1e-6),
+            "rank follows its slope",
+            f"{job.id} has {order.rank(job, ran_s + ahead_s)}, not {then}.",
+        )
         if after_s is None:
             continue
         _demand(0 < after_s < inf, "rise comes later", f"the rank rises after {after_s} s.")

@@ -404,6 +404,7 @@ class _Spoiled:
     asked: int = 0
     preempts: bool = False
     keeps_accounts: bool = False
+    rank_slope: float = 0.0
 
     def key(self, job: Job, ran_s: float) -> Key:
         """Order by time of submission."""
@@ -504,6 +505,17 @@ class RisesAtOnce(_Spoiled):
         return 0.0
 
 
+class SlopesTheOtherWay(_Spoiled):
+    """Says that running lowers its ranks, and does not lower them."""
+
+    def __init__(self) -> None:
+        super().__init__(preempts=True, rank_slope=-1.0)
+
+    def rank(self, job: Job, ran_s: float) -> float:
+        """Return the same rank always."""
+        return 1e6
+
+
 class FavoursTheRich(_Spoiled):
     """Prefers the account that runs the most."""
 
@@ -524,5 +536,6 @@ FAULTY_ORDERS: Final[dict[str, Callable[[], Order]]] = {
     "a rank that falls while waiting": RankFallsWhileWaiting,
     "a rise that never comes": PromisesNoRise,
     "a rise at once": RisesAtOnce,
+    "a slope that is not there": SlopesTheOtherWay,
     "favours the rich": FavoursTheRich,
 }
