@@ -155,7 +155,7 @@ class Running:
             if entry.slot >= 0 and entry.started_s == started_s:
                 # A little more than the step, or rounding would ask for the same step again.
                 ran_s = entry.ran_s + at_s - started_s + _PAST_THE_STEP_S
-                self._set_rank(entry, ran_s, at_s)
+                self._set_rank(entry, ran_s, at_s + _PAST_THE_STEP_S)
 
     def _ran_s(self, now_s: float) -> NDArray[np.float64]:
         return now_s - self._table.started_s[: len(self._entries)]
