@@ -47,6 +47,7 @@ from interlane.model import (
     Tier,
     Wake,
 )
+from interlane.policy.base import Spread
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline, Policy
 
@@ -438,7 +439,9 @@ class Scheduler:
         """Return a placement that does not delay the head."""
         placer = self.policy.placer
         if isinstance(placer, RulePlacer) and not promise.is_short(entry, now_s):
-            apart = self._view.choose_avoiding(entry.job, placer.rule, 0, promise.machines)
+            draws = placer.rule.spread is Spread.SAMPLE
+            seed = self._rng.getrandbits(53) if draws else 0
+            apart = self._view.choose_avoiding(entry.job, placer.rule, seed, promise.machines)
             if isinstance(apart, Placement):
                 return apart
         answer = placer.place(entry.job, self._view, self._rng)

@@ -224,8 +224,7 @@ class View:
     def _choose_rows(
         self, shape: Shape, rule: _CompiledRule, seed: int, avoid: NDArray[np.bool_]
     ) -> Table | None:
-        if seed:
-            self._dice[0] = seed
+        self._dice[0] = seed
         if shape.instances > len(self._out):
             self._out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
         if self.change_lists != self._ledger.change_lists:

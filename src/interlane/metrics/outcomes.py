@@ -57,11 +57,13 @@ def outcomes(log: EventLog) -> Outcomes:
         | (facts == Fact.JOB_LOST)
         | (facts == Fact.CANCELLED)
     )
-    np.add.at(ran_s, subjects[starts], -at_s[starts])
-    started = np.zeros(count, np.bool_)
-    started[subjects[starts]] = True
-    closing = ends & started[np.where(ends, subjects, 0)]
-    np.add.at(ran_s, subjects[closing], at_s[closing])
+    # An attempt is a start and the end that follows it; a job may be taken back while it
+    # waits, and the log may stop while it runs.
+    turns = np.nonzero(starts | ends)[0]
+    turns = turns[np.argsort(subjects[turns], kind="stable")]
+    begin, end = turns[:-1], turns[1:]
+    paired = starts[begin] & ends[end] & (subjects[begin] == subjects[end])
+    np.add.at(ran_s, subjects[begin[paired]], at_s[end[paired]] - at_s[begin[paired]])
     preempted = np.zeros(count, np.int64)
     np.add.at(preempted, subjects[facts == Fact.PREEMPTED], 1)
     return Outcomes(

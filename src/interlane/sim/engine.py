@@ -215,8 +215,8 @@ class Engine:
         heappush(self._heap, (at_s, self._serial, what, subject, attempt))
 
     def _settle(self, run: _Run, now_s: float) -> None:
-        """Bring the work left up to date."""
-        run.left_s -= (now_s - run.since_s) * run.speed
+        """Bring the work left up to date; rounding must not leave less than nothing."""
+        run.left_s = max(0.0, run.left_s - (now_s - run.since_s) * run.speed)
         run.since_s = now_s
 
     def _rerate(self, touched: Iterable[int], now_s: float) -> None:
