@@ -1,0 +1,199 @@
+"""Strict queues and EASY backfilling."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import Action, Event, Finished, Job, JobId, Submitted
+from interlane.policy.order import FairShare, PriorityWithAgeing, ShortestFirst
+from interlane.policy.place import pack
+from interlane.policy.policy import Discipline
+from interlane.sim.engine import Engine
+from interlane.testing.build import cluster, ends, job, make, play, pool, starts
+from interlane.testing.strategies import traces
+
+Trace = tuple[list[Job], list[float]]
+
+
+@st.composite
+def pool_traces(draw: st.DrawFn) -> Trace:
+    """Draw whole-GPU jobs for a pool of four, guesses true."""
+    jobs, true_s, now_s = [], [], 0.0
+    for number in range(draw(st.integers(1, 9))):
+        now_s += draw(st.sampled_from([0, 0, 1, 7, 20]))
+        length_s = float(draw(st.integers(1, 40)))
+        gpus = draw(st.sampled_from([1, 1, 2, 3, 4]))
+        jobs.append(job(f"j{number}", gpus=gpus, at=now_s, guess=length_s, serial=number))
+        true_s.append(length_s)
+    return jobs, true_s
+
+
+@given(trace=traces(most=10))
+def test_a_strict_queue_starts_jobs_in_order(trace: Trace) -> None:
+    jobs, true_s = trace
+
+    log = play(jobs, true_s, make(cluster(gpus=[2, 4]), queue=Discipline.STRICT))
+
+    started = [log.jobs[line.subject].serial for line in log.lines() if line.placement]
+    assert started == sorted(started)
+
+
+def test_nobody_passes_the_head_of_a_strict_queue() -> None:
+    jobs = [job("a", gpus=1), job("b", gpus=2, at=1), job("c", gpus=1, at=2)]
+
+    log = play(jobs, 10.0, make(pool(2), queue=Discipline.STRICT))
+
+    # b waits for a until 10 s and takes both GPUs; c waits for b.
+    assert starts(log) == {"a": 0, "b": 10, "c": 20}
+
+
+def test_easy_lets_a_job_pass_that_ends_in_time() -> None:
+    jobs = [
+        job("a", gpus=1, guess=10),
+        job("b", gpus=2, guess=10, at=1),
+        job("long", gpus=1, guess=9, at=2),
+        job("short", gpus=1, guess=8, at=2),
+    ]
+    lengths = {"a": 10, "b": 10, "long": 9, "short": 8}
+
+    log = play(jobs, lengths, make(pool(2), queue=Discipline.EASY))
+
+    # b is promised both GPUs at 10 s; from 2 s on, 8 s fit before that and 9 s do not.
+    assert starts(log) == {"a": 0, "short": 2, "b": 10, "long": 20}
+
+
+def test_easy_lets_a_long_job_pass_where_the_head_leaves_room() -> None:
+    jobs = [
+        job("a", gpus=2, guess=10),
+        job("b", gpus=3, guess=10, at=1),
+        job("long", gpus=1, guess=1000, at=2),
+    ]
+
+    log = play(jobs, {"a": 10, "b": 10, "long": 1000}, make(pool(4), queue=Discipline.EASY))
+
+    # Of four GPUs b will need three at 10 s; the fourth is long's for as long as it likes.
+    assert starts(log) == {"a": 0, "long": 2, "b": 10}
+
+
+class Promises:
+    """A scheduler that notes the first promise to every head and how it was computed."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.cluster = scheduler.cluster
+        self._scheduler = scheduler
+        self._waiting: dict[JobId, Job] = {}
+        self._running: dict[JobId, tuple[float, int]] = {}
+        self.promised: dict[JobId, float] = {}
+
+    def learn(self, event: Event, now_s: float) -> None:
+        if isinstance(event, Submitted):
+            self._waiting[event.job.id] = event.job
+        if isinstance(event, Finished):
+            del self._running[event.job_id]
+        self._scheduler.learn(event, now_s)
+
+    def decide(self, now_s: float) -> tuple[Action, ...]:
+        before = dict(self._waiting)
+        wishes = self._scheduler.decide(now_s)
+        for wish in wishes:
+            started = self._waiting.pop(wish.job_id)  # type: ignore[union-attr]
+            assert started.duration_s_guess is not None
+            gpus = started.request.gpu_milli // 1000
+            self._running[started.id] = now_s + started.duration_s_guess, gpus
+        if self._waiting:
+            head = min(self._waiting.values(), key=lambda each: (each.submitted_s, each.serial))
+            self.promised.setdefault(head.id, self._shadow(head, before, now_s))
+        return wishes
+
+    def _shadow(self, head: Job, before: dict[JobId, Job], now_s: float) -> float:
+        """Return when the head could start if all who were ahead of it ran as guessed."""
+        need = head.request.gpu_milli // 1000
+        ahead = [
+            run
+            for name, run in self._running.items()
+            if name not in before or before[name].serial < head.serial
+        ]
+        free = self.cluster.gpus - sum(gpus for _, gpus in ahead)
+        for end_s, gpus in sorted(ahead):
+            free += gpus
+            if free >= need:
+                return end_s
+        return now_s
+
+    def check(self) -> None:
+        self._scheduler.check()
+
+
+@given(trace=pool_traces())
+def test_easy_never_delays_the_head_beyond_its_promise_when_guesses_are_true(
+    trace: Trace,
+) -> None:
+    jobs, true_s = trace
+    promises = Promises(make(pool(4), queue=Discipline.EASY))
+
+    log = Engine(promises, jobs, true_s, paranoid=True).run()  # type: ignore[arg-type]
+
+    started = starts(log)
+    for name, promised_s in promises.promised.items():
+        assert started[name] <= promised_s
+
+
+@given(trace=traces(most=10, exact=True))
+def test_easy_ends_every_job_on_machines_too(trace: Trace) -> None:
+    jobs, true_s = trace
+    scheduler = make(cluster(gpus=[2, 4]), queue=Discipline.EASY, placer=pack())
+
+    log = play(jobs, true_s, scheduler)
+
+    assert len(ends(log)) + len(log.refusals) == len(jobs)
+
+
+def test_fair_share_serves_whoever_has_less() -> None:
+    jobs = [
+        job("a1", gpus=1, user="ann"),
+        job("a2", gpus=1, user="ann"),
+        job("a3", gpus=1, user="ann"),
+        job("b1", gpus=1, user="bob"),
+    ]
+
+    log = play(jobs, 10.0, make(pool(2), order=FairShare()))
+
+    # ann gets one GPU; then she has one and bob none, so that the second is his.
+    assert starts(log) == {"a1": 0, "b1": 0, "a2": 10, "a3": 10}
+
+
+def test_a_heavier_account_gets_more() -> None:
+    jobs = [job(f"a{n}", gpus=1, user="ann") for n in range(4)]
+    jobs += [job(f"b{n}", gpus=1, user="bob") for n in range(4)]
+
+    log = play(jobs, 10.0, make(pool(3), order=FairShare(weights={"ann": 2.0})))
+
+    first = [name for name, at_s in starts(log).items() if at_s == 0]
+    # Shares over weight: ann 0.5 after one, bob 1 after one, so ann has two of three.
+    assert sorted(first) == ["a0", "a1", "b0"]
+
+
+def test_ageing_lets_a_patient_job_pass_an_important_one() -> None:
+    order = PriorityWithAgeing(age_s=10)
+    jobs = [
+        job("x", gpus=1),
+        job("patient", gpus=1, at=1, priority=0),
+        job("important", gpus=1, at=25, priority=2),
+    ]
+
+    log = play(jobs, 30.0, make(order=order))
+
+    # At 30 s patient has aged 2.9 steps and important, two steps above, 0.5: 2.9 > 2.5.
+    assert starts(log) == {"x": 0, "patient": 30, "important": 60}
+
+
+def test_shortest_first_picks_by_guess_and_not_by_truth() -> None:
+    jobs = [
+        job("x", gpus=1, guess=1),
+        job("liar", gpus=1, guess=5, at=1),
+        job("honest", gpus=1, guess=6, at=1),
+    ]
+
+    log = play(jobs, {"x": 10, "liar": 100, "honest": 6}, make(order=ShortestFirst()))
+
+    assert starts(log) == {"x": 0, "liar": 10, "honest": 110}
