@@ -37,7 +37,7 @@ from interlane.policy.rows import (
     room_for_inlined,
     summarise,
 )
-from interlane.policy.scores import Score, fgd_gain, score
+from interlane.policy.scores import Score, chosen_gpu, score
 
 # Columns of the cursor table, one row a profile.
 ROOM_CURSOR: Final = 0
@@ -64,14 +64,14 @@ KEY_RANK: Final = 0
 KEY_VALUE: Final = 1
 KEY_SLOPE: Final = 2
 KEY_SERIAL: Final = 3
-KEY_WIDTH: Final = 4
+KEY_SHORTEST: Final = 4
+KEY_WIDTH: Final = 5
 GROUP_PROFILE: Final = 0
 GROUP_NEED: Final = 1
 GROUP_BARRED: Final = 2
 GROUP_WIDTH: Final = 3
 
 _FIRST: Final = int(Score.FIRST)
-_FGD: Final = int(Score.FGD)
 _PACK: Final = int(Score.PACK)
 _RANDOM: Final = int(Score.RANDOM)
 _LOWEST: Final = -np.inf
@@ -209,8 +209,10 @@ def _drawn(scores, room, avoid, choices, rule, dice):
 
 @compiled
 def _gpus_for(rule, free, machine, asks, profile, choice, dice, typical, weights):
-    if rule == _FGD and asks[profile, ASK_GPUS] == 1 and free[machine, POOLED] == 0:
-        return np.int64(1) << fgd_gain(free, machine, asks, profile, typical, weights)[1]
+    if asks[profile, ASK_GPUS] == 1 and free[machine, POOLED] == 0:
+        gpu = chosen_gpu(rule, free, machine, asks, profile, typical, weights)
+        if gpu >= 0:
+            return np.int64(1) << gpu
     return choose_gpus(free, machine, asks, profile, choice, dice)
 
 
@@ -440,6 +442,43 @@ def catch_up_and_pick(
     """Do both in one call: a call costs more than either."""
     catch_up_rooms(waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums)
     return pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room)
+
+
+@compiled
+def _may_pass(profile, need, shortest_s, window_s, asks, rooms, sums, reserved, spare):
+    """Return whether some job of a group may start without delaying the reservation.
+
+    It may if there is room apart from the reserved machines, if it is short enough, or if
+    what the reservation leaves on those machines is enough.
+    """
+    apart = sums[profile]
+    for index in range(reserved.shape[0]):
+        apart -= rooms[profile, reserved[index]]
+    if apart >= need or shortest_s <= window_s:
+        return True
+    for index in range(reserved.shape[0]):
+        machine = reserved[index]
+        beside = room_for(spare, machine, asks, profile)
+        apart += min(beside, rooms[profile, machine])
+    return apart >= need
+
+
+@compiled
+def bar_who_delays(
+    active, actives, keys, groups, epoch, window_s, asks, rooms, sums, reserved, spare
+):
+    """Bar the groups that have room but from which nobody may pass the head."""
+    for index in range(actives):
+        group = active[index]
+        profile = groups[group, GROUP_PROFILE]
+        need = groups[group, GROUP_NEED]
+        if sums[profile] < need or groups[group, GROUP_BARRED] == epoch:
+            continue
+        shortest_s = keys[group, KEY_SHORTEST]
+        if not _may_pass(
+            profile, need, shortest_s, window_s, asks, rooms, sums, reserved, spare
+        ):
+            groups[group, GROUP_BARRED] = epoch
 
 
 @compiled

@@ -8,7 +8,7 @@ tournament that knows when its winner will change.
 
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from interlane.kernel.lifecycle import JobState
 from interlane.kernel.view import Shape
 from interlane.model import Job, Placement, Refusal
 from interlane.policy.base import Key, Order
+
+UNGUESSED_S: Final = 86_400.0
+"""A job without any guess is expected to run for a day."""
 
 
 class Entry:
@@ -49,6 +52,11 @@ class Entry:
         """Row of the running table; -1 unless capacity is held."""
         self.refusal: Refusal | None = None
         """The placer's own words when it last refused this very job."""
+
+    def left_s(self) -> float:
+        """Return how much longer the job is guessed to run than in earlier attempts."""
+        guess_s = self.job.duration_s_guess
+        return max((UNGUESSED_S if guess_s is None else guess_s) - self.ran_s, 0.0)
 
     def ran_so_far_s(self, now_s: float) -> float:
         """Return what the job has run for, the present attempt included."""
@@ -255,8 +263,10 @@ class Group:
 class Queue:
     """All waiting jobs; keeps the tables that ``pick_group`` scans."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, *, notes_shortest: bool = False) -> None:
         self._order = order
+        self._notes_shortest = notes_shortest
+        """Whether each group keeps a lower bound on its guesses, for backfilling."""
         self._accounted = order.keeps_accounts
         self._groups: dict[Shape | tuple[Shape, str], Group] = {}
         self._by_number: list[Group] = []
@@ -304,6 +314,9 @@ class Queue:
         group.size += 1
         if group.size == 1:
             self._activate(group)
+            self.keys[group.number, compiled.KEY_SHORTEST] = entry.left_s()
+        elif self._notes_shortest:
+            self.note_shortest(group.number, entry.left_s())
         if group.line.first(now_s) is entry:
             self._set_head(group, entry)
 
@@ -334,6 +347,11 @@ class Queue:
     def bar(self, number: int, epoch: int) -> None:
         """Leave a group out of greedy walks until something becomes free."""
         self.groups[number, compiled.GROUP_BARRED] = epoch
+
+    def note_shortest(self, number: int, seconds: float) -> None:
+        """Note that a job of the group is guessed to run no longer than this."""
+        if seconds < self.keys[number, compiled.KEY_SHORTEST]:
+            self.keys[number, compiled.KEY_SHORTEST] = seconds
 
     def refresh(self, now_s: float) -> None:
         """Let heads change that time alone has overtaken."""

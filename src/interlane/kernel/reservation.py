@@ -8,6 +8,7 @@ The reservation is kept until it could change for the better or was missed: jobs
 when they were expected to, and jobs let through, are already accounted for.
 """
 
+from functools import cached_property
 from math import inf
 from typing import Final
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.queue import Entry
-from interlane.kernel.running import Running, left_s
+from interlane.kernel.running import Running
 from interlane.policy import rows
 
 _FIRST_LOOK: Final = 32
@@ -31,12 +32,17 @@ class Reservation:
         self.head = head
         self._ledger = ledger
         self._running = running
-        self._spare: Table = ledger.free.copy()
+        self.spare: Table = ledger.free.copy()
         """What is free at the shadow time, after the head has taken its place."""
         self.machines: NDArray[np.bool_] = np.zeros(len(ledger.cluster), np.bool_)
         """Machines that the head will use."""
         self.at_s = self._find_shadow(now_s)
         self._take_place()
+
+    @cached_property
+    def reserved(self) -> Table:
+        """Return the numbers of the machines that the head will use."""
+        return np.nonzero(self.machines)[0]
 
     def serves(self, head: Entry, now_s: float) -> bool:
         """Return whether the promise still stands: same head, and its time has not come."""
@@ -50,16 +56,16 @@ class Reservation:
         """Return whether a job may start on these spots without delaying the head."""
         if self.is_short(entry, now_s):
             return True
-        return bool(compiled.fits(self._spare, self._ledger.total, self._ledger.asks, table))
+        return bool(compiled.fits(self.spare, self._ledger.total, self._ledger.asks, table))
 
     def is_short(self, entry: Entry, now_s: float) -> bool:
         """Return whether a job is guessed to end before the head's time."""
-        return now_s + left_s(entry) <= self.at_s
+        return now_s + entry.left_s() <= self.at_s
 
     def note_start(self, entry: Entry, table: Table, now_s: float) -> None:
         """Take a job that was let through out of what is spare."""
         if not self.is_short(entry, now_s):
-            compiled.take(self._spare, self._ledger.asks, table, 0, len(table))
+            compiled.take(self.spare, self._ledger.asks, table, 0, len(table))
 
     def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
@@ -67,7 +73,7 @@ class Reservation:
         parts = self.head.shape.parts
         profiles = np.array([part.profile for part in parts])
         missing = np.array([part.least for part in parts]) - np.array(
-            [compiled.room_on(self._spare, self._ledger.asks, p) for p in profiles.tolist()]
+            [compiled.room_on(self.spare, self._ledger.asks, p) for p in profiles.tolist()]
         )
         begin, look = 0, _FIRST_LOOK
         while begin < len(entries):
@@ -75,7 +81,7 @@ class Reservation:
             tables = [table for table in some if table is not None]
             first = np.cumsum([0, *(len(table) for table in tables)])
             at = compiled.imagine_ends(
-                self._spare, self._ledger.asks, profiles, missing, np.concatenate(tables), first
+                self.spare, self._ledger.asks, profiles, missing, np.concatenate(tables), first
             )
             if at >= 0:
                 return float(ends_s[begin + at])
@@ -87,14 +93,14 @@ class Reservation:
         for part in self.head.shape.parts:
             asks, profile = self._ledger.asks, part.profile
             left = part.least
-            for number in range(len(self._spare)):
+            for number in range(len(self.spare)):
                 if left == 0:
                     break
-                units = min(left, int(rows.room_for(self._spare, number, asks, profile)))
+                units = min(left, int(rows.room_for(self.spare, number, asks, profile)))
                 if units == 0:
                     continue
                 self.machines[number] = True
                 left -= units
                 compiled.seat(
-                    self._spare, number, asks, profile, units * part.instances_per_unit
+                    self.spare, number, asks, profile, units * part.instances_per_unit
                 )

@@ -22,19 +22,10 @@ from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
 OVERDUE_SHARE: Final = 0.5
 """A job past its guess is expected to run on for this share of what it has run."""
 
-UNGUESSED_S: Final = 86_400.0
-"""A job without any guess is expected to run for a day."""
-
 FIRST_CANDIDATES: Final = 256
 """How many of the least deserving jobs are looked at before more of them are."""
 
 _PAST_THE_STEP_S: Final = 1e-3
-
-
-def left_s(entry: Entry) -> float:
-    """Return how much longer a job is guessed to run than it did in earlier attempts."""
-    guess_s = entry.job.duration_s_guess
-    return max((UNGUESSED_S if guess_s is None else guess_s) - entry.ran_s, 0.0)
 
 
 class _Table:
@@ -116,7 +107,7 @@ class Running:
         self._entries.append(entry)
         table, request = self._table, entry.job.request
         table.started_s[slot] = entry.started_s
-        table.left_s[slot] = left_s(entry)
+        table.left_s[slot] = entry.left_s()
         if self._ranked:
             table.checkpoint_s[slot] = entry.job.checkpoint_s
             table.gpu_milli[slot] = request.gpu_milli
@@ -215,7 +206,7 @@ class Running:
     def expected_end_s(self, entry: Entry, now_s: float) -> float:
         """Return when a running job is expected to end."""
         ran_s = now_s - entry.started_s
-        guessed_s = left_s(entry)
+        guessed_s = entry.left_s()
         if guessed_s > ran_s:
             return entry.started_s + guessed_s
         return now_s + OVERDUE_SHARE * ran_s + 1.0

@@ -63,7 +63,8 @@ class Scheduler:
         self.policy = policy
         self._ledger = Ledger(cluster)
         self._view = View(self._ledger)
-        self._queue = Queue(policy.order)
+        easy = policy.discipline is Discipline.EASY
+        self._queue = Queue(policy.order, notes_shortest=easy)
         self._running = Running(policy.order)
         self._shapes = self._view.shapes(policy.placer.types)
         self._preempts = policy.order.preempts
@@ -407,11 +408,21 @@ class Scheduler:
         promise changes or somebody joins it: time alone only shortens what may pass.
         """
         while len(self._queue) > 1:
+            self._bar_who_delays(promise, now_s)
             number = self._pick(now_s, only_with_room=True)
             if number < 0:
                 return
             if not self._backfill_from(number, promise, now_s, wishes):
                 self._queue.bar(number, self._epoch)
+
+    def _bar_who_delays(self, promise: Reservation, now_s: float) -> None:
+        """Bar all groups at once from which nobody may pass, by the room of the last pick."""
+        queue, view, ledger = self._queue, self._view, self._ledger
+        compiled.bar_who_delays(
+            queue.active, queue.actives, queue.keys, queue.groups, self._epoch,
+            promise.at_s - now_s, ledger.asks, view.rooms, view.sums, promise.reserved,
+            promise.spare,
+        )  # fmt: skip
 
     def _backfill_from(
         self, number: int, promise: Reservation, now_s: float, wishes: list[Action]

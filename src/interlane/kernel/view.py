@@ -17,7 +17,7 @@ from interlane.kernel.reasons import explain_shortage, explain_waiting
 from interlane.model import Demand, Job, Placement, Refusal, Request, Task
 from interlane.policy import rows
 from interlane.policy.base import FreeMachine, Rule, TypeRule, TypicalDemand
-from interlane.policy.scores import TYPICAL_WIDTH
+from interlane.policy.scores import TYPICAL_WIDTH, knowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +201,16 @@ class View:
     def _compile(self, rule: Rule) -> _CompiledRule:
         if self._compiled is not None and self._compiled.rule != rule:
             self.cursors[:, compiled.SCORE_CURSOR] = -1
+        typical = self._typical_rows(rule.typical)
+        weights = np.array([kind.weight for kind in rule.typical], np.float64)
         self._compiled = _CompiledRule(
             rule,
             int(rule.score),
             int(rule.spread),
             int(rule.gpu_choice),
             rule.choices,
-            self._typical_rows(rule.typical),
-            np.array([kind.weight for kind in rule.typical], np.float64),
+            typical,
+            knowledge(rule.score, typical, weights),
             self._shapes[rule.types],
         )
         return self._compiled
