@@ -47,6 +47,7 @@ PLACERS: Final[Mapping[str, PlacerMaker]] = MappingProxyType(
         "gpu-packing": place.gpu_packing,
         "best-fit": place.best_fit,
         "fgd": place.fgd,
+        "lookahead": place.lookahead,
         "d-choices": place.d_choices,
         "pai-pack": place.pai_pack,
         "pai-balance": place.pai_balance,

@@ -7,13 +7,15 @@ results hinge on the ties that this makes ("Beware of Fragmentation", ATC'23; th
 the smallest node name in the authors' scheduler).
 
 The fragmentation rules know the *typical demands* of the workload: one row of ``typical`` a
-kind (GPUS, MILLI, CPU, TYPES) and its weight in ``weights``.
+kind (GPUS, MILLI, CPU, TYPES) and its weight in ``weights``.  ``knowledge`` appends to the
+weights whatever else a rule derives from them once.
 """
 
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interlane.model.units import MILLI
 from interlane.policy.packing import pack_score
@@ -28,12 +30,17 @@ from interlane.policy.rows import (
     KINDS,
     MEMORY,
     POOLED,
+    TIGHTEST,
     TYPE,
+    choose_gpus,
     compiled,
     gpu_admits,
     kind_of,
     slots_of,
 )
+
+Table = NDArray[np.int64]
+Weights = NDArray[np.float64]
 
 
 class Score(IntEnum):
@@ -49,6 +56,7 @@ class Score(IntEnum):
     BEST_FIT = 7
     FGD = 8
     PAI_BALANCE = 9
+    LOOKAHEAD = 10
 
 
 _FIRST: Final = int(Score.FIRST)
@@ -61,6 +69,7 @@ _GPU_PACKING: Final = int(Score.GPU_PACKING)
 _BEST_FIT: Final = int(Score.BEST_FIT)
 _FGD: Final = int(Score.FGD)
 _PAI_BALANCE: Final = int(Score.PAI_BALANCE)
+_LOOKAHEAD: Final = int(Score.LOOKAHEAD)
 
 TYPICAL_GPUS: Final = 0
 TYPICAL_MILLI: Final = 1
@@ -73,6 +82,21 @@ CPU_SCALE: Final = 128_000.0
 
 GPU_SCALE: Final = 8_000.0
 """... and GPU by 8 cards."""
+
+ARRIVALS: Final = 30
+"""Lookahead: how many arrivals may pass before a hole has to be filled."""
+
+HOLE_WEIGHT: Final = 20.0
+"""Lookahead: what a thousandth lost in a hole counts, one lost on a machine counting 1.
+
+Holes are for ever while a shortage of CPU may yet be avoided, so they come first; results
+are the same from 20 to 100."""
+
+TILT_MILLI: Final = 2000.0
+"""Lookahead: what the machine that fills last is behind the one that fills first."""
+
+_GOLDEN: Final = 0.6180339887498949
+"""Multiples of it, modulo 1, lie evenly however many consecutive ones are taken."""
 
 
 @compiled
@@ -150,40 +174,207 @@ def _sigmoid_100(gain):
 
 
 @compiled
-def fgd_gain(free, at, asks, of, typical, weights):
-    """Return (fragment reduction, GPU) of the best way to place one instance here.
+def _seen_before(free, at, slots, gpu, asks, of):
+    """Return whether an earlier GPU that admits the ask has as much left: it would do too."""
+    for earlier in range(gpu):
+        if free[at, FREE + earlier] == free[at, FREE + gpu] and gpu_admits(
+            free, at, slots, earlier, asks, of
+        ):
+            return True
+    return False
 
-    The GPU is meaningful for an instance that uses a single one; first on ties.
+
+@compiled
+def fgd_choice(free, at, asks, of, typical, weights):
+    """Return (score, GPU) of the best way to place one instance here.
+
+    The GPU is meaningful for an instance that uses a single one; first on ties, which are
+    ties of whole scores here as well.
     """
     cpu_after = free[at, CPU] - asks[of, ASK_CPU]
     before = fragments(free, at, free[at, CPU], typical, weights)
     if asks[of, ASK_GPUS] == 0:
-        return before - fragments(free, at, cpu_after, typical, weights), -1
+        return _sigmoid_100(before - fragments(free, at, cpu_after, typical, weights)), -1
     if asks[of, ASK_GPUS] > 1 or free[at, POOLED] == 1:
-        return before - _after_whole(free, at, asks, of, cpu_after, typical, weights), -1
+        after = _after_whole(free, at, asks, of, cpu_after, typical, weights)
+        return _sigmoid_100(before - after), -1
     slots = slots_of(free)
     best = -np.inf
     best_gpu = -1
     for gpu in range(free[at, GPUS]):
-        if not gpu_admits(free, at, slots, gpu, asks, of):
-            continue
-        repeated = False
-        for earlier in range(gpu):
-            # Equal GPUs give equal gains, and the first of them wins anyway.
-            if free[at, FREE + earlier] == free[at, FREE + gpu] and gpu_admits(
-                free, at, slots, earlier, asks, of
-            ):
-                repeated = True
-                break
-        if repeated:
+        if not gpu_admits(free, at, slots, gpu, asks, of) or _seen_before(
+            free, at, slots, gpu, asks, of
+        ):
             continue
         free[at, FREE + gpu] -= asks[of, ASK_MILLI]
-        gain = before - fragments(free, at, cpu_after, typical, weights)
+        here = _sigmoid_100(before - fragments(free, at, cpu_after, typical, weights))
         free[at, FREE + gpu] += asks[of, ASK_MILLI]
-        if gain > best:
-            best = gain
+        if here > best:
+            best = here
             best_gpu = gpu
     return best, best_gpu
+
+
+@compiled
+def hole_losses(typical, weights, arrivals):
+    """Return, for every free share of a GPU, how much of it will stay unused.
+
+    A hole of f thousandths waits for the next ``arrivals`` instances, takes the one that
+    lets the most of it be used in the end, and what remains is a smaller hole:
+
+        used(f) = E[ max over the arrivals with m <= f of  m + used(f - m) ]
+
+    where none that fits means that nothing is used.  With one arrival and no second step
+    this is FGD's view of a single GPU; with endlessly many, it is the best filling there is.
+    """
+    kinds = typical.shape[0]
+    wanting = 0.0
+    for kind in range(kinds):
+        if typical[kind, TYPICAL_GPUS] > 0:
+            wanting += weights[kind]
+    used = np.zeros(MILLI + 1)
+    values = np.zeros(kinds)
+    for hole in range(1, MILLI + 1):
+        for kind in range(kinds):
+            milli = typical[kind, TYPICAL_MILLI]
+            fits = typical[kind, TYPICAL_GPUS] > 0 and milli <= hole
+            values[kind] = milli + used[hole - milli] if fits else 0.0
+        # The best of several draws is at least v unless all draws are below v.
+        better = 0.0
+        none_better = 1.0
+        for kind in np.argsort(-values):
+            if values[kind] == 0.0:
+                break
+            better += weights[kind] / wanting
+            none_so_good = max(0.0, 1.0 - better) ** arrivals
+            used[hole] += values[kind] * (none_better - none_so_good)
+            none_better = none_so_good
+    return np.arange(MILLI + 1) - used
+
+
+@compiled
+def out_of_reach(free, at, cpu, typical, weights):
+    """Return the idle GPU share that typical demands cannot use here, CPU counted out.
+
+    As ``fragments``, except that a kind can use no more GPU than the machine's CPU lasts
+    for: ten cores beside eight idle GPUs serve one instance that asks for eight cores, not
+    eight.  Kinds without GPUs would add the same everywhere and are left out.
+    """
+    idle = free_milli(free, at)
+    if idle == 0:
+        return 0.0
+    lost = 0.0
+    for kind in range(typical.shape[0]):
+        gpus = typical[kind, TYPICAL_GPUS]
+        if gpus == 0:
+            continue
+        milli = typical[kind, TYPICAL_MILLI]
+        cores = typical[kind, TYPICAL_CPU]
+        if cpu < cores or (typical[kind, TYPICAL_TYPES] >> free[at, TYPE]) & 1 == 0:
+            lost += weights[kind] * idle
+            continue
+        fitting = 0
+        usable = 0
+        for gpu in range(free[at, GPUS]):
+            if free[at, FREE + gpu] >= milli:
+                fitting += 1
+                usable += free[at, FREE + gpu]
+        if free[at, POOLED] == 1:
+            fitting = idle // milli
+        if fitting < gpus:
+            lost += weights[kind] * idle
+        elif cores > 0:
+            lost += weights[kind] * (idle - min(float(usable), cpu / cores * gpus * milli))
+        else:
+            lost += weights[kind] * (idle - usable)
+    return lost
+
+
+@compiled
+def _hole_loss(free_milli, typical, weights):
+    """Return what of a GPU's free share will stay unused, as ``knowledge`` has found."""
+    return weights[typical.shape[0] + free_milli]
+
+
+@compiled
+def _after_several(free, at, asks, of, cpu, typical, weights):
+    """Return (out of reach, lost in holes) after an ask took several GPUs."""
+    dice = np.zeros(1, np.uint64)
+    mask = choose_gpus(free, at, asks, of, TIGHTEST, dice)
+    milli = asks[of, ASK_MILLI]
+    in_holes = 0.0
+    for gpu in range(free[at, GPUS]):
+        if (mask >> gpu) & 1:
+            in_holes -= _hole_loss(free[at, FREE + gpu], typical, weights)
+            free[at, FREE + gpu] -= milli
+            in_holes += _hole_loss(free[at, FREE + gpu], typical, weights)
+    lost = out_of_reach(free, at, cpu, typical, weights)
+    for gpu in range(free[at, GPUS]):
+        if (mask >> gpu) & 1:
+            free[at, FREE + gpu] += milli
+    return lost, in_holes
+
+
+@compiled
+def lookahead_choice(free, at, asks, of, typical, weights):
+    """Return (score, GPU) of the best way to place one instance here.
+
+    The score is the fall of what is out of reach, less what is newly lost in holes, less
+    the machine's place in the fixed order in which machines fill.
+    """
+    tilt = TILT_MILLI * ((at * _GOLDEN) % 1.0)
+    cpu_after = free[at, CPU] - asks[of, ASK_CPU]
+    before = out_of_reach(free, at, free[at, CPU], typical, weights) - tilt
+    gpus = asks[of, ASK_GPUS]
+    milli = asks[of, ASK_MILLI]
+    if gpus == 0:
+        return before - out_of_reach(free, at, cpu_after, typical, weights), -1
+    if free[at, POOLED] == 1:
+        free[at, FREE] -= gpus * milli
+        after = out_of_reach(free, at, cpu_after, typical, weights)
+        free[at, FREE] += gpus * milli
+        return before - after, -1
+    if gpus > 1:
+        after, in_holes = _after_several(free, at, asks, of, cpu_after, typical, weights)
+        return before - after - HOLE_WEIGHT * in_holes, -1
+    slots = slots_of(free)
+    best = -np.inf
+    best_gpu = -1
+    for gpu in range(free[at, GPUS]):
+        if not gpu_admits(free, at, slots, gpu, asks, of) or _seen_before(
+            free, at, slots, gpu, asks, of
+        ):
+            continue
+        hole = free[at, FREE + gpu]
+        free[at, FREE + gpu] = hole - milli
+        after = out_of_reach(free, at, cpu_after, typical, weights)
+        free[at, FREE + gpu] = hole
+        in_holes = _hole_loss(hole - milli, typical, weights) - _hole_loss(
+            hole, typical, weights
+        )
+        here = before - after - HOLE_WEIGHT * in_holes
+        if here > best:
+            best = here
+            best_gpu = gpu
+    return best, best_gpu
+
+
+def knowledge(rule: Score, typical: Table, weights: Weights) -> Weights:
+    """Return the weights of the typical demands with what the rule derives from them."""
+    if rule is not Score.LOOKAHEAD:
+        return weights
+    losses: Weights = hole_losses(typical, weights, float(ARRIVALS))
+    return np.concatenate([weights, losses])
+
+
+@compiled
+def chosen_gpu(rule, free, at, asks, of, typical, weights):
+    """Return the GPU that the rule itself picks for an instance of one GPU, or -1."""
+    if rule == _FGD:
+        return fgd_choice(free, at, asks, of, typical, weights)[1]
+    if rule == _LOOKAHEAD:
+        return lookahead_choice(free, at, asks, of, typical, weights)[1]
+    return -1
 
 
 @compiled
@@ -306,7 +497,9 @@ def score(rule, free, total, at, asks, of, typical, weights):
     if rule == _BEST_FIT:
         return _best_fit(free, total, at, asks, of)
     if rule == _FGD:
-        return _sigmoid_100(fgd_gain(free, at, asks, of, typical, weights)[0])
+        return fgd_choice(free, at, asks, of, typical, weights)[0]
+    if rule == _LOOKAHEAD:
+        return lookahead_choice(free, at, asks, of, typical, weights)[0]
     if rule == _PAI_BALANCE:
         return -_pai_utilisation(free, total, at)
     return 0.0
