@@ -8,6 +8,7 @@ old speed, and its end is scheduled anew.  Ends that were scheduled before are v
 attempt counter tells them apart.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
@@ -18,6 +19,7 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog, Fact
 from interlane.model import (
     Action,
+    Cancelled,
     Finished,
     Job,
     MachineLost,
@@ -25,11 +27,13 @@ from interlane.model import (
     Placement,
     Preempt,
     Preempted,
+    Refusal,
     Refuse,
     Start,
     Started,
     Submitted,
     Ticked,
+    Tier,
     Wake,
 )
 from interlane.sim.neighbours import Neighbours
@@ -37,6 +41,9 @@ from interlane.sim.world import World
 
 DECISIONS_PER_MOMENT_MAX = 100_000
 """A moment that needs more decisions than this is an endless loop: a fault of ours."""
+
+LOSSES_MAX = 1_000
+"""A job that is lost with its machines so often is abandoned."""
 
 _END, _TICK, _LOST, _RETURNED = range(4)
 
@@ -88,6 +95,8 @@ class Engine:
         self._neighbours = (
             None if self.world.is_plain else Neighbours(scheduler.cluster, jobs, self.world)
         )
+        self._losses: Counter[int] = Counter()
+        """How often each job was lost with a machine."""
         self._paranoid = paranoid
         self._luck = self._first_failures()
 
@@ -273,6 +282,20 @@ class Engine:
         run.left_s += done_s % checkpoint_s if checkpoint_s > 0 else done_s
         self.log.add(now_s, Fact.JOB_LOST, number)
         self._vacate(number, run, now_s)
+        self._losses[number] += 1
+        if self._losses[number] == LOSSES_MAX:
+            self._abandon(number, now_s)
+
+    def _abandon(self, number: int, now_s: float) -> None:
+        """Take back a job that failing machines never let finish; else no run would end."""
+        self._open -= 1
+        self.log.add(now_s, Fact.REFUSED, number)
+        self.log.refusals[number] = Refusal(
+            Tier.CAPACITY,
+            f"Its machines failed {LOSSES_MAX} times before it could finish.",
+            "Use shorter jobs, checkpoints or machines that fail less often.",
+        )
+        self.scheduler.learn(Cancelled(self.jobs[number].id), now_s)
 
     def _return_machine(self, number: int, now_s: float) -> None:
         failures = self.world.failures
