@@ -43,6 +43,12 @@ TRACE_TIMES: Final = "trace"
 
 NO_SLOW_DOWN: Final = "none"
 
+LEAST_BETWEEN_FAILURES_S: Final = 10
+"""Machines that flap faster than this make more events than a run can play."""
+
+REPAIR_S: Final = 3_600.0
+"""Mean time to repair unless the user says otherwise."""
+
 
 # -- traces and clusters --------------------------------------------------------------
 
@@ -246,9 +252,11 @@ def _slow_down(word: str) -> SlowDown:
 def _failures(word: str, seed: int) -> Failures:
     up, colon, down = word.partition(":")
     mean_up_s = _number("failures", up)
-    if colon:
-        return Failures(mean_up_s, _number("failures", down), seed=seed)
-    return Failures(mean_up_s, seed=seed)
+    mean_down_s = _number("failures", down) if colon else REPAIR_S
+    if min(mean_up_s, mean_down_s) < LEAST_BETWEEN_FAILURES_S:
+        rule = f"it must be {LEAST_BETWEEN_FAILURES_S} s or more"
+        raise InvalidField("failures", word, rule)
+    return Failures(mean_up_s, mean_down_s, seed)
 
 
 def _number(what: str, text: str) -> float:

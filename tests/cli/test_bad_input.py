@@ -29,7 +29,7 @@ WORDS = {
     "a speed that is no pair": (("--speed", "2"), "'T4=0.5'"),
     "an unknown slow-down": (("--slowdown", "some"), "known are: cpu, none, share:0.1"),
     "a negative slow-down": (("--slowdown", "share:-1"), "0 or more"),
-    "failures without pause": (("--failures", "0"), "above 0"),
+    "failures without pause": (("--failures", "0"), "10 s or more"),
     "a repair in words": (("--failures", "100:soon"), "it must be a number"),
     "a negative protection": (("--preempt-min-run", "-1"), "0 or more"),
     "an unknown setting": (("--order", "priority:size=2"), "age_s, preemptive" ),

@@ -202,3 +202,18 @@ def test_bad_rows_are_left_out(call: Call, trace: Path, tmp_path: Path, lab: Pat
     assert json.loads(said.out)["jobs"] == 3
     assert "1 bad rows left out" in said.err
     assert "line 5" in said.err
+
+
+def test_a_job_that_machines_never_let_finish_is_abandoned(
+    call: Call, tmp_path: Path, lab: Path
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus\na,0,100000,1\nb,0,5,1\n")
+    words = ("--cluster", lab, "--failures", "10:10", "--paranoid")
+
+    said = call("simulate", path, *words, "-o", "json")
+
+    answer = json.loads(said.out)
+    assert (said.code, answer["jobs"], answer["refused"]) == (0, 1, 1)
+    assert "failed 1000 times" in said.err
+    assert "failed 1000 times" in call("story", "a", "--trace", path, *words).out
