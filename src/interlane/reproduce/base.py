@@ -53,3 +53,5 @@ class Reproduction:
     run: Callable[[Setting], list[Row]]
     needs_data: bool = True
     seed: int = 42
+    variants: tuple[str, ...] = ()
+    """What ``Setting.choice`` may be."""

@@ -10,6 +10,7 @@ from interlane.reproduce.base import Reproduction
 _WHERE: Final = {
     "pai-fifo-1000": ("interlane.reproduce.pai", "FIFO_1000"),
     "pai-sjf": ("interlane.reproduce.pai", "SJF"),
+    "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
 }
 """Name -> module and attribute."""
 
