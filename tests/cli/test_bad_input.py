@@ -126,6 +126,7 @@ def test_a_missing_argument_is_a_usage_error(call: Call) -> None:
         ("story", "z", "--trace", "{trace}"),
         ("reproduce", "pai-fifo-1001"),
         ("reproduce",),
+        ("reproduce", "pai-sjf", "--list", "other"),
         ("reproduce", "pai-sjf", "--data", "nowhere"),
     ],
 )

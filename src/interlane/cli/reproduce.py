@@ -57,7 +57,7 @@ def reproduce(
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Run a published result by name; exit 0 only if every row holds."""
-    from interlane.model import InvalidInput
+    from interlane.model import InvalidInput, UnknownName
     from interlane.reproduce.catalogue import REPRODUCTIONS
 
     if listed is not None and (name is None or not listed):
@@ -68,6 +68,8 @@ def reproduce(
             f"Name the result to reproduce: {', '.join(REPRODUCTIONS)}, or --list them."
         )
     entry = REPRODUCTIONS[name]
+    if listed is not None and listed not in entry.variants:
+        raise UnknownName(f"variant of {name}", listed, entry.variants or ["none"])
     begin_s = _cpu_s()
     chosen = entry.seed if seed is None else seed
     rows = _run(entry, listed, data, chosen, processes or cores())
@@ -112,7 +114,7 @@ def _list(entry: "Reproduction | None", output: Output) -> None:
         width = max(map(len, claims)) + 2
         emit(claims, output, "\n".join(f"{name:<{width}}{claims[name]}" for name in claims))
         return
-    variants = list(getattr(entry, "variants", ()))
+    variants = list(entry.variants)
     answer = {"name": entry.name, "claim": entry.claim, "variants": variants}
     emit(answer, output, "\n".join([f"{entry.name}: {entry.claim}", *variants]))
 
