@@ -84,9 +84,18 @@ class Reservation:
                 self.spare, self._ledger.asks, profiles, missing, np.concatenate(tables), first
             )
             if at >= 0:
+                self._imagine_ties(entries, ends_s, begin + at)
                 return float(ends_s[begin + at])
             begin, look = begin + look, 2 * look
         return inf
+
+    def _imagine_ties(
+        self, entries: list[Entry], ends_s: NDArray[np.float64], last: int
+    ) -> None:
+        """Let those end too that are expected to at the very same moment."""
+        for entry in entries[last + 1 : int(np.searchsorted(ends_s, ends_s[last], "right"))]:
+            assert entry.rows is not None
+            compiled.undo(self.spare, self._ledger.asks, entry.rows, 0, len(entry.rows))
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""
