@@ -162,6 +162,17 @@ def test_las_wakes_for_every_level_not_only_for_the_first() -> None:
     assert times(log)["a"][:2] == pytest.approx([0, 32], abs=0.01)
 
 
+def test_las_counts_service_whose_work_was_lost() -> None:
+    # a falls a level after 10 s and is stopped before its first checkpoint.  It has to begin
+    # anew, but it had its 10 GPU s: b is next.
+    jobs = [job("a", gpus=1, checkpoint_s=100), job("b", gpus=1)]
+
+    log = play(jobs, {"a": 15, "b": 5}, make(order=LeastAttainedService((10.0,))))
+
+    assert times(log) == {"a": [0, 15], "b": [10]}
+    assert ends(log) == {"b": 15, "a": 30}
+
+
 def test_old_age_does_not_make_preemption_go_in_circles() -> None:
     order = PriorityWithAgeing(age_s=10, preemptive=True)
     jobs = [job("old", gpus=1, priority=0), job("young", gpus=1, priority=1, at=50)]

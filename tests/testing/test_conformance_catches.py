@@ -127,6 +127,7 @@ ORDER_CLAUSES = {
     "a rank that falls while waiting": "rank never falls",
     "a rise that never comes": "rise comes",
     "a rise at once": "rise comes later",
+    "service that is forgotten": "service counts",
     "a slope that is not there": "rank follows its slope",
     "favours the rich": "more running, less urgent",
 }

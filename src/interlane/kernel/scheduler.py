@@ -282,6 +282,8 @@ class Scheduler:
         state = advance(entry.job.id, entry.state, fact)
         self._let_go(entry, now_s)
         entry.state = state
+        if self.policy.order.counts_lost_work and fact is not StartFailed:
+            kept_s = now_s - entry.started_s
         entry.ran_s += kept_s
         self._queue.push(entry, now_s)
 

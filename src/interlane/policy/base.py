@@ -43,6 +43,15 @@ class Order(Protocol):
         """Whether jobs are charged to accounts that take turns."""
         ...
 
+    @property
+    def counts_lost_work(self) -> bool:
+        """Whether seconds that a job must run again count as run: service, not progress.
+
+        An order whose rank rises with running needs it, or a job that loses its work would
+        be as deserving as before and take its place back.
+        """
+        ...
+
     def key(self, job: Job, ran_s: float) -> Key:
         """Return how urgent a waiting job is, given the seconds it has run before.
 

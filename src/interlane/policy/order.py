@@ -34,6 +34,11 @@ class _Plain:
         """Never."""
         return False
 
+    @property
+    def counts_lost_work(self) -> bool:
+        """Only progress counts."""
+        return False
+
     def rank(self, job: Job, ran_s: float) -> float:
         """All jobs are equal once they run."""
         return 0.0
@@ -117,6 +122,11 @@ class LeastAttainedService(_Plain):
     @property
     def preempts(self) -> bool:
         """Always."""
+        return True
+
+    @property
+    def counts_lost_work(self) -> bool:
+        """Service received is received, whatever came of it."""
         return True
 
     def key(self, job: Job, ran_s: float) -> Key:

@@ -265,6 +265,7 @@ def _check_rise(order: Order, job: Job) -> None:
         slack_s = 1e-6 * (1.0 + ran_s + after_s)
         risen = order.rank(job, ran_s + after_s + slack_s) > order.rank(job, ran_s)
         _demand(risen, "rise comes", f"{job.id} was to rise {after_s} s after {ran_s} s.")
+        _demand(order.counts_lost_work, "service counts", "lost work would lower the rank.")
 
 
 def _check_account(order: Order, job: Job) -> None:

@@ -405,6 +405,7 @@ class _Spoiled:
     preempts: bool = False
     keeps_accounts: bool = False
     rank_slope: float = 0.0
+    counts_lost_work: bool = False
 
     def key(self, job: Job, ran_s: float) -> Key:
         """Order by time of submission."""
@@ -505,6 +506,21 @@ class RisesAtOnce(_Spoiled):
         return 0.0
 
 
+class ForgetsService(_Spoiled):
+    """Ranks by the seconds run, but lets a job that lost its work begin anew."""
+
+    def __init__(self) -> None:
+        super().__init__(preempts=True)
+
+    def rank(self, job: Job, ran_s: float) -> float:
+        """Rise by a step after ten seconds."""
+        return float(ran_s >= 10.0)
+
+    def rank_rises_after_s(self, job: Job, ran_s: float) -> float | None:
+        """Return when that is."""
+        return 10.0 - ran_s if ran_s < 10.0 else None
+
+
 class SlopesTheOtherWay(_Spoiled):
     """Says that running lowers its ranks, and does not lower them."""
 
@@ -536,6 +552,7 @@ FAULTY_ORDERS: Final[dict[str, Callable[[], Order]]] = {
     "a rank that falls while waiting": RankFallsWhileWaiting,
     "a rise that never comes": PromisesNoRise,
     "a rise at once": RisesAtOnce,
+    "service that is forgotten": ForgetsService,
     "a slope that is not there": SlopesTheOtherWay,
     "favours the rich": FavoursTheRich,
 }
