@@ -60,8 +60,8 @@ TOLERANCE_ELSEWHERE: Final = 2.5
 """Points on other lists.
 
 The published rules hinge on ties, which go to the smallest machine name.  With the names that
-the trace was published with, lists of many pods without GPUs come out up to two points low;
-with machines shuffled, all published figures are met within 0.2 (see docs/results).
+the trace was published with, lists of many pods without GPUs come out about two points low;
+with machines shuffled, the figures that were tried are met within 0.2 (see docs/results).
 """
 
 MOST_LOST: Final = 0.5
