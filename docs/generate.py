@@ -1,0 +1,121 @@
+"""Write the pages that are made from the code: the states of a job, and the commands.
+
+python docs/generate.py          write them
+python docs/generate.py --check  exit 1 if a page is out of date
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Final
+
+from interlane import cli
+from interlane.kernel.lifecycle import NEXT, JobState
+
+HERE: Final = Path(__file__).resolve().parent
+BEGIN: Final = "<!-- made by docs/generate.py: {} -->"
+END: Final = "<!-- end -->"
+
+BY_WISH: Final = (
+    ("[*]", JobState.QUEUED.value, "Submitted"),
+    ("[*]", JobState.REFUSED.value, "Refuse wished"),
+    (JobState.QUEUED.value, JobState.STARTING.value, "Start wished"),
+    (JobState.QUEUED.value, JobState.REFUSED.value, "Refuse wished"),
+    (JobState.RUNNING.value, JobState.STOPPING.value, "Preempt wished"),
+)
+"""Steps that a decision of the kernel makes; all others follow from facts, by the table."""
+
+COMMANDS: Final = (
+    (),
+    ("demo",),
+    ("simulate",),
+    ("compare",),
+    ("explain",),
+    ("story",),
+    ("reproduce",),
+    ("policies",),
+    ("trace",),
+    ("trace", "convert"),
+    ("trace", "describe"),
+    ("trace", "synth"),
+    ("version",),
+)
+"""Commands in the order of the page."""
+
+
+def states_diagram() -> str:
+    """Return the life of a job as a Mermaid diagram."""
+    lines = [f"    {old} --> {new}: {why}" for old, new, why in BY_WISH]
+    lines += [
+        f"    {old.value} --> {new.value}: {fact.__name__}" for (old, fact), new in NEXT.items()
+    ]
+    ends = sorted({new.value for new in JobState} - {old.value for old, _ in NEXT})
+    lines += [f"    {state} --> [*]" for state in ends]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def states_table() -> str:
+    """Return which fact leads where, one row a state."""
+    facts = sorted({fact.__name__ for _, fact in NEXT})
+    states = list(dict.fromkeys(state for state, _ in NEXT))
+    head = ["state", *facts]
+    rows = [[state.value, *(_after(state, fact) for fact in facts)] for state in states]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _after(state: JobState, fact: str) -> str:
+    found = [
+        new.value for (old, kind), new in NEXT.items() if (old, kind.__name__) == (state, fact)
+    ]
+    return found[0] if found else ""
+
+
+def commands() -> str:
+    """Return the help of every command."""
+    return "\n\n".join(_helps())
+
+
+def _helps() -> Iterator[str]:
+    for words in COMMANDS:
+        said = StringIO()
+        with redirect_stdout(said):
+            cli.run([*words, "--help"])
+        title = " ".join(("interlane", *words))
+        yield f"## {title}\n\n```text\n{said.getvalue().rstrip()}\n```"
+
+
+PAGES: Final = {
+    "concepts/jobs-and-states.md": {"diagram": states_diagram, "table": states_table},
+    "reference/commands.md": {"help": commands},
+}
+"""Page -> its made parts."""
+
+
+def made(page: str) -> str:
+    """Return a page with its made parts as the code has them now."""
+    os.environ["COLUMNS"] = "80"
+    text = (HERE / page).read_text(encoding="utf-8")
+    for name, make in PAGES[page].items():
+        before, begin, rest = text.partition(BEGIN.format(name))
+        _, end, after = rest.partition(END)
+        text = f"{before}{begin}\n{make()}\n{end}{after}"
+    return text
+
+
+def main() -> int:
+    """Write the pages, or say which are out of date."""
+    check = "--check" in sys.argv[1:]
+    stale = [page for page in PAGES if made(page) != (HERE / page).read_text(encoding="utf-8")]
+    for page in stale:
+        print(f"docs/{page} {'is out of date' if check else 'written'}")
+        if not check:
+            (HERE / page).write_text(made(page), encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
