@@ -31,6 +31,7 @@ from interlane.policy.rows import (
     change,
     choose_gpus,
     compiled,
+    inlined,
     is_sound,
     next_random,
     room_for,
@@ -42,6 +43,9 @@ from interlane.policy.scores import Score, chosen_gpu, score
 # Columns of the cursor table, one row a profile.
 ROOM_CURSOR: Final = 0
 SCORE_CURSOR: Final = 1
+ASKED_CURSOR: Final = 2
+"""Where the change list ended when the profile was last placed."""
+CURSORS: Final = 3
 
 # How a gang is spread over machines.
 ONE_BY_ONE: Final = 0
@@ -76,15 +80,25 @@ _PACK: Final = int(Score.PACK)
 _RANDOM: Final = int(Score.RANDOM)
 _LOWEST: Final = -np.inf
 _BRIEF_MAX: Final = (1 << 31) - 1
+_ALL: Final = 1 << 62
+"""More room than there can be: count every machine."""
 _START_OVER: Final = 16
 """With more changes than this (and a quarter of the machines), counting anew is cheaper."""
 
 
-@compiled
-def _count_room(profile, asks, free, brief, rooms, sums):
-    """Count one profile's room on every machine, looking closely only where it may fit.
+@inlined
+def _is_stale(since, changed, machines):
+    """Return whether counting anew is cheaper than following the change list."""
+    return since < 0 or changed - since > _START_OVER + machines // 4
 
-    The brief is a necessary condition, and the first look at it runs at memory speed.
+
+@compiled
+def _count_room(profile, asks, free, brief, rooms, sums, enough):
+    """Count one profile's room machine by machine until it is ``enough``.
+
+    Looks closely only where the brief, a necessary condition that is read at memory speed,
+    says that it may fit.  Returns whether all machines were counted; if not, the sum is a
+    lower bound that is enough to say yes, and the row is not to be used.
     """
     cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
     memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
@@ -100,18 +114,25 @@ def _count_room(profile, asks, free, brief, rooms, sums):
             room = room_for_inlined(free, machine, asks, profile)
         rooms[profile, machine] = room
         total += room
+        if total >= enough:
+            sums[profile] = total
+            return machine + 1 == free.shape[0]
     sums[profile] = total
+    return True
 
 
 @compiled
-def catch_up_rooms(waiting, count, asks, free, brief, changes, changed, cursors, rooms, sums):
+def catch_up_rooms(
+    waiting, count, asks, free, brief, changes, changed, cursors, rooms, sums, enough
+):
     """Bring the room of the first ``count`` profiles of ``waiting`` up to date."""
     for index in range(count):
         profile = waiting[index]
         since = cursors[profile, ROOM_CURSOR]
         cursors[profile, ROOM_CURSOR] = changed
-        if since < 0 or changed - since > _START_OVER + free.shape[0] // 4:
-            _count_room(profile, asks, free, brief, rooms, sums)
+        if _is_stale(since, changed, free.shape[0]):
+            if not _count_room(profile, asks, free, brief, rooms, sums, enough):
+                cursors[profile, ROOM_CURSOR] = -1
             continue
         for line in range(since, changed):
             machine = changes[line]
@@ -126,7 +147,7 @@ def catch_up_rooms(waiting, count, asks, free, brief, changes, changed, cursors,
 def catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums):
     """Bring one profile's room up to date with the change list."""
     waiting = np.full(1, profile, np.int64)
-    catch_up_rooms(waiting, 1, asks, free, brief, changes, changed, cursors, rooms, sums)
+    catch_up_rooms(waiting, 1, asks, free, brief, changes, changed, cursors, rooms, sums, _ALL)
 
 
 @compiled
@@ -156,7 +177,7 @@ def _catch_up_scores(
     """Bring one profile's scores up to date where it has room; elsewhere they are void."""
     since = cursors[profile, SCORE_CURSOR]
     cursors[profile, SCORE_CURSOR] = changed
-    if since < 0 or changed - since > _START_OVER + free.shape[0] // 4:
+    if _is_stale(since, changed, free.shape[0]):
         _score_all(rule, profile, asks, free, total, room, scores, typical, weights)
         return
     for line in range(since, changed):
@@ -174,6 +195,39 @@ def _best(scores, room, avoid):
         if room[machine] > 0 and scores[machine] > highest and not avoid[machine]:
             best = machine
             highest = scores[machine]
+    return best
+
+
+@compiled
+def _best_directly(rule, profile, asks, free, total, brief, avoid, typical, weights):
+    """Return the best machine for one unit without the index; -1 if there is none.
+
+    For profiles that are asked for so rarely that their index would be counted anew each
+    time: one pass, nothing written.
+    """
+    cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
+    memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
+    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] > 0 else 0
+    best = -1
+    highest = _LOWEST
+    for machine in range(free.shape[0]):
+        if (
+            brief[BRIEF_CPU, machine] < cpu
+            or brief[BRIEF_GPU, machine] < milli
+            or brief[BRIEF_MEMORY, machine] < memory
+            or avoid[machine]
+            or room_for_inlined(free, machine, asks, profile) == 0
+        ):
+            continue
+        if rule == _FIRST:
+            return machine
+        if rule == _PACK:
+            here = pack_score(free, total, machine, asks, profile)
+        else:
+            here = score(rule, free, total, machine, asks, profile, typical, weights)
+        if here > highest:
+            best = machine
+            highest = here
     return best
 
 
@@ -283,6 +337,18 @@ def place_task(
     or -1 with nothing taken if fewer than ``least`` fit.  The index is left as if nothing
     had been taken, so that a caller who undoes the rows finds everything as it was.
     """
+    asked = cursors[profile, ASKED_CURSOR]
+    cursors[profile, ASKED_CURSOR] = changed
+    if wanted == 1 and mode != SAMPLE and _is_stale(asked, changed, free.shape[0]):
+        machine = _best_directly(
+            rule, profile, asks, free, total, brief, avoid, typical, weights
+        )
+        if machine < 0:
+            return -1
+        return _fill_machine(
+            rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice,
+            typical, weights, out, count, task,
+        )  # fmt: skip
     catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums)
     if sums[profile] < least:
         return -1
@@ -437,10 +503,20 @@ def pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room
 @compiled
 def catch_up_and_pick(
     waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums, active,
-    actives, keys, groups, now_s, epoch, only_with_room
+    actives, keys, groups, now_s, epoch, only_with_room, exact
 ):  # fmt: skip
-    """Do both in one call: a call costs more than either."""
-    catch_up_rooms(waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums)
+    """Do both in one call: a call costs more than either.
+
+    Unless ``exact``, room is counted only as far as the largest gang in the queue needs.
+    """
+    enough = _ALL
+    if not exact:
+        enough = 1
+        for index in range(actives):
+            enough = max(enough, groups[active[index], GROUP_NEED])
+    catch_up_rooms(
+        waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums, enough
+    )
     return pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room)
 
 

@@ -27,7 +27,7 @@ class Entry:
     """What the kernel keeps about one job."""
 
     __slots__ = (
-        "account", "group", "job", "key", "leaf", "placement", "ran_s", "refusal", "rows",
+        "claims", "group", "job", "key", "leaf", "placement", "ran_s", "refusal", "rows",
         "shape", "slot", "started_s", "state", "ticket",
     )  # fmt: skip
 
@@ -50,6 +50,8 @@ class Entry:
         self.leaf = -1
         self.slot = -1
         """Row of the running table; -1 unless capacity is held."""
+        self.claims = 0
+        """How often others were stopped for this job since it last started."""
         self.refusal: Refusal | None = None
         """The placer's own words when it last refused this very job."""
 

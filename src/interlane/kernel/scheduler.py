@@ -51,6 +51,9 @@ from interlane.policy.base import Spread
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline, Policy
 
+CLAIMS_MAX = 2
+"""Places that may be made for a job in vain: room by count is not always a placement."""
+
 BACKFILL_DEPTH = 100
 """Jobs of one shape that a backfilling pass looks at, as cluster managers bound it too."""
 
@@ -68,6 +71,8 @@ class Scheduler:
         self._running = Running(policy.order)
         self._shapes = self._view.shapes(policy.placer.types)
         self._preempts = policy.order.preempts
+        self._exact = policy.discipline is Discipline.EASY
+        """Whether room must be counted to the last: reservations look at single machines."""
         self._accounted = policy.order.keeps_accounts
         self._is_rule = isinstance(policy.placer, RulePlacer)
         """Compiled rules place by count, so that their placements need no second count."""
@@ -348,6 +353,7 @@ class Scheduler:
             queue.profiles, queue.waited_for, ledger.asks, ledger.free, ledger.brief,
             ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums, queue.active,
             queue.actives, queue.keys, queue.groups, now_s, self._epoch, only_with_room,
+            self._exact,
         )  # fmt: skip
         return number
 
@@ -374,6 +380,7 @@ class Scheduler:
         self._queue.remove(entry, now_s)
         entry.state = JobState.STARTING
         entry.refusal = None
+        entry.claims = 0
         entry.rows = table
         entry.placement = placement
         entry.started_s = now_s
@@ -476,7 +483,7 @@ class Scheduler:
         if self.policy.discipline is not Discipline.SKIP:
             heads = heads[:1]  # nobody else could use the place that is made
         for entry in heads:
-            if not self._could_make_way(entry, deserving, idle):
+            if entry.claims == CLAIMS_MAX or not self._could_make_way(entry, deserving, idle):
                 continue
             victims = victims_for(entry, self._running, self._ledger, order, rule, now_s)
             if victims:
@@ -497,6 +504,7 @@ class Scheduler:
         )
 
     def _stop(self, victims: list[Entry], entry: Entry, wishes: list[Action]) -> None:
+        entry.claims += 1
         for victim in victims:
             victim.state = JobState.STOPPING
             self._stopping += 1

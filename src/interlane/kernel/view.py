@@ -73,7 +73,7 @@ class View:
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
         self._compiled: _CompiledRule | None = None
-        self.cursors = np.full((0, 2), -1, np.int64)
+        self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
         self.rooms: NDArray[np.int32] = np.zeros((0, machines), np.int32)
         """Units of each profile that each machine could take, as of the profile's cursor."""
         self.sums = np.zeros(0, np.int64)
@@ -193,7 +193,9 @@ class View:
         if new == length:
             return
         more, machines = new - length, self.rooms.shape[1]
-        self.cursors = np.concatenate([self.cursors, np.full((more, 2), -1, np.int64)])
+        self.cursors = np.concatenate(
+            [self.cursors, np.full((more, compiled.CURSORS), -1, np.int64)]
+        )
         self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int32)])
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
