@@ -59,7 +59,11 @@ def printed(command: str) -> str:
             runpy.run_path(words[0], run_name="__main__")
         else:
             cli.run(words)
-    return PROGRESS.sub("", said.getvalue())
+    return without_trailing_space(PROGRESS.sub("", said.getvalue()))
+
+
+def without_trailing_space(text: str) -> str:
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
 def matches(shown: str, said: str) -> bool:
@@ -67,7 +71,7 @@ def matches(shown: str, said: str) -> bool:
         r"(?:.*\n)*"
         if line.strip() == "..."
         else re.escape(line).replace(r"\.\.\.", ".*") + r"\n"
-        for line in shown.rstrip("\n").split("\n")
+        for line in without_trailing_space(shown).rstrip("\n").split("\n")
     ]
     return re.fullmatch("".join(lines), said.rstrip("\n") + "\n") is not None
 
