@@ -51,3 +51,19 @@ def test_a_shape_that_was_refused_is_tried_again_when_something_becomes_free() -
     log = play(jobs, 10.0, make(cluster(gpus=[2])))
 
     assert starts(log) == {"a": 0, "b": 10, "c": 20}
+
+
+def test_a_job_that_overtakes_its_own_shape_overtakes_others_too() -> None:
+    # slow and quick ask for the same.  At 30 s they are level and slow leads by its serial;
+    # at 90 s quick has the highest ratio of all: 60/1 against 60/89 and 60/1000.
+    jobs = [
+        job("x", gpus=1),
+        job("a-slow", gpus=1, guess=1000, at=30, serial=1),
+        job("b-quick", gpus=1, guess=1, at=30, serial=2),
+        job("other", gpus=1, cpus=1, guess=89, at=30, serial=3),
+    ]
+    lengths = {"x": 90, "a-slow": 5, "b-quick": 5, "other": 5}
+
+    log = play(jobs, lengths, make(order=make_order("hrrn")))
+
+    assert starts(log) == {"x": 0, "b-quick": 90, "other": 95, "a-slow": 100}

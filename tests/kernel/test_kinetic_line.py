@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.queue import Entry, HeapLine, KineticLine, Line, Queue
 from interlane.kernel.view import View
@@ -48,6 +49,10 @@ def walk(queue: Queue, steps: list[tuple[str, int, int]]) -> None:
         if waiting:
             head = queue.head(0, now_s)
             assert place(head, now_s) == place(least(waiting, now_s), now_s)
+            # The table that groups are compared by must say the same.
+            assert queue.keys[0, compiled.KEY_VALUE] == head.key[0]
+            assert queue.keys[0, compiled.KEY_SLOPE] == head.key[1]
+            assert queue.keys[0, compiled.KEY_SERIAL] == head.job.serial
             line = queue.group(0).line
             expected = sorted(waiting, key=lambda each: place(each, now_s))
             assert line.in_order(now_s, 4) == expected[:4]
