@@ -4,6 +4,7 @@ PYTHON  ?= python3
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 WORKERS ?= auto
+CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fmt lint types imports unit bench docs clean
@@ -27,12 +28,12 @@ test: check unit ## everything that CI runs
 check: lint types imports ## style, types and the direction of imports
 
 fmt: $(STAMP) ## format the source
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 
 types: $(STAMP)
 	$(BIN)/mypy

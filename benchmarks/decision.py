@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import Cluster, Finished, Job, JobId, Start, Started, Submitted
@@ -36,7 +37,9 @@ def measure(*, quick: bool) -> dict[str, Any]:
     return result
 
 
-def _row(name: str, times_s: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> dict[str, float]:
+def _row(
+    name: str, times_s: "np.ndarray[tuple[int], np.dtype[np.float64]]"
+) -> dict[str, float]:
     return {
         f"{name}_p50_ms": round(1e3 * float(np.quantile(times_s, 0.5)), 3),
         f"{name}_p99_ms": round(1e3 * float(np.quantile(times_s, 0.99)), 3),
@@ -45,7 +48,7 @@ def _row(name: str, times_s: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> 
 
 def _decisions(
     cluster: Cluster, jobs: list[Job], policy: Policy, waiting: int, count: int
-) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+) -> NDArray[np.float64]:
     """Fill the cluster and the queue, then time decisions: a job ends, another arrives."""
     scheduler = Scheduler(cluster, policy)
     running: list[JobId] = []

@@ -20,6 +20,12 @@ from interlane.traces.schema import Trace
 from interlane.traces.synth import synthesize
 
 GPUS = 6_500
+GUESSES = {
+    "sjf": "duration",
+    "sjgg": "group_gpu_dur",
+    "sjg": "group_dur",
+    "sju": "user_dur",
+}
 PUBLISHED_CPU_S = {"fifo": 406.0, "sjf": 209.0}
 """CPU seconds of the published simulator on the stand-in trace."""
 
@@ -40,7 +46,12 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
 
 def _orders(trace: Trace) -> list[tuple[str, Order, str | None]]:
-    guesses = {"sjf": "duration", "sjgg": "group_gpu_dur", "sjg": "group_dur", "sju": "user_dur"}
+    guesses = {
+        "sjf": "duration",
+        "sjgg": "group_gpu_dur",
+        "sjg": "group_dur",
+        "sju": "user_dur",
+    }
     known = [(name, ShortestFirst(), guess) for name, guess in guesses.items()]
     return [("fifo", Fifo(), None), *(k for k in known if k[2] in trace.guesses)]
 

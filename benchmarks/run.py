@@ -58,7 +58,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         "decision": decision,
         "startup": startup,
     }[group]
-    result = module.measure(quick=quick)
+    result: dict[str, Any] = module.measure(quick=quick)
     result["reference_s"] = reference_s()
     return result
 
@@ -80,7 +80,9 @@ def machine() -> dict[str, object]:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
         model = names[0].partition(":")[2].strip() if names else model
     return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
 

@@ -210,6 +210,7 @@ def world_of(
     speeds: Iterable[str] = (),
     slow_downs: Iterable[str] = (),
     failures: str | None = None,
+    restart_s: float = 0.0,
     seed: int = 0,
 ) -> World:
     """Return the world of ``T4=0.5``, ``share:0.1`` or ``cpu``, and ``86400:3600``."""
@@ -217,6 +218,7 @@ def world_of(
         dict(_speed(word, cluster) for word in speeds),
         tuple(_slow_down(word) for word in slow_downs if word != NO_SLOW_DOWN),
         None if failures is None else _failures(failures, seed),
+        restart_s,
     )
 
 

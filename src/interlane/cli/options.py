@@ -60,7 +60,8 @@ class RunOptions:
     cluster: Annotated[
         str,
         typer.Option(
-            help="Built-in cluster (pai2020, pai2020-1to5, openb, pool:GPUS) or a file."
+            help="Built-in cluster (pai2020, pai2020-1to5, openb, openb-all, pool:GPUS) or a "
+            "file."
         ),
     ] = "pai2020"
     order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
@@ -102,8 +103,21 @@ class RunOptions:
     preempt_min_run: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", help="Seconds that a job may run before it is stopped."
+            metavar="SECONDS",
+            help="Seconds for which a job that has just started is not stopped.",
         ),
+    ] = 0.0
+    checkpoint: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds between checkpoints; a stopped job loses the work since the last. "
+            "0: a stopped job loses nothing, one whose machine fails all of its attempt.",
+        ),
+    ] = 0.0
+    restart_cost: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Work that a stopped job must do to get going."),
     ] = 0.0
     speed: Annotated[
         list[str] | None,
@@ -111,7 +125,9 @@ class RunOptions:
     ] = None
     slowdown: Annotated[
         list[str] | None,
-        typer.Option(help="Slow-down beside others: none, share:0.1 or cpu; repeatable."),
+        typer.Option(
+            metavar="RULE", help="Slow-down beside others: none, share:0.1 or cpu; repeatable."
+        ),
     ] = None
     failures: Annotated[
         str | None,
@@ -198,6 +214,7 @@ def experiments_in(
         speeds=options.speed or (),
         slow_downs=options.slowdown or (),
         failures=options.failures,
+        restart_s=options.restart_cost,
         seed=options.seed,
     )
     table = wiring.trace_of(
@@ -220,6 +237,7 @@ def experiments_in(
             weight=Weight(options.weight),
             world=world,
             seed=options.seed,
+            checkpoint_s=options.checkpoint,
             paranoid=options.paranoid,
         )
         for choice in choices

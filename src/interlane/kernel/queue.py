@@ -321,6 +321,9 @@ class Queue:
             self.note_shortest(group.number, entry.left_s())
         if group.line.first(now_s) is entry:
             self._set_head(group, entry)
+        elif self._drifts:
+            # The newcomer is not ahead yet, but may be the one who overtakes.
+            self._until[group.number] = group.line.valid_until()
 
     def remove(self, entry: Entry, now_s: float) -> None:
         """Take a job out, because it starts or was taken back."""

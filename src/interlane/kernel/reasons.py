@@ -68,10 +68,10 @@ def explain_shortage(
 def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
     demand = task.demand
     known = ledger.cluster.gpu_types
-    if demand.gpus and demand.gpu_types and not demand.gpu_types & known and room == 0:
+    if part.types and not part.types & known and room == 0:
         return Refusal(
             Tier.NEVER_FITS,
-            f"No machine has GPU type {'/'.join(sorted(demand.gpu_types))}.",
+            f"No machine has GPU type {'/'.join(sorted(part.types))}.",
             f"Ask for one of {', '.join(sorted(known)) or 'none: the cluster has no GPUs'}.",
         )
     asked = f"{part.least * part.instances_per_unit} x ({describe(demand)})"
@@ -86,7 +86,7 @@ def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
     return Refusal(
         Tier.NEVER_FITS,
         f"Task {task.role} asks for {asked}; the empty cluster has room for {room}.",
-        f"Ask for at most {room} instances.",
+        f"Ask for at most {room} instance{'s' * (room != 1)}.",
     )
 
 
@@ -124,7 +124,7 @@ def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
     enough = _enough_in_sum(ledger.free, ask, needed)
     ways = list(_what_would_help(ledger.free, ask, part.least))
     if room:
-        ways.append(f"at most {found} instances")
+        ways.append(f"at most {found} instance{'s' * (found != 1)}")
     together = " on one machine" if task.same_machine else ""
     scattered = "; enough is free in sum, but scattered" if enough else ""
     return Refusal(
@@ -175,7 +175,8 @@ def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:
         Tier.ORDER,
         f"Starting it now could delay job {head}, which has a reservation for "
         f"{reserved_at_s:g} s.",
-        "It starts after that job, or earlier if it is guessed to end before then.",
+        "It starts after that job, or earlier if it is guessed to end before then or finds a "
+        "place that the other does not need.",
         head,
     )
 

@@ -31,6 +31,8 @@ class Part:
     least: int
     most: int
     instances_per_unit: int
+    types: frozenset[str]
+    """GPU types that the type rule holds the task to; empty means any."""
 
 
 class Shape:
@@ -184,8 +186,8 @@ class View:
             profile = self._numbers[key] = self._ledger.add_ask(*key)
             self._grow()
         if task.same_machine:
-            return Part(profile, 1, 1, together)
-        return Part(profile, task.least, task.instances, 1)
+            return Part(profile, 1, 1, together, binding)
+        return Part(profile, task.least, task.instances, 1, binding)
 
     def _grow(self) -> None:
         """Keep the index as long as the ledger's list of asks."""

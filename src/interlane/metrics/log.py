@@ -39,6 +39,8 @@ class Line:
     subject: int
     """Number of the job, or of the machine for facts about machines."""
     placement: Placement | None = None
+    in_favour_of: int | None = None
+    """Number of the job for which this one was preempted."""
 
 
 class EventLog:
@@ -52,6 +54,8 @@ class EventLog:
         self._subjects = array("q")
         self.placements: list[Placement] = []
         """Where jobs started, one for every ``STARTED`` line, in order."""
+        self.favoured: list[int] = []
+        """For whom jobs were stopped, one for every ``PREEMPTED`` line, in order."""
         self.refusals: dict[int, Refusal] = {}
         """Why jobs were refused for good, by job number."""
 
@@ -71,6 +75,11 @@ class EventLog:
         self._subjects.append(job)
         self.placements.append(placement)
 
+    def add_preemption(self, at_s: float, job: int, in_favour_of: int) -> None:
+        """Append that a job was stopped for another."""
+        self.add(at_s, Fact.PREEMPTED, job)
+        self.favoured.append(in_favour_of)
+
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
         """Return times, facts and subjects."""
         return (
@@ -81,7 +90,8 @@ class EventLog:
 
     def lines(self) -> Iterator[Line]:
         """Yield the log line by line."""
-        starts = iter(self.placements)
+        starts, favoured = iter(self.placements), iter(self.favoured)
         for at_s, fact, subject in zip(self._at_s, self._facts, self._subjects, strict=True):
             placement = next(starts) if fact == Fact.STARTED else None
-            yield Line(at_s, Fact(fact), subject, placement)
+            for_whom = next(favoured) if fact == Fact.PREEMPTED else None
+            yield Line(at_s, Fact(fact), subject, placement, for_whom)

@@ -26,8 +26,8 @@ def story(log: EventLog, number: int) -> list[Moment]:
     """Return all that happened to one job, in order."""
     moments: list[Moment] = []
     before_s = 0.0
-    for at_s, fact, placement in _lines(log, number):
-        what = _told(log, number, fact, at_s - before_s, placement)
+    for at_s, fact, placement, favoured in _lines(log, number):
+        what = _told(log, number, fact, at_s - before_s, placement, favoured)
         moments.append(Moment(at_s, fact.name.lower(), what))
         before_s = at_s
     return moments
@@ -38,7 +38,7 @@ def totals(log: EventLog, number: int) -> dict[str, float]:
     waited_s = ran_s = before_s = 0.0
     submitted_s: float | None = None
     runs = False
-    for at_s, fact, _ in _lines(log, number):
+    for at_s, fact, _, _ in _lines(log, number):
         if submitted_s is None:
             submitted_s = before_s = at_s
         if runs:
@@ -51,17 +51,26 @@ def totals(log: EventLog, number: int) -> dict[str, float]:
     return {"waited_s": waited_s, "ran_s": ran_s, "total_s": total_s}
 
 
-def _lines(log: EventLog, number: int) -> Iterator[tuple[float, Fact, Placement | None]]:
+def _lines(
+    log: EventLog, number: int
+) -> Iterator[tuple[float, Fact, Placement | None, int | None]]:
     at_s, facts, subjects = log.columns()
     starts = np.cumsum(facts == Fact.STARTED) - 1
+    stops = np.cumsum(facts == Fact.PREEMPTED) - 1
     for line in np.nonzero((subjects == number) & ~np.isin(facts, _OF_MACHINES))[0]:
         fact = Fact(int(facts[line]))
         placement = log.placements[starts[line]] if fact is Fact.STARTED else None
-        yield float(at_s[line]), fact, placement
+        favoured = log.favoured[stops[line]] if fact is Fact.PREEMPTED else None
+        yield float(at_s[line]), fact, placement, favoured
 
 
 def _told(
-    log: EventLog, number: int, fact: Fact, since_s: float, placement: Placement | None
+    log: EventLog,
+    number: int,
+    fact: Fact,
+    since_s: float,
+    placement: Placement | None,
+    favoured: int | None,
 ) -> str:
     match fact:
         case Fact.SUBMITTED:
@@ -70,7 +79,8 @@ def _told(
             assert placement is not None
             return f"started after waiting {since_s:,.0f} s on {_where(placement)}"
         case Fact.PREEMPTED:
-            return f"stopped after running {since_s:,.0f} s, for a more urgent job"
+            assert favoured is not None
+            return f"stopped after running {since_s:,.0f} s, for job {log.jobs[favoured].id}"
         case Fact.JOB_LOST:
             return f"lost with its machine after running {since_s:,.0f} s"
         case Fact.FINISHED:

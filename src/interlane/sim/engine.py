@@ -90,6 +90,8 @@ class Engine:
         """(time, serial, what, subject, attempt); the serial makes the order total."""
         self._serial = 0
         self._next_job = 0
+        self._running: set[int] = set()
+        """Jobs that run, kept only where machines may fail."""
         self._open = len(jobs)
         """Jobs that have neither finished nor been refused."""
         self._neighbours = (
@@ -174,7 +176,9 @@ class Engine:
             if type(action) is Start:
                 self._start(self._numbers[action.job_id], action, now_s)
             elif type(action) is Preempt:
-                self._preempt(self._numbers[action.job_id], now_s)
+                self._preempt(
+                    self._numbers[action.job_id], self._numbers[action.in_favour_of], now_s
+                )
                 again = True
             elif type(action) is Refuse:
                 number = self._numbers[action.job_id]
@@ -190,6 +194,8 @@ class Engine:
         placement = action.placement
         run = self._runs[number]
         run.placement = placement
+        if self._luck:
+            self._running.add(number)
         run.since_s = now_s
         run.work_at_start_s = run.left_s
         self.log.add_start(now_s, number, placement)
@@ -201,13 +207,13 @@ class Engine:
         else:
             self._rerate(self._neighbours.enter(number, placement), now_s)
 
-    def _preempt(self, number: int, now_s: float) -> None:
+    def _preempt(self, number: int, in_favour_of: int, now_s: float) -> None:
         run, job = self._runs[number], self.jobs[number]
         self._settle(run, now_s)
         done_s = run.work_at_start_s - run.left_s
         lost_s = done_s % job.checkpoint_s if job.checkpoint_s > 0 else 0.0
         run.left_s += lost_s + self.world.restart_s
-        self.log.add(now_s, Fact.PREEMPTED, number)
+        self.log.add_preemption(now_s, number, in_favour_of)
         self.scheduler.learn(Preempted(job.id, lost_s), now_s)
         self._vacate(number, run, now_s)
 
@@ -247,6 +253,7 @@ class Engine:
         """Take a job off its machines and let its neighbours speed up."""
         run.attempt += 1
         run.placement = None
+        self._running.discard(number)
         if self._neighbours is not None:
             self._rerate(self._neighbours.leave(number), now_s)
 
@@ -269,7 +276,8 @@ class Engine:
         machine_id = self.scheduler.cluster.machines[number].id
         self.log.add(now_s, Fact.MACHINE_LOST, number)
         self.scheduler.learn(MachineLost(machine_id), now_s)
-        for job, run in enumerate(self._runs):
+        for job in sorted(self._running):
+            run = self._runs[job]
             if run.placement is not None and machine_id in run.placement.machines:
                 self._lose_job(job, run, now_s)
         self._push(now_s + self._luck[number](failures.mean_down_s), _RETURNED, number, 0)

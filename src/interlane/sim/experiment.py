@@ -64,6 +64,8 @@ class Experiment:
     weight: Weight = Weight.JOB
     world: World = field(default_factory=World)
     seed: int = 0
+    checkpoint_s: float = 0.0
+    """Seconds between checkpoints of every job."""
     paranoid: bool = False
     """Check all books after every moment."""
 
@@ -100,7 +102,12 @@ def jobs_in(experiment: Experiment) -> tuple[list[Job], list[float]]:
         trace = sample(trace, experiment.sample, experiment.sample_seed)
     if experiment.rate is not None:
         trace = at_rate(trace, experiment.rate)
-    return jobs_of(trace, guess=experiment.choice.guess, adapt=adaptation(experiment.cluster))
+    return jobs_of(
+        trace,
+        guess=experiment.choice.guess,
+        adapt=adaptation(experiment.cluster),
+        checkpoint_s=experiment.checkpoint_s,
+    )
 
 
 def run(experiment: Experiment, progress: Progress | None = None) -> Result:

@@ -14,6 +14,7 @@ column                  type                    meaning
                         numbers                 uses; empty on pooled machines
 ``instances``           list of whole numbers   instances on each spot
 ``tasks``               list of whole numbers   number of the task of each spot
+``in_favour_of``        text                    for whom a job was preempted
 ``tier``                text                    how fundamental a refusal is
 ``reason``, ``remedy``  text                    why, and what would change it
 ======================  ======================  ===========================================
@@ -50,6 +51,7 @@ SCHEMA: Final = pl.Schema(
         "gpus": pl.List(pl.List(pl.Int64())),
         "instances": pl.List(pl.Int64()),
         "tasks": pl.List(pl.Int64()),
+        "in_favour_of": pl.String(),
         "tier": pl.String(),
         "reason": pl.String(),
         "remedy": pl.String(),
@@ -119,7 +121,8 @@ def _row(log: EventLog, line: Line) -> tuple[object, ...]:
     spots = _spots(line.placement)
     refusal = log.refusals.get(line.subject) if line.fact is Fact.REFUSED else None
     why = (refusal.tier.label, refusal.reason, refusal.remedy) if refusal else (None,) * 3
-    return line.at_s, line.fact.name.lower(), job, machine, *spots, *why
+    favoured = None if line.in_favour_of is None else log.jobs[line.in_favour_of].id
+    return line.at_s, line.fact.name.lower(), job, machine, *spots, favoured, *why
 
 
 def _spots(placement: Placement | None) -> Iterable[list[Any] | None]:
@@ -144,6 +147,9 @@ def _append(
     number = jobs[row["job_id"]]
     if fact is Fact.STARTED:
         log.add_start(row["at_s"], number, _placement(row))
+        return
+    if fact is Fact.PREEMPTED:
+        log.add_preemption(row["at_s"], number, jobs[row["in_favour_of"]])
         return
     log.add(row["at_s"], fact, number)
     if fact is Fact.REFUSED:

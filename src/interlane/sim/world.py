@@ -95,6 +95,8 @@ class World:
     """Work that a preempted job must do again to get going, on top of what it lost."""
 
     def __post_init__(self) -> None:
+        if self.restart_s < 0:
+            raise InvalidField("restart cost", self.restart_s, "it must be 0 s or more")
         for gpu_type, speed in self.speeds.items():
             if speed <= 0:
                 raise InvalidField(f"speed of {gpu_type}", speed, "it must be above 0")

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import repeat
 from random import Random
 from typing import Final
 
@@ -64,13 +65,19 @@ def at_rate(trace: Trace, rate: int) -> Trace:
 
 
 def jobs_of(
-    trace: Trace, *, guess: str | None, adapt: Adapt | None = None
+    trace: Trace,
+    *,
+    guess: str | None,
+    adapt: Adapt | None = None,
+    checkpoint_s: float = 0.0,
 ) -> tuple[list[Job], list[float]]:
     """Return the jobs and their true durations, ordered by submission, then serial.
 
     Jobs that ask for the same thing share one ``Request``.  ``adapt`` may replace a request,
     given how many pods the trace counted; it is asked once per distinct request.
     """
+    if checkpoint_s < 0:
+        raise InvalidField("checkpoint", checkpoint_s, "it must be 0 s or more")
     if guess is not None and guess not in trace.guesses:
         raise UnknownName("guess column", guess, trace.guesses)
     shapes, tasks = _shapes(trace)
@@ -87,6 +94,7 @@ def jobs_of(
         jobs["user"].to_list(),
         jobs["queue"].to_list(),
         jobs["priority"].to_list(),
+        repeat(checkpoint_s),
     )
     with _collector_paused():
         return list(made), jobs["duration_s"].to_list()
