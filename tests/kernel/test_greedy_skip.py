@@ -67,3 +67,20 @@ def test_a_job_that_overtakes_its_own_shape_overtakes_others_too() -> None:
     log = play(jobs, lengths, make(order=make_order("hrrn")))
 
     assert starts(log) == {"x": 0, "b-quick": 90, "other": 95, "a-slow": 100}
+
+
+def test_a_newcomer_does_not_hide_that_another_has_overtaken() -> None:
+    # quick overtakes slow at about 31 s; late joins them at 60 s, when nobody has decided
+    # since.  At 90 s the ratios are 60/1, 60/89, 60/1000 and 30/1000.
+    jobs = [
+        job("x", gpus=1),
+        job("a-slow", gpus=1, guess=1000, at=29, serial=1),
+        job("b-quick", gpus=1, guess=1, at=30, serial=2),
+        job("other", gpus=1, cpus=1, guess=89, at=30, serial=3),
+        job("late", gpus=1, guess=1000, at=60, serial=4),
+    ]
+    lengths = {"x": 90, "a-slow": 5, "b-quick": 5, "other": 5, "late": 5}
+
+    log = play(jobs, lengths, make(order=make_order("hrrn")))
+
+    assert starts(log) == {"x": 0, "b-quick": 90, "other": 95, "a-slow": 100, "late": 105}

@@ -319,11 +319,11 @@ class Queue:
             self.keys[group.number, compiled.KEY_SHORTEST] = entry.left_s()
         elif self._notes_shortest:
             self.note_shortest(group.number, entry.left_s())
-        if group.line.first(now_s) is entry:
-            self._set_head(group, entry)
-        elif self._drifts:
-            # The newcomer is not ahead yet, but may be the one who overtakes.
-            self._until[group.number] = group.line.valid_until()
+        head = group.line.first(now_s)
+        if head is entry or (self._drifts and head is not None):
+            # Where keys drift, somebody else may have overtaken meanwhile, and the newcomer
+            # may be the next to do so.
+            self._set_head(group, head)
 
     def remove(self, entry: Entry, now_s: float) -> None:
         """Take a job out, because it starts or was taken back."""
