@@ -262,7 +262,8 @@ def test_explain_in_an_easy_queue_names_the_reservation() -> None:
     assert refusal == Refusal(
         Tier.ORDER,
         "Starting it now could delay job b, which has a reservation for 100 s.",
-        "It starts after that job, or earlier if it is guessed to end before then.",
+        "It starts after that job, or earlier if it is guessed to end before then or finds a "
+        "place that the other does not need.",
         JobId("b"),
     )
 
