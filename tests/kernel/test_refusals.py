@@ -132,6 +132,17 @@ def test_the_remedy_names_everything_that_would_help_alone() -> None:
     )
 
 
+def test_what_would_help_one_role_of_several_is_not_promised_to_help_the_job() -> None:
+    on = cluster(machine("m0", gpus=2, type="T4"), machine("m1", gpus=2, type="V100"))
+    books = ledger_with(on, [[0, 0], [1000, 1000]])
+    roles = task(gpus=1, types=["V100"], role="chief"), task(gpus=1, types=["V100"])
+
+    one, both = View(books).why_not(job("a", roles[1])), View(books).why_not(job("b", *roles))
+
+    assert one.remedy.endswith("with any GPU type it would fit now.")
+    assert both.remedy == "It starts when more becomes free."
+
+
 RELAX = {
     "less CPU": {"cpu_milli": 0},
     "less memory": {"memory_mib": 0},

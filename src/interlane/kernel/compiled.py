@@ -187,15 +187,47 @@ def _catch_up_scores(
 
 
 @compiled
-def _best(scores, room, avoid):
-    """Return the machine with the highest score, the first on ties, or -1."""
-    best = -1
-    highest = _LOWEST
+def _able(room, avoid, able):
+    """List the machines with room that are not to be avoided; return how many."""
+    count = 0
     for machine in range(room.shape[0]):
-        if room[machine] > 0 and scores[machine] > highest and not avoid[machine]:
+        if room[machine] > 0 and not avoid[machine]:
+            able[count] = machine
+            count += 1
+    return count
+
+
+@compiled
+def _best_two(scores, room, able, count):
+    """Return the machine with the highest score and the runner-up, first on ties, or -1.
+
+    While the best stays ahead of the runner-up, the next instance of a gang goes there too:
+    placing one changes nothing elsewhere.
+    """
+    best = -1
+    second = -1
+    for index in range(count):
+        machine = able[index]
+        if room[machine] == 0:
+            continue
+        if best < 0 or scores[machine] > scores[best]:
+            second = best
             best = machine
-            highest = scores[machine]
-    return best
+        elif second < 0 or scores[machine] > scores[second]:
+            second = machine
+    return best, second
+
+
+@inlined
+def _stays_ahead(machine, second, scores, room):
+    """Return whether a machine that has just taken an instance is still the best."""
+    if room[machine] == 0:
+        return False
+    return (
+        second < 0
+        or scores[machine] > scores[second]
+        or (scores[machine] == scores[second] and machine < second)
+    )
 
 
 @compiled
@@ -362,13 +394,17 @@ def place_task(
     placed = 0
     together = asks[profile, ASK_TOGETHER]
     ranked = scores[profile]
+    able = np.empty(free.shape[0], np.int64)
+    ables = _able(room, avoid, able) if mode != SAMPLE and rule != _FIRST else 0
+    machine = -1
+    second = -1
     while placed < wanted:
         if mode == SAMPLE:
             machine = _drawn(ranked, room, avoid, choices, rule, dice)
         elif rule == _FIRST:
             machine = _first(room, avoid)
-        else:
-            machine = _best(ranked, room, avoid)
+        elif machine < 0 or not _stays_ahead(machine, second, ranked, room):
+            machine, second = _best_two(ranked, room, able, ables)
         if machine < 0:
             break
         units = min(room[machine], wanted - placed) if mode == SWEEP else 1

@@ -110,7 +110,7 @@ def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"])
     for task, part in zip(request.tasks, parts, strict=True):
         room = int(compiled.room_on(ledger.free, ledger.asks, part.profile))
         if room < part.least:
-            return _waiting(ledger, task, part, room)
+            return _waiting(ledger, task, part, room, alone=len(parts) == 1)
     return Refusal(
         Tier.FRAGMENTATION,
         "Each task fits alone, but not all of them together.",
@@ -118,12 +118,13 @@ def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"])
     )
 
 
-def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
+def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int, *, alone: bool) -> Refusal:
     ask = ledger.asks[part.profile]
     needed, found = part.least * part.instances_per_unit, room * part.instances_per_unit
     enough = _enough_in_sum(ledger.free, ask, needed)
-    ways = list(_what_would_help(ledger.free, ask, part.least))
-    if room:
+    # What would help one task of several need not help the job, so that nothing is promised.
+    ways = list(_what_would_help(ledger.free, ask, part.least)) if alone else []
+    if room and alone:
         ways.append(f"at most {found} instance{'s' * (found != 1)}")
     together = " on one machine" if task.same_machine else ""
     scattered = "; enough is free in sum, but scattered" if enough else ""

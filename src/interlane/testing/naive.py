@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from interlane.kernel.ledger import Ledger
-from interlane.model import MILLI, Cluster, Demand, Job, Machine, Task
+from interlane.model import MILLI, Cluster, Demand, Job, Machine, Request, Task
 from interlane.policy.base import Order, TypeRule
 
 
@@ -125,6 +125,8 @@ class Naive:
     types: TypeRule
     hosts: list[Host] = field(init=False)
     running_milli: dict[str, int] = field(default_factory=dict)
+    refused: set[Request] = field(default_factory=set)
+    """Requests that did not fit since something was last given back; a walk passes once."""
 
     def __post_init__(self) -> None:
         self.hosts = [Host.idle(machine) for machine in self.cluster]
@@ -142,6 +144,7 @@ class Naive:
             for over in [run for run in running if run[0] == now_s]:
                 running.remove(over)
                 give_back(over[2])
+                self.refused.clear()
                 self._charge(over[1], -1)
             while jobs_in and jobs_in[0][0].submitted_s == now_s:
                 waiting.append(jobs_in.pop(0))
@@ -168,9 +171,13 @@ class Naive:
             return share, value + slope * now_s, one[0].serial
 
         for one in sorted(waiting, key=place):
+            request = one[0].request
+            if request in self.refused:
+                continue
             held = first_fit(one[0], self.hosts, self.types)
             if held is not None:
                 return one, held
+            self.refused.add(request)
         return None
 
     def _charge(self, job: Job, sign: int) -> None:
