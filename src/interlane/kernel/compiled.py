@@ -24,6 +24,7 @@ from interlane.policy.rows import (
     ASK_TOGETHER,
     BRIEF_CPU,
     BRIEF_GPU,
+    BRIEF_IDLE,
     BRIEF_MEMORY,
     POOLED,
     TIGHTEST,
@@ -82,6 +83,8 @@ _LOWEST: Final = -np.inf
 _BRIEF_MAX: Final = (1 << 31) - 1
 _ALL: Final = 1 << 62
 """More room than there can be: count every machine."""
+_FEW: Final = 8
+"""Instances up to which a rarely asked profile is placed without its index."""
 _START_OVER: Final = 16
 """With more changes than this (and a quarter of the machines), counting anew is cheaper."""
 
@@ -138,7 +141,12 @@ def catch_up_rooms(
             machine = changes[line]
             if line + 1 < changed and changes[line + 1] == machine:
                 continue
-            room = room_for_inlined(free, machine, asks, profile)
+            room = 0
+            if brief[BRIEF_CPU, machine] >= min(asks[profile, ASK_CPU], _BRIEF_MAX) and (
+                asks[profile, ASK_GPUS] == 0
+                or brief[BRIEF_GPU, machine] >= asks[profile, ASK_MILLI]
+            ):
+                room = room_for_inlined(free, machine, asks, profile)
             sums[profile] += room - rooms[profile, machine]
             rooms[profile, machine] = room
 
@@ -248,8 +256,12 @@ def _best_directly(rule, profile, asks, free, total, brief, avoid, typical, weig
             or brief[BRIEF_GPU, machine] < milli
             or brief[BRIEF_MEMORY, machine] < memory
             or avoid[machine]
-            or room_for_inlined(free, machine, asks, profile) == 0
         ):
+            continue
+        # No machine packs better than by all of its idle share being taken.
+        if rule == _PACK and -brief[BRIEF_IDLE, machine] <= highest:
+            continue
+        if room_for_inlined(free, machine, asks, profile) == 0:
             continue
         if rule == _FIRST:
             return machine
@@ -359,6 +371,39 @@ def undo(free, asks, out, begin, end):
 
 
 @compiled
+def _place_directly(
+    rule, choice, profile, task, least, wanted, asks, free, total, brief, avoid, typical,
+    weights, dice, out, count
+):  # fmt: skip
+    """Place a few units without the index; see ``place_task`` and ``_best_directly``."""
+    begin = count
+    placed = 0
+    while placed < wanted:
+        machine = _best_directly(
+            rule, profile, asks, free, total, brief, avoid, typical, weights
+        )
+        if machine < 0:
+            break
+        count = _fill_machine(
+            rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice,
+            typical, weights, out, count, task,
+        )  # fmt: skip
+        placed += 1
+        if placed < wanted:
+            summarise(free, machine, brief)
+    if wanted == 1:
+        return count if placed == 1 else -1
+    # The brief is left as if nothing had been taken, like the index.
+    undo(free, asks, out, begin, count)
+    for index in range(begin, count):
+        summarise(free, out[index, AT_MACHINE], brief)
+    if placed < least:
+        return -1
+    take(free, asks, out, begin, count)
+    return count
+
+
+@compiled
 def place_task(
     rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
     changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
@@ -371,15 +416,10 @@ def place_task(
     """
     asked = cursors[profile, ASKED_CURSOR]
     cursors[profile, ASKED_CURSOR] = changed
-    if wanted == 1 and mode != SAMPLE and _is_stale(asked, changed, free.shape[0]):
-        machine = _best_directly(
-            rule, profile, asks, free, total, brief, avoid, typical, weights
-        )
-        if machine < 0:
-            return -1
-        return _fill_machine(
-            rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice,
-            typical, weights, out, count, task,
+    if wanted <= _FEW and mode == ONE_BY_ONE and _is_stale(asked, changed, free.shape[0]):
+        return _place_directly(
+            rule, choice, profile, task, least, wanted, asks, free, total, brief, avoid,
+            typical, weights, dice, out, count,
         )  # fmt: skip
     catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums)
     if sums[profile] < least:

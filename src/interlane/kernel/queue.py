@@ -316,8 +316,8 @@ class Queue:
         group.size += 1
         if group.size == 1:
             self._activate(group)
-            self.keys[group.number, compiled.KEY_SHORTEST] = entry.left_s()
-        elif self._notes_shortest:
+            self.keys[group.number, compiled.KEY_SHORTEST] = inf
+        if self._notes_shortest:
             self.note_shortest(group.number, entry.left_s())
         head = group.line.first(now_s)
         if head is entry or (self._drifts and head is not None):

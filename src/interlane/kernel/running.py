@@ -83,8 +83,10 @@ class Deserving:
 class Running:
     """Jobs that hold capacity: what they hold, how deserving they are, when they end."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, *, expects_ends: bool = True) -> None:
         self._order = order
+        self._tracked = expects_ends or order.preempts
+        """Whether anybody asks for more than who holds what."""
         self._ranked = order.preempts
         self._entries: list[Entry] = []
         """Dense: the last one moves into the place of one that leaves."""
@@ -102,9 +104,11 @@ class Running:
     def add(self, entry: Entry) -> None:
         """Note that a job now holds capacity."""
         slot = entry.slot = len(self._entries)
+        self._entries.append(entry)
+        if not self._tracked:
+            return
         if slot == len(self._table.rank):
             self._table = self._table.doubled()
-        self._entries.append(entry)
         table, request = self._table, entry.job.request
         table.started_s[slot] = entry.started_s
         table.left_s[slot] = entry.left_s()
@@ -119,7 +123,8 @@ class Running:
         slot, last = entry.slot, self._entries.pop()
         if last is not entry:
             self._entries[slot] = last
-            self._table.move(last.slot, slot, ranked=self._ranked)
+            if self._tracked:
+                self._table.move(last.slot, slot, ranked=self._ranked)
             last.slot = slot
         entry.slot = -1
 

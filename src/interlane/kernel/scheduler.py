@@ -68,7 +68,7 @@ class Scheduler:
         self._view = View(self._ledger)
         easy = policy.discipline is Discipline.EASY
         self._queue = Queue(policy.order, notes_shortest=easy)
-        self._running = Running(policy.order)
+        self._running = Running(policy.order, expects_ends=easy)
         self._shapes = self._view.shapes(policy.placer.types)
         self._preempts = policy.order.preempts
         self._exact = policy.discipline is Discipline.EASY

@@ -57,7 +57,7 @@ PLENTY: Final = 1 << 30
 BRIEF_CPU: Final = 0
 BRIEF_MEMORY: Final = 1
 BRIEF_GPU: Final = 2
-BRIEF_TYPES: Final = 3
+BRIEF_IDLE: Final = 3
 BRIEF_HEIGHT: Final = 4
 _BRIEF_MAX: Final = (1 << 31) - 1
 
@@ -174,14 +174,16 @@ def room_for_inlined(free, at, asks, of):
 
 @compiled
 def summarise(free, at, brief):
-    """Write a machine's brief: free CPU and memory, its emptiest GPU, and its type."""
+    """Write a machine's brief: free CPU and memory, its emptiest GPU, idle GPU share."""
     emptiest = 0
+    idle = 0
     for gpu in range(free[at, GPUS]):
         emptiest = max(emptiest, free[at, FREE + gpu])
+        idle += free[at, FREE + gpu]
     brief[BRIEF_CPU, at] = min(free[at, CPU], _BRIEF_MAX) if free[at, UP] == 1 else -1
     brief[BRIEF_MEMORY, at] = min(free[at, MEMORY], _BRIEF_MAX)
     brief[BRIEF_GPU, at] = min(emptiest, _BRIEF_MAX)
-    brief[BRIEF_TYPES, at] = free[at, TYPE]
+    brief[BRIEF_IDLE, at] = min(idle, _BRIEF_MAX)
 
 
 @compiled

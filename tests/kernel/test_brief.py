@@ -1,0 +1,51 @@
+"""The brief is a first look at the machines; it must never hide room that is there."""
+
+from random import Random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlane.kernel.ledger import Ledger
+from interlane.kernel.view import View
+from interlane.model import Cluster, Job, Placement
+from interlane.policy import rows
+from interlane.policy.place import RulePlacer, balance, first_fit, pack
+from interlane.testing.strategies import clusters, traces
+
+
+def fresh_brief(ledger: Ledger) -> object:
+    brief = np.zeros_like(ledger.brief)
+    for number in range(len(ledger.cluster)):
+        rows.summarise(ledger.free, number, brief)
+    return brief.tolist()
+
+
+@given(
+    on=clusters(most=6),
+    trace=traces(most=12),
+    placer=st.sampled_from([first_fit(), pack(), balance()]),
+    keep=st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_the_brief_agrees_with_the_books_after_every_question_and_every_hold(
+    on: Cluster,
+    trace: tuple[list[Job], list[float]],
+    placer: RulePlacer,
+    keep: list[bool],
+) -> None:
+    ledger = Ledger(on)
+    view = View(ledger)
+    held = []
+    for job, holds in zip(trace[0], keep, strict=False):
+        answer = placer.place(job, view, Random(0))
+
+        assert ledger.brief.tolist() == fresh_brief(ledger)
+
+        if isinstance(answer, Placement) and holds:
+            shape = view.shape(job.request, placer.types)
+            table = ledger.to_rows(answer, shape.profiles)
+            assert ledger.hold(table)
+            held.append(table)
+        elif held:
+            ledger.release(held.pop())
+        assert ledger.brief.tolist() == fresh_brief(ledger)
