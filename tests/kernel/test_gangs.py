@@ -3,7 +3,7 @@
 import pytest
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.model import Action, Job, JobId, Placement, Start, Submitted
+from interlane.model import Action, Job, JobId, Placement, Refuse, Start, Submitted
 from interlane.policy.place import balance, pack
 from interlane.testing.build import cluster, job, machine, make, pool, task
 
@@ -126,3 +126,12 @@ def test_work_that_asks_for_nothing_starts() -> None:
 
     assert placed(scheduler, job("a", instances=3)) is not None
     assert scheduler.placement(JobId("a")) is not None
+
+
+def test_a_pool_does_not_give_more_memory_of_a_card_than_the_card_has() -> None:
+    # The cards of this pool have 16 GiB each.
+    scheduler = make(pool(4))
+
+    wishes = scheduler.handle(Submitted(job("a", gpus=1, gpu_memory_mib=20_000)), 0)
+
+    assert [type(wish) for wish in wishes] == [Refuse]

@@ -46,6 +46,7 @@ from interlane.model import (
     Ticked,
     Tier,
     Wake,
+    held_gpu_milli,
 )
 from interlane.policy.base import Spread
 from interlane.policy.place import RulePlacer
@@ -301,11 +302,13 @@ class Scheduler:
             self._stopping -= 1
         self._ledger.release(entry.rows)
         self._running.remove(entry)
+        placement = entry.placement
+        assert placement is not None
         entry.rows = None
         entry.placement = None
         if self._accounted:
             account = self.policy.order.account(entry.job)
-            self._queue.charge(account, -entry.job.request.gpu_milli)
+            self._queue.charge(account, -held_gpu_milli(entry.job.request, placement))
 
     # -- deciding ---------------------------------------------------------------------
 
@@ -387,7 +390,7 @@ class Scheduler:
         self._running.add(entry)
         if self._accounted:
             account = self.policy.order.account(entry.job)
-            self._queue.charge(account, entry.job.request.gpu_milli)
+            self._queue.charge(account, held_gpu_milli(entry.job.request, placement))
         wishes.append(Start(entry.job.id, placement))
         if self._reservation is not None:
             self._drop_reservation(entry)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.metrics.log import EventLog, Fact
+from interlane.model import held_gpu_milli
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,9 +49,6 @@ def held_milli(log: EventLog, tries: Attempts) -> Ints:
     held = asked[tries.job]
     elastic = np.fromiter((job.request.is_elastic for job in log.jobs), np.bool_, len(log.jobs))
     for row in np.nonzero(elastic[tries.job])[0]:
-        tasks = log.jobs[tries.job[row]].request.tasks
-        held[row] = sum(
-            spot.instances * tasks[spot.task].demand.gpu_milli_total
-            for spot in log.placements[tries.number[row]].spots
-        )
+        request = log.jobs[tries.job[row]].request
+        held[row] = held_gpu_milli(request, log.placements[tries.number[row]])
     return held

@@ -25,7 +25,7 @@ from interlane.model.events import (
 )
 from interlane.model.ids import JobId, MachineId
 from interlane.model.machine import Machine
-from interlane.model.placement import Placement, Refusal, Spot, Tier
+from interlane.model.placement import Placement, Refusal, Spot, Tier, held_gpu_milli
 from interlane.model.units import MILLI
 from interlane.model.work import Demand, Job, Request, Task, one_task
 
@@ -65,5 +65,6 @@ __all__ = [
     "Tier",
     "UnknownName",
     "Wake",
+    "held_gpu_milli",
     "one_task",
 ]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from interlane.model.ids import JobId, MachineId
+from interlane.model.work import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,16 @@ class Placement:
     def machines(self) -> tuple[MachineId, ...]:
         """Machines used, each once, in order of first use."""
         return tuple(dict.fromkeys(spot.machine for spot in self.spots))
+
+
+def held_gpu_milli(request: Request, placement: Placement) -> int:
+    """Return the GPU share that a job holds: less than asked if it got fewer instances."""
+    if not request.is_elastic:
+        return request.gpu_milli
+    return sum(
+        spot.instances * request.tasks[spot.task].demand.gpu_milli_total
+        for spot in placement.spots
+    )
 
 
 class Tier(IntEnum):

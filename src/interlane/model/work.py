@@ -107,7 +107,7 @@ class Request:
     @cached_property
     def is_elastic(self) -> bool:
         """Whether a task may start with fewer instances than it can use."""
-        return any(task.least < task.instances and not task.same_machine for task in self.tasks)
+        return any(task.least < task.instances for task in self.tasks)
 
     @cached_property
     def least_gpu_milli(self) -> int:

@@ -160,8 +160,13 @@ def room_for_inlined(free, at, asks, of):
         return 0
     if asks[of, ASK_GPUS] > 0 and (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
         return 0
-    if free[at, POOLED] == 1 and free[at, FREE] < asks[of, ASK_GPUS] * asks[of, ASK_MILLI]:
-        return 0
+    if free[at, POOLED] == 1 and asks[of, ASK_GPUS] > 0:
+        slots = (free.shape[1] - FREE) // 2
+        if (
+            free[at, FREE] < asks[of, ASK_GPUS] * asks[of, ASK_MILLI]
+            or free[at, FREE + slots] < asks[of, ASK_GPU_MEMORY]
+        ):
+            return 0
     count = PLENTY
     if asks[of, ASK_CPU] > 0:
         count = min(count, free[at, CPU] // asks[of, ASK_CPU])

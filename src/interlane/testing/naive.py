@@ -44,7 +44,8 @@ class Host:
         if allowed and self.machine.gpu_type not in allowed | {Ledger.wildcard}:
             return None
         if self.machine.pooled:
-            return () if self.gpu_milli[0] >= needs.gpu_milli_total else None
+            fits = self.gpu_milli[0] >= needs.gpu_milli_total
+            return () if fits and self.gpu_memory_mib[0] >= needs.gpu_memory_mib else None
         able = [gpu for gpu in range(self.machine.gpus) if self._shares(gpu, needs)]
         if needs.gpus == 1:
             able.sort(key=lambda gpu: self.gpu_milli[gpu])
