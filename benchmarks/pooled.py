@@ -11,6 +11,7 @@ from interlane.policy.base import Order
 from interlane.policy.order import Fifo, ShortestFirst
 from interlane.policy.place import first_fit
 from interlane.policy.policy import Policy
+from interlane.sim.adapt import adaptation
 from interlane.sim.engine import Engine
 from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
@@ -65,7 +66,7 @@ def _trace(jobs: int) -> tuple[Trace, str]:
 
 
 def _jobs(trace: Trace, guess: str | None) -> tuple[list[Job], list[float]]:
-    return jobs_of(trace, guess=guess)
+    return jobs_of(trace, guess=guess, adapt=adaptation(load_cluster(f"pool:{GPUS}")))
 
 
 def _play(

@@ -15,19 +15,25 @@ from typing import Final
 
 import numpy as np
 
+from interlane.model.units import MILLI
 from interlane.policy.packing import pack_score
 from interlane.policy.rows import (
     ASK_CPU,
+    ASK_GPU_MEMORY,
     ASK_GPUS,
     ASK_MEMORY,
     ASK_MILLI,
     ASK_TOGETHER,
+    ASK_TYPES,
     BRIEF_CPU,
     BRIEF_GPU,
     BRIEF_IDLE,
     BRIEF_MEMORY,
+    FREE,
+    GPUS,
     POOLED,
     TIGHTEST,
+    TYPE,
     UP,
     change,
     choose_gpus,
@@ -87,6 +93,17 @@ _FEW: Final = 8
 """Instances up to which a rarely asked profile is placed without its index."""
 _START_OVER: Final = 16
 """With more changes than this (and a quarter of the machines), counting anew is cheaper."""
+
+
+@inlined
+def _is_simple(asks, profile, free):
+    """Return whether instances use at most one GPU each, on machines that tell them apart."""
+    return (
+        asks[profile, ASK_GPUS] <= 1
+        and asks[profile, ASK_TOGETHER] == 1
+        and free[0, POOLED] == 0
+        and free.shape[0] > 1
+    )
 
 
 @inlined
@@ -371,6 +388,51 @@ def undo(free, asks, out, begin, end):
 
 
 @compiled
+def _pack_directly(profile, asks, free, total, brief, avoid):
+    """Return the best machine to pack one instance with at most one GPU, or -1.
+
+    The default rule's most frequent question, answered as ``_best_directly`` would, but from
+    the brief as far as it goes: whether the instance fits and how it scores come out of one
+    look at the machine's GPUs, and divisions are left to machines that may win.
+    """
+    cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
+    memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
+    gpus = asks[profile, ASK_GPUS]
+    milli = asks[profile, ASK_MILLI] if gpus > 0 else 0
+    gpu_memory = asks[profile, ASK_GPU_MEMORY]
+    slots = (free.shape[1] - FREE) // 2
+    best = -1
+    highest = _LOWEST
+    for machine in range(free.shape[0]):
+        if (
+            brief[BRIEF_CPU, machine] < cpu
+            or brief[BRIEF_GPU, machine] < milli
+            or brief[BRIEF_MEMORY, machine] < memory
+            or -brief[BRIEF_IDLE, machine] <= highest
+            or avoid[machine]
+        ):
+            continue
+        left = 0
+        if gpus == 1:
+            if (asks[profile, ASK_TYPES] >> free[machine, TYPE]) & 1 == 0:
+                continue
+            left = MILLI + 1
+            for gpu in range(free[machine, GPUS]):
+                rest = free[machine, FREE + gpu] - milli
+                if 0 <= rest < left and free[machine, FREE + slots + gpu] >= gpu_memory:
+                    left = rest
+            if left > MILLI:
+                continue
+        if -100_000.0 * left - brief[BRIEF_IDLE, machine] <= highest:
+            continue
+        here = pack_score(free, total, machine, asks, profile)
+        if here > highest and room_for(free, machine, asks, profile) > 0:
+            best = machine
+            highest = here
+    return best
+
+
+@compiled
 def _place_directly(
     rule, choice, profile, task, least, wanted, asks, free, total, brief, avoid, typical,
     weights, dice, out, count
@@ -379,9 +441,12 @@ def _place_directly(
     begin = count
     placed = 0
     while placed < wanted:
-        machine = _best_directly(
-            rule, profile, asks, free, total, brief, avoid, typical, weights
-        )
+        if rule == _PACK and _is_simple(asks, profile, free):
+            machine = _pack_directly(profile, asks, free, total, brief, avoid)
+        else:
+            machine = _best_directly(
+                rule, profile, asks, free, total, brief, avoid, typical, weights
+            )
         if machine < 0:
             break
         count = _fill_machine(
@@ -416,7 +481,10 @@ def place_task(
     """
     asked = cursors[profile, ASKED_CURSOR]
     cursors[profile, ASKED_CURSOR] = changed
-    if wanted <= _FEW and mode == ONE_BY_ONE and _is_stale(asked, changed, free.shape[0]):
+    if mode == ONE_BY_ONE and (
+        (wanted <= _FEW and _is_stale(asked, changed, free.shape[0]))
+        or (wanted == 1 and rule == _PACK and _is_simple(asks, profile, free))
+    ):
         return _place_directly(
             rule, choice, profile, task, least, wanted, asks, free, total, brief, avoid,
             typical, weights, dice, out, count,

@@ -126,7 +126,16 @@ class Ledger:
         if len(lines) == 1:
             placement = self._placement_of_one(*lines[0])
         else:
-            placement = Placement(tuple(self._spot(*line) for line in lines))
+            known = self._spots.get
+            placement = Placement(
+                tuple(
+                    [
+                        known((machine, mask, count, task))
+                        or self._new_spot(machine, mask, count, task)
+                        for machine, mask, count, _, task in lines
+                    ]
+                )
+            )
         self._proposed = placement, table
         return placement
 
