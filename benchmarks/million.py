@@ -1,6 +1,5 @@
 """10,000 to 1,000,000 synthetic tasks on the 1,897 machines of ``pai2020``, packed per GPU."""
 
-import gc
 import math
 import resource
 import time
@@ -15,6 +14,7 @@ from interlane.policy.order import ShortestFirst
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
 from interlane.sim.engine import Engine
+from interlane.sim.experiment import play
 from interlane.traces.clusters import load_cluster
 from interlane.traces.jobs import jobs_of
 from interlane.traces.synth import synthesize
@@ -42,13 +42,10 @@ def _per_n_log_n(run: dict[str, Any]) -> float:
 def _play(size: int, cluster: Cluster) -> dict[str, Any]:
     trace = synthesize(jobs=size, cluster=cluster, load=0.9, seed=1)
     jobs, true_s = jobs_of(trace, guess="duration")
-    gc.collect()
-    gc.freeze()
     begin_s = time.process_time()
     engine = Engine(Scheduler(cluster, Policy(ShortestFirst(), pack())), jobs, true_s)
-    log = engine.run()
+    log = play(engine)
     cpu_s = time.process_time() - begin_s
-    gc.unfreeze()
     result = outcomes(log)
     return {
         "jobs": size,

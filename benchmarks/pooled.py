@@ -13,6 +13,7 @@ from interlane.policy.place import first_fit
 from interlane.policy.policy import Policy
 from interlane.sim.adapt import adaptation
 from interlane.sim.engine import Engine
+from interlane.sim.experiment import play
 from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
 from interlane.traces.jobs import at_rate, jobs_of, sample
@@ -74,6 +75,6 @@ def _play(
 ) -> tuple[float, float]:
     begin_s = time.process_time()
     engine = Engine(Scheduler(cluster, Policy(order, first_fit())), jobs, true_s)
-    log = engine.run()
+    log = play(engine)
     cpu_s = time.process_time() - begin_s
     return round(cpu_s, 3), round(float(outcomes(log).jct_s.mean()), 3)

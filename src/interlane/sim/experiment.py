@@ -161,13 +161,14 @@ def play(engine: Engine, *, until_s: float = inf, progress: Progress | None = No
 
 @contextmanager
 def _collector_spared() -> Iterator[None]:
-    """Keep the cycle collector away from the jobs: there are many, and they never change."""
-    gc.collect()
-    gc.freeze()
+    """Pause the cycle collector: a run makes millions of objects and hardly a cycle."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if was_on:
+            gc.enable()
 
 
 def _warm_up(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> float:
