@@ -97,12 +97,9 @@ _START_OVER: Final = 16
 
 @inlined
 def _is_simple(asks, profile, free):
-    """Return whether instances use at most one GPU each, on machines that tell them apart."""
+    """Return whether instances stand alone and use at most one GPU, on many machines."""
     return (
-        asks[profile, ASK_GPUS] <= 1
-        and asks[profile, ASK_TOGETHER] == 1
-        and free[0, POOLED] == 0
-        and free.shape[0] > 1
+        asks[profile, ASK_GPUS] <= 1 and asks[profile, ASK_TOGETHER] == 1 and free.shape[0] > 1
     )
 
 
@@ -412,10 +409,10 @@ def _pack_directly(profile, asks, free, total, brief, avoid):
             or avoid[machine]
         ):
             continue
+        if gpus == 1 and (asks[profile, ASK_TYPES] >> free[machine, TYPE]) & 1 == 0:
+            continue
         left = 0
-        if gpus == 1:
-            if (asks[profile, ASK_TYPES] >> free[machine, TYPE]) & 1 == 0:
-                continue
+        if gpus == 1 and free[machine, POOLED] == 0:
             left = MILLI + 1
             for gpu in range(free[machine, GPUS]):
                 rest = free[machine, FREE + gpu] - milli
