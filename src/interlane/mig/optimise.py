@@ -1,0 +1,56 @@
+"""Optimisers by name: each takes a problem and an effort, and returns a plan with its bound.
+
+An optimiser is any object with ``solve``.  It must return a plan that ``check`` finds nothing
+wrong with, a lower bound that holds, and the reason why it stopped; or raise ``InvalidInput``
+where it can give no plan at all.  Modules are imported when they are asked for.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Final, Protocol
+
+from interlane.mig.demand import Problem
+from interlane.mig.plan import Effort, Outcome
+from interlane.model import UnknownName
+
+DEFAULT: Final = "columns"
+
+
+class Optimiser(Protocol):
+    """Plans."""
+
+    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+        """Return a plan that serves every service, and how good it is."""
+        ...
+
+
+_WHERE: Final = {
+    "greedy": ("interlane.mig.greedy", "Greedy"),
+}
+"""Name -> module and the class of the optimiser; its defaults are what the name stands for."""
+
+
+class _Catalogue(Mapping[str, Optimiser]):
+    """Loads an optimiser on first use."""
+
+    def __getitem__(self, name: str) -> Optimiser:
+        if name not in _WHERE:
+            raise UnknownName("optimiser", name, _WHERE)
+        module, attribute = _WHERE[name]
+        made: Optimiser = getattr(import_module(module), attribute)()
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WHERE)
+
+    def __len__(self) -> int:
+        return len(_WHERE)
+
+
+OPTIMISERS: Final[Mapping[str, Optimiser]] = _Catalogue()
+"""All optimisers, with their defaults."""
+
+
+def optimise(problem: Problem, name: str = DEFAULT, effort: Effort | None = None) -> Outcome:
+    """Solve a problem with the optimiser of this name."""
+    return OPTIMISERS[name].solve(problem, effort or Effort())
