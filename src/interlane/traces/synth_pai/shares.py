@@ -1,0 +1,152 @@
+"""What the trace is made to look like: published figures, and what they leave open.
+
+Figures are those of "MLaaS in the Wild" (NSDI 2022).  Where a figure can only be met together
+with others by a choice, the choice is made here and said so.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+HOUR_S: Final = 3600
+DAY_S: Final = 24 * HOUR_S
+LOCAL_S: Final = 8 * HOUR_S
+"""Times count in UTC; people live eight hours ahead."""
+
+BEGIN_S: Final = 6 * DAY_S - LOCAL_S
+"""The first midnight, of a Wednesday as 1 July 2020 was (second 0 is a Thursday, 8 o'clock)."""
+
+FULL_DAYS: Final = 61
+JOBS_PER_DAY: Final = 18_000
+INSTANCES_PER_DAY: Final = 119_700
+USERS: Final = 1_312
+
+# -- who ------------------------------------------------------------------------------
+
+TOP_USERS: Final = 0.05
+TOP_SHARE: Final = 0.77
+TOP_LEAST: Final = 0.00262
+"""Share of instances of the last of the top users; figure 2a: above 17.5 K."""
+HALF_MOST: Final = 2.2e-5
+"""Share of the most active user of the lower half; figure 2a: below 180."""
+
+# -- how often ------------------------------------------------------------------------
+
+RECURRENCE: Final = (
+    (1, 1, 0.150),
+    (2, 2, 0.125),
+    (3, 4, 0.075),
+    (5, 10, 0.050),
+    (11, 62, 0.200),
+    (63, 100, 0.170),
+    (101, 1000, 0.180),
+    (1001, 4000, 0.050),
+)
+"""Runs of a program (figure 10): from, to, share of tasks."""
+
+# -- gangs ----------------------------------------------------------------------------
+
+GANGS: Final = (
+    (1200, 0.004), (1024, 0.005), (800, 0.008), (512, 0.013),
+    (400, 0.012), (300, 0.013), (256, 0.015),
+    (200, 0.022), (150, 0.020), (128, 0.018),
+    (100, 0.110),
+    (80, 0.030), (64, 0.022), (60, 0.028),
+    (50, 0.065), (40, 0.050), (32, 0.035), (30, 0.055), (25, 0.035), (24, 0.020),
+    (20, 0.070), (16, 0.030), (15, 0.025), (12, 0.015),
+    (10, 0.085), (8, 0.040), (5, 0.008), (4, 0.004), (2, 0.002),
+)  # fmt: skip
+"""Instances of a gang, and the share of all instances that are in gangs of this size (2b)."""
+
+LARGEST_LOAD: Final = 0.008
+"""No program has more than this share of all instances."""
+
+SERVED_GANGS: Final = 0.60
+"""Gangs that have parameter servers beside them, as a second task."""
+WORKERS_PER_SERVER: Final = 30
+
+# -- requests -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What an instance asks for: percents of a GPU and of cores, as users write them."""
+
+    gpu: int
+    single: float
+    """Share of GPU instances that are alone in their task."""
+    gang: float
+    """Share of GPU instances in gangs."""
+    cpu: tuple[tuple[int, float], ...]
+
+
+ASKS: Final = (
+    Ask(800, 0.018, 0.0010, ((1600, 0.3), (4800, 0.4), (6400, 0.3))),
+    Ask(400, 0.012, 0.0015, ((600, 0.3), (1600, 0.4), (3200, 0.3))),
+    Ask(200, 0.022, 0.0030, ((600, 0.5), (1200, 0.3), (1600, 0.2))),
+    Ask(100, 0.480, 0.2520, ((600, 0.62), (800, 0.12), (1000, 0.10), (1200, 0.16))),
+    Ask(50, 0.190, 0.2900, ((600, 0.66), (800, 0.12), (1000, 0.08), (1200, 0.14))),
+    Ask(25, 0.170, 0.3520, ((600, 0.62), (800, 0.16), (1000, 0.12), (400, 0.10))),
+    Ask(20, 0.020, 0.0330, ((600, 0.6), (400, 0.4))),
+    Ask(15, 0.008, 0.0090, ((600, 0.6), (400, 0.4))),
+    Ask(10, 0.060, 0.0435, ((600, 0.7), (400, 0.2), (200, 0.1))),
+    Ask(5, 0.020, 0.0150, ((600, 0.6), (400, 0.2), (200, 0.2))),
+)
+"""GPU requests (figure 5), and the CPUs asked for beside them."""
+
+BARE_JOBS: Final = 0.15
+"""Jobs that want no GPU."""
+BARE_CPU: Final = ((600, 0.50), (400, 0.15), (200, 0.1), (1000, 0.1), (1200, 0.15))
+SERVER_CPU: Final = ((600, 0.35), (800, 0.20), (1000, 0.2), (1200, 0.25))
+
+MEMORY_GIB: Final = (
+    (4.0, 0.06), (8.0, 0.10), (14.6484375, 0.14), (19.53125, 0.10), (29.296875, 0.38),
+    (39.0625, 0.08), (48.828125, 0.06), (58.59375, 0.055), (97.65625, 0.025),
+)  # fmt: skip
+"""Main memory; 30,000 MB is what most people write."""
+
+NAMED_TYPE: Final = 0.06
+"""Share of tasks that insist on a GPU type."""
+
+# -- where ----------------------------------------------------------------------------
+
+KINDS: Final = ("CPU", "MISC", "T4", "P100", "V100", "V100M32")
+"""Kinds of machines, weakest first."""
+CPU, MISC, T4, P100, V100, V100M32 = range(len(KINDS))
+
+CARD_GIB: Final = (0.0, 12.0, 15.0, 16.0, 16.0, 32.0)
+"""Memory of a card, by kind."""
+
+GPU_ALLOCATED: Final = {MISC: 0.74, V100: 0.49, V100M32: 0.49}
+"""GPUs allocated in the mean; machines with two GPUs get what is left."""
+
+# -- lengths --------------------------------------------------------------------------
+
+RUN_AT: Final = (0.0, 0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.99, 0.999, 1.0)
+RUN_S: Final = (6.0, 18.0, 75.0, 340.0, 1_400.0, 5_000.0, 16_000.0, 80_000.0, 210_000.0, 4e5)
+"""Run time of instances (figure 4a)."""
+RUN_LEAST_S: Final = 4
+RUN_MOST_S: Final = 6 * DAY_S
+
+SPREADS: Final = ((0.03, 0.40), (0.16, 0.36), (0.75, 0.24))
+"""Spread of the log of a program's run times, and the share of instances with it (12)."""
+DRIFT: Final = 0.35
+"""Part of that spread which is a slow drift, so that runs near in time are alike."""
+VARIED: Final = 0.35
+VARIED_RUNS: Final = 0.30
+STRETCH: Final = 0.35
+"""Programs that are also run with another request, how often, and how much it matters."""
+OWNER_PULL: Final = 0.72
+"""How much the run times of one user's programs are alike."""
+
+# -- workloads ------------------------------------------------------------------------
+
+WORKLOADS: Final = ("", "ctr", "bert", "nmt", "xlnet", "graphlearn", "rl")
+NLP: Final = (2, 3, 4)
+CTR, GNN, RL = 1, 5, 6
+CTR_TASKS: Final = 0.067
+NLP_TASKS: Final = 0.064
+GNN_INSTANCES, RL_INSTANCES = 0.012, 0.008
+CTR_TRAINING: Final = 0.25
+"""Instances of ctr tasks that train; the others infer (role evaluator)."""
+NLP_LARGE: Final = 0.73
+"""NLP tasks that need 16 GB of a card or more."""
