@@ -55,12 +55,13 @@ class Greedy:
         )
 
 
-def no_room(problem: Problem) -> str:
-    """Return the sentence for a greedy search that ran out of GPUs."""
+def no_room(problem: Problem, *, exists: bool = True) -> str:
+    """Return the sentence for a search that ran out of GPUs."""
     limits = ", ".join(
         f"{offer.limit} {offer.model}" for offer in problem.offers if offer.limit is not None
     )
-    return f"No plan was found within {limits}; raise a limit or offer another GPU model."
+    what = "No plan was found" if exists else "No plan exists"
+    return f"{what} within the limit of {limits}; raise a limit or offer another GPU model."
 
 
 def greedy_cover(covering: Covering) -> Cover | None:
@@ -266,9 +267,9 @@ class _Fill:
             if free == 1:
                 self.open &= self._group != group
         for service, block, count in given:
-            # A block that its service no longer misses stays empty.
+            # A block that cannot serve, or that its service no longer misses, stays empty.
             for _ in range(count):
-                if self._left[service] <= 0:
+                if self._left[service] <= 0 or self._shares[service, block] <= 0:
                     break
                 self._gets[service, block] += 1
                 self._left[service] -= self._shares[service, block]

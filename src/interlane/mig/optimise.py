@@ -25,7 +25,12 @@ class Optimiser(Protocol):
 
 
 _WHERE: Final = {
+    "columns": ("interlane.mig.exact", "Columns"),
+    "program": ("interlane.mig.program", "WholeProgram"),
     "greedy": ("interlane.mig.greedy", "Greedy"),
+    "whole": ("interlane.mig.baselines", "WholeGpus"),
+    "smallest": ("interlane.mig.baselines", "SmallestSlices"),
+    "fixed-mix": ("interlane.mig.baselines", "FixedMix"),
 }
 """Name -> module and the class of the optimiser; its defaults are what the name stands for."""
 

@@ -8,7 +8,7 @@ Prices that no set-up can undercut (``fair_prices``) make the sum of these costs
 on any plan: whoever uses a GPU pays at least what its blocks are worth.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, gcd, inf
 
@@ -21,6 +21,9 @@ Pattern = tuple[int, ...]
 """Blocks of each kind that one service gets."""
 
 _EQUAL = 1e-12
+
+MOST_STEPS = 200_000
+"""Steps after which a search settles for what it has; hardly any takes a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,11 @@ class Ask:
     width: int
     """Kinds of blocks that there are."""
 
+    @property
+    def short_by(self) -> float:
+        """What may be missing, since sums of floating-point numbers are not exact."""
+        return ENOUGH * self.need
+
     def pattern(self, counts: Sequence[int]) -> Pattern:
         """Return counts of its own blocks as counts of all blocks."""
         whole = [0] * self.width
@@ -48,7 +56,7 @@ class Ask:
         given = sum(
             pattern[block] * each for block, each in zip(self.blocks, self.gives, strict=True)
         )
-        return given >= self.need * (1 - ENOUGH) and sum(pattern) >= self.least
+        return given >= self.need - self.short_by and sum(pattern) >= self.least
 
 
 def asks_of(covering: Covering) -> list[tuple[Ask, ...]]:
@@ -82,77 +90,103 @@ def _asks(gives: Floats, need: float, least: int, *, survives: bool) -> Iterator
         )
 
 
-def cheapest(asks: Sequence[Ask], prices: Floats) -> tuple[float, Pattern]:
-    """Return the least cost of meeting one of some asks, and the blocks that do."""
-    best, found = inf, None
-    for ask in asks:
-        cost, counts = _Search(ask, prices).run(best)
-        if counts is not None:
-            best, found = cost, ask.pattern(counts)
-    assert found is not None, "every service can be served by some block"
-    return best, found
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The cheapest pattern that was found, and a cost that none undercuts."""
+
+    cost: float
+    pattern: Pattern
+    bound: float
+    """Equal to ``cost`` unless the search was cut short."""
+
+
+def cheapest(asks: Sequence[Ask], prices: Floats) -> Priced:
+    """Return the cheapest way to meet one of some asks."""
+    found = [priced for ask in asks if (priced := _Search(ask, prices).run()) is not None]
+    best = min(found, key=lambda priced: priced.cost)
+    return Priced(best.cost, best.pattern, min(priced.bound for priced in found))
 
 
 class _Search:
-    """Depth-first search for the cheapest cover of one ask."""
+    """Depth-first search for the cheapest cover of one ask.
+
+    A kind of block that costs no less and gives no more than another is not looked at.
+    """
 
     def __init__(self, ask: Ask, prices: Floats) -> None:
-        price = [float(prices[block]) for block in ask.blocks]
-        order = sorted(range(len(price)), key=lambda one: price[one] / ask.gives[one])
-        self._order = order
-        self._price = [price[one] for one in order]
-        self._gives = [ask.gives[one] for one in order]
+        kinds = _worth_looking_at(
+            [
+                (float(prices[block]), gives, block)
+                for block, gives in zip(ask.blocks, ask.gives, strict=True)
+            ]
+        )
+        self._ask = ask
+        self._blocks = [block for _, _, block in kinds]
+        self._price = [price for price, _, _ in kinds]
+        self._gives = [gives for _, gives, _ in kinds]
         # Cheapest price of a unit of throughput, and of a block, from here on.
-        self._ratio = [price[one] / ask.gives[one] for one in order] + [inf]
-        self._block = [min(self._price[at:]) for at in range(len(order))] + [inf]
-        self._need, self._least = ask.need, ask.least
-        self._enough = ENOUGH * ask.need
-        self._best, self._found = inf, None
+        self._ratio = [price / gives for price, gives, _ in kinds] + [inf]
+        self._block = [min(self._price[at:]) for at in range(len(kinds))] + [inf]
+        self._enough = ask.short_by
+        self._best: float = inf
+        self._found: list[int] | None = None
+        self._steps = MOST_STEPS
 
-    _best: float
-    _found: list[int] | None
-
-    def run(self, most: float) -> tuple[float, list[int] | None]:
-        """Return the least cost below ``most``, and counts in the order of the ask."""
-        self._best = most
-        self._walk(0, self._need, self._least, 0.0, [])
+    def run(self) -> Priced | None:
+        """Return the cheapest cover, or None if there is none."""
+        ask = self._ask
+        self._walk(0, ask.need, ask.least, 0.0, [])
         if self._found is None:
-            return inf, None
-        counts = [0] * len(self._order)
-        for one, count in zip(self._order, self._found, strict=False):
-            counts[one] = count
-        return self._best, counts
+            return None
+        pattern = [0] * ask.width
+        for block, count in zip(self._blocks, self._found, strict=False):
+            pattern[block] = count
+        root = max(ask.need * self._ratio[0] if ask.need > 0 else 0.0, 0.0)
+        return Priced(self._best, tuple(pattern), self._best if self._steps > 0 else root)
 
     def _walk(self, at: int, left: float, short: int, cost: float, counts: list[int]) -> None:
         if left <= self._enough and short <= 0:
             if cost < self._best - _EQUAL:
                 self._best, self._found = cost, counts
             return
-        if at == len(self._order):
+        if at == len(self._blocks) or self._steps <= 0:
             return
+        self._steps -= 1
         gives, price = self._gives[at], self._price[at]
-        top = max(_blocks_for(left, gives), short)
-        if at == len(self._order) - 1:
-            self._walk(
-                at + 1, left - top * gives, short - top, cost + top * price, [*counts, top]
-            )
+        top = max(blocks_for(left, gives), short)
+        if at == len(self._blocks) - 1:
+            rest, lacking = left - top * gives, short - top
+            self._walk(at + 1, rest, lacking, cost + top * price, [*counts, top])
             return
         ratio, block = self._ratio[at + 1], self._block[at + 1]
         for count in range(top, -1, -1):
             rest, lacking = left - count * gives, short - count
             spent = cost + count * price
-            missing = max(
-                rest * ratio if rest > 0 else 0.0, lacking * block if lacking > 0 else 0.0
-            )
-            bound = spent + missing
-            if bound >= self._best - _EQUAL:
+            by_rate = rest * ratio if rest > 0 else 0.0
+            by_count = lacking * block if lacking > 0 else 0.0
+            if spent + max(by_rate, by_count) >= self._best - _EQUAL:
                 if rest > 0 and short <= 0:
                     break  # with fewer of this block, what is missing only costs more
                 continue
             self._walk(at + 1, rest, lacking, spent, [*counts, count])
 
 
-def _blocks_for(left: float, gives: float) -> int:
+_Kind = tuple[float, float, int]
+"""Price, throughput, block."""
+
+
+def _worth_looking_at(kinds: list[_Kind]) -> list[_Kind]:
+    """Return the kinds that no other beats, best value first."""
+    kept: list[_Kind] = []
+    # From cheap to dear, of equals the better first: each must give more than all before.
+    for kind in sorted(kinds, key=lambda one: (one[0], -one[1], one[2])):
+        if not kept or kind[1] > kept[-1][1]:
+            kept.append(kind)
+    return sorted(kept, key=lambda one: (one[0] / one[1], -one[1]))
+
+
+def blocks_for(left: float, gives: float) -> int:
+    """Return how many blocks give what is left."""
     return max(0, ceil(left / gives * (1 - ENOUGH)))
 
 
@@ -168,18 +202,23 @@ def fair_prices(covering: Covering, prices: Floats) -> Floats:
 
 
 def bound_by(covering: Covering, asks: Sequence[Sequence[Ask]], prices: Floats) -> float:
-    """Return a lower bound on the cost of any plan, from any block prices at all.
+    """Return a lower bound on the cost of any plan, from any block prices at all."""
+    fair = fair_prices(covering, prices)
+    return bound_from(covering, [cheapest(one, fair) for one in asks], fair)
+
+
+def bound_from(covering: Covering, priced: Iterable[Priced], fair: Floats) -> float:
+    """Return the bound that fair prices give, from each service's cheapest pattern.
 
     GPUs of which there are only so many may supply more than they cost, each at most by the
     profit of its best set-up; pinned GPUs are paid for in any case.
     """
-    fair = fair_prices(covering, prices)
-    bound = covering.constant + sum(cheapest(one, fair)[0] for one in asks)
+    bound = covering.constant + sum(one.bound for one in priced)
     loss = covering.prices - covering.supply @ fair
     for number, group in enumerate(covering.groups):
         if group.most is not None:
             mine = [one.group == number for one in covering.set_ups]
-            least = float(loss[mine].min(initial=0.0 if not group.pinned else inf))
+            least = float(loss[mine].min(initial=inf if group.pinned else 0.0))
             bound += group.most * least
     return bound
 
