@@ -62,9 +62,45 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "machine",
         ),
         "pai_group_tag_table": ("inst_id", "user", "gpu_type_spec", "group", "workload"),
+        "pai_sensor_table": (
+            "job_name",
+            "task_name",
+            "worker_name",
+            "inst_id",
+            "machine",
+            "gpu_name",
+            "cpu_usage",
+            "gpu_wrk_util",
+            "avg_mem",
+            "max_mem",
+            "avg_gpu_wrk_mem",
+            "max_gpu_wrk_mem",
+            "read",
+            "write",
+            "read_count",
+            "write_count",
+        ),
+        "pai_machine_spec": ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu"),
+        "pai_machine_metric": (
+            "worker_name",
+            "machine",
+            "start_time",
+            "end_time",
+            "machine_cpu_iowait",
+            "machine_cpu_kernel",
+            "machine_cpu_usr",
+            "machine_gpu",
+            "machine_load_1",
+            "machine_net_receive",
+            "machine_num_worker",
+            "machine_cpu",
+        ),
     }
 )
-"""Table -> its columns; the files may come with or without a header line."""
+"""Table -> its columns; the files may come with or without a header line.
+
+The reader of jobs needs the first four; reports read them all.
+"""
 
 _SPAN = ("started_s", "ended_s")
 
