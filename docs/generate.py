@@ -41,6 +41,12 @@ COMMANDS: Final = (
     ("trace", "convert"),
     ("trace", "describe"),
     ("trace", "synth"),
+    ("predict",),
+    ("predict", "duration"),
+    ("predict", "duration", "train"),
+    ("predict", "duration", "evaluate"),
+    ("predict", "duration", "show"),
+    ("predict", "duration", "apply"),
     ("version",),
 )
 """Commands in the order of the page."""

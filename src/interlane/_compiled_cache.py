@@ -17,6 +17,7 @@ COMPILED_MODULES: Final = (
     "policy/rows.py",
     "policy/scores.py",
     "policy/victims.py",
+    "predict/compiled.py",
     "traces/synth_pai/compiled.py",
 )
 

@@ -13,7 +13,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from interlane.model import Cluster, InvalidField, InvalidInput, UnknownName
+from interlane.model import MILLI, Cluster, InvalidField, InvalidInput, UnknownName
+from interlane.model.units import MIB_PER_GIB
 from interlane.policy.base import TypeRule
 from interlane.policy.catalogue import (
     ORDERS,
@@ -28,6 +29,7 @@ from interlane.policy.catalogue import (
 )
 from interlane.policy.policy import Discipline
 from interlane.policy.preempt import Preemption
+from interlane.predict.runs import Runs
 from interlane.sim.experiment import Choice
 from interlane.sim.world import CpuContention, Failures, ShareContention, SlowDown, World
 from interlane.traces.clusters import load_cluster
@@ -75,10 +77,44 @@ def trace_of(
     )
 
 
+def any_trace(
+    path: Path, *, fmt: str | None = None, skip_bad: bool = False, data: Path | None = None
+) -> Trace:
+    """Read a trace that no cluster has to fit."""
+    return read_trace(_found(path, data_dir(data)), fmt=fmt, skip_bad=skip_bad)
+
+
 def _found(path: Path, data: Path | None) -> Path:
     if data is not None and not path.exists() and (data / path).exists():
         return data / path
     return path
+
+
+def runs_of(trace: Trace) -> Runs:
+    """Return the jobs of a trace as a predictor sees them, in the order of the trace."""
+    import polars as pl
+
+    instances = pl.col("instances")
+    jobs = trace.frame.group_by(
+        pl.col("job_id").rle_id().alias("job"), maintain_order=True
+    ).agg(
+        pl.col("submit_s", "duration_s", "group", "user", "gpu_types").first(),
+        gpus=(pl.col("gpus") * pl.col("gpu_milli") * instances).sum() / MILLI,
+        cpus=(pl.col("cpu_milli") * instances).sum() / MILLI,
+        memory_gib=(pl.col("memory_mib") * instances).sum() / MIB_PER_GIB,
+        pods=pl.col("pods").sum(),
+    )
+    return Runs(
+        jobs["submit_s"].to_numpy(),
+        jobs["duration_s"].to_numpy(),
+        tuple(jobs["group"]),
+        tuple(jobs["user"]),
+        jobs["gpus"].to_numpy(),
+        jobs["cpus"].to_numpy(),
+        jobs["memory_gib"].to_numpy(),
+        jobs["pods"].to_numpy(),
+        tuple(jobs["gpu_types"]),
+    )
 
 
 # -- policies -------------------------------------------------------------------------

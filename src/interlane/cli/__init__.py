@@ -13,7 +13,7 @@ from typing import Final
 
 import typer
 
-from interlane.cli import about, compare, demo, explain, reproduce, simulate, trace
+from interlane.cli import about, compare, demo, explain, predict, reproduce, simulate, trace
 from interlane.model.errors import InterlaneError, InvalidInput
 
 OK: Final = 0
@@ -37,6 +37,7 @@ app.command()(explain.story)
 app.command(cls=reproduce.Command)(reproduce.reproduce)
 app.command()(about.policies)
 app.add_typer(trace.app, name="trace")
+app.add_typer(predict.app, name="predict")
 app.command()(about.version)
 
 

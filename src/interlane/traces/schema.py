@@ -24,9 +24,13 @@ column                  default  meaning
 ``pods``                all      pods the trace counted where it gives job totals only
 ======================  =======  =====================================================
 
-Further columns whose names end in ``_dur`` or ``_guess`` hold guesses of the duration in
-seconds; an empty field means that there is no guess.  The true duration serves as the guess
-called ``duration``; it is never stored, because ``duration_s`` is there already.
+Where ``group`` is empty, it is made from ``script`` and ``arguments``, if the file has them:
+the same user, script and arguments are the same group.
+
+Further columns whose names end in ``_dur`` or ``_guess``, or begin with ``predicted_``, hold
+guesses of the duration in seconds; an empty field means that there is no guess.  The true
+duration serves as the guess called ``duration``; it is never stored, because ``duration_s``
+is there already.
 """
 
 from collections.abc import Mapping
@@ -79,6 +83,9 @@ TASK_COLUMNS: Final = (
     "same_machine",
 )
 """What a task asks for: rows that agree in these have the same shape."""
+
+PROGRAM: Final = ("script", "arguments")
+"""Columns that a file may have instead of ``group``; they are not kept."""
 
 JOB_COLUMNS: Final = ("submit_s", "duration_s", "user", "queue", "priority", "group")
 """What belongs to the whole job and must agree in all of its rows."""
@@ -135,7 +142,7 @@ class Trace:
 
 def is_guess(column: str) -> bool:
     """Tell whether a file's column holds guesses of the duration."""
-    return column.endswith(("_dur", "_guess"))
+    return column.endswith(("_dur", "_guess")) or column.startswith("predicted_")
 
 
 def canonical(columns: Mapping[str, pl.Series]) -> pl.DataFrame:

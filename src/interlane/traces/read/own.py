@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from difflib import get_close_matches
+from hashlib import sha256
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ from interlane.model import MILLI, InvalidFile
 from interlane.traces.checks import MOST_GPUS, Rows, known_gpu_types
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
-from interlane.traces.schema import COLUMNS, JOB_COLUMNS, NEEDED, Trace, is_guess
+from interlane.traces.schema import COLUMNS, JOB_COLUMNS, NEEDED, PROGRAM, Trace, is_guess
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no", "")
@@ -36,7 +37,7 @@ def read(source: Source, options: Options) -> Trace:
 
 def _refuse_strangers(rows: Rows) -> None:
     for name in rows.table.frame.columns:
-        if name not in COLUMNS and not is_guess(name):
+        if name not in COLUMNS and name not in PROGRAM and not is_guess(name):
             close = get_close_matches(name, COLUMNS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "guesses end in _dur or _guess."
             raise InvalidFile(rows.table.file, f"column {name!r} is not in the schema; {hint}")
@@ -61,7 +62,7 @@ def _columns(rows: Rows, options: Options) -> dict[str, pl.Series]:
         "user": rows.text("user"),
         "queue": rows.text("queue"),
         "priority": rows.whole("priority", missing=0, least=-(10**9), most=10**9),
-        "group": rows.text("group"),
+        "group": _groups(rows),
     }
     if "serial" in rows.columns:
         columns["serial"] = rows.whole("serial", least=-(2**53), most=2**53)
@@ -78,6 +79,22 @@ def _at_most_all(rows: Rows, instances: pl.Series) -> pl.Series:
     if "instances_min" in rows.columns:
         rows.flag_value(least > everyone, "instances_min", "it must not exceed instances")
     return pl.Series(np.where(least == 0, everyone, least))
+
+
+def _groups(rows: Rows) -> pl.Series:
+    """Return what recurs: the group, or where it is empty a hash of user and program."""
+    groups = rows.text("group")
+    if rows.columns.isdisjoint(PROGRAM):
+        return groups
+    programs = zip(groups, *(rows.text(name) for name in ("user", *PROGRAM)), strict=True)
+    return pl.Series([group or _tag(*program) for group, *program in programs], dtype=pl.String)
+
+
+def _tag(user: str, script: str, arguments: str) -> str:
+    """Return the tag of a program; a job of which nothing is told belongs to no group."""
+    if not script and not arguments:
+        return ""
+    return sha256("\x1f".join((user, script, arguments)).encode()).hexdigest()[:32]
 
 
 def _claims(rows: Rows, column: str) -> pl.Series:
