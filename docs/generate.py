@@ -47,6 +47,14 @@ COMMANDS: Final = (
     ("predict", "duration", "evaluate"),
     ("predict", "duration", "show"),
     ("predict", "duration", "apply"),
+    ("mig",),
+    ("mig", "profiles"),
+    ("mig", "layouts"),
+    ("mig", "optimisers"),
+    ("mig", "plan"),
+    ("mig", "table"),
+    ("mig", "table", "synth"),
+    ("mig", "table", "convert"),
     ("version",),
 )
 """Commands in the order of the page."""

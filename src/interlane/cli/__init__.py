@@ -13,7 +13,17 @@ from typing import Final
 
 import typer
 
-from interlane.cli import about, compare, demo, explain, predict, reproduce, simulate, trace
+from interlane.cli import (
+    about,
+    compare,
+    demo,
+    explain,
+    mig,
+    predict,
+    reproduce,
+    simulate,
+    trace,
+)
 from interlane.model.errors import InterlaneError, InvalidInput
 
 OK: Final = 0
@@ -38,6 +48,7 @@ app.command(cls=reproduce.Command)(reproduce.reproduce)
 app.command()(about.policies)
 app.add_typer(trace.app, name="trace")
 app.add_typer(predict.app, name="predict")
+app.add_typer(mig.app, name="mig")
 app.command()(about.version)
 
 

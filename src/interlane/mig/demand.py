@@ -110,6 +110,9 @@ class LatencyRule:
         return latency_ms < most_ms if self.strict else latency_ms <= most_ms
 
 
+ALL_OF_IT: Final = LatencyRule()
+"""A batch may take all of the target."""
+
 Place = tuple[str, str, str]
 """Service, GPU model, profile."""
 
@@ -147,7 +150,7 @@ def problem_of(
     table: PerformanceTable,
     *,
     rules: Rules = PLAIN,
-    latency: LatencyRule | None = None,
+    latency: LatencyRule = ALL_OF_IT,
     max_processes: int = 1,
     shared: Iterable[SharedGpu] = (),
     pinned: Iterable[GpuPlan] = (),
@@ -162,7 +165,6 @@ def problem_of(
         raise InvalidInput("There is no GPU model to plan with; name at least one.")
     if not 1 <= max_processes <= MOST_PROCESSES:
         raise InvalidField("max_processes", max_processes, f"it must be 1 to {MOST_PROCESSES}")
-    latency = latency or LatencyRule()
     models = [gpu_model(offer.model) for offer in offers]
     columns = tuple(shared)
     _check_shared(columns, services, models, latency)

@@ -12,13 +12,15 @@ keys that we do not know are passed over, so that our own plans and richer listi
 read.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from interlane.mig.entries import Entry
 from interlane.mig.layouts import broken_rule
 from interlane.mig.plan import GpuPlan, Instance, Member, Outcome, Plan
 from interlane.mig.profiles import gpu_model
-from interlane.model import InvalidFile, InvalidInput
+from interlane.model import InvalidFile, UnknownName
 
 
 def plan_document(plan: Plan) -> list[dict[str, Any]]:
@@ -77,117 +79,66 @@ def _member_document(member: Member) -> dict[str, Any]:
 
 def read_state(document: object, file: str, default_model: str | None = None) -> Plan:
     """Read what is there now, or a plan; refuse what no GPU could be."""
-    if not isinstance(document, Mapping) or not isinstance(document.get("gpus"), list):
+    whole = Entry(file, "the file", document)
+    if "gpus" not in whole:
         raise InvalidFile(file, "a state holds the key gpus, a list of GPUs; add it.")
     gpus = [
-        _read_gpu(entry, number, file, default_model)
-        for number, entry in enumerate(document["gpus"])
+        _read_gpu(entry, number, default_model)
+        for number, entry in enumerate(whole.entries("gpus"))
     ]
-    names = [gpu.id for gpu in gpus]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidFile(file, f"GPU {name} is listed twice; list it once.")
+    for name, count in Counter(gpu.id for gpu in gpus).items():
+        if count > 1:
+            raise InvalidFile(file, f"GPU {name} is listed {count} times; list it once.")
     return Plan(tuple(gpus))
 
 
-def _read_gpu(entry: object, number: int, file: str, default_model: str | None) -> GpuPlan:
-    where = f"GPU entry {number + 1}"
-    if not isinstance(entry, Mapping):
-        raise InvalidFile(file, f"{where} is {entry!r}, but it must be keys with values.")
-    name = entry.get("id", entry.get("index", number))
+def _read_gpu(entry: Entry, number: int, default_model: str | None) -> GpuPlan:
+    name = entry.first(("id", "index"), number)
     named = name if isinstance(name, str) else f"gpu-{name}"
-    model = entry.get("model", default_model)
-    if not isinstance(model, str):
-        raise InvalidFile(file, f"{where} has no model; add one, as in model: A100-80GB.")
+    model = entry.text("model", default_model)
     try:
         facts = gpu_model(model)
-        instances = tuple(
-            sorted(
-                (_read_instance(one, f"{where} ({named})", file) for one in _list(entry, file)),
-                key=lambda one: one.start,
-            )
-        )
-        gpu = GpuPlan(named, model, instances, _members(entry, where, file))
-        broken = broken_rule(facts, gpu.layout)
-    except InvalidFile:
-        raise
-    except InvalidInput as error:
-        raise InvalidFile(file, f"{where}: {error}") from None
+    except UnknownName as error:
+        raise entry.error(str(error)) from None
+    instances = [_read_instance(one) for one in entry.entries("instances", "mig_devices")]
+    members = [_read_member(one) for one in entry.entries("shared_by")]
+    gpu = GpuPlan(
+        named, model, tuple(sorted(instances, key=lambda one: one.start)), tuple(members)
+    )
+    broken = broken_rule(facts, gpu.layout)
     if broken is not None:
-        raise InvalidFile(file, f"{named} is impossible on {model}: {broken}")
+        raise InvalidFile(entry.file, f"{named} is impossible on {model}: {broken}")
     return gpu
 
 
-def _list(entry: Mapping[str, Any], file: str) -> list[object]:
-    found = entry.get("instances", entry.get("mig_devices", []))
-    if not isinstance(found, list):
-        raise InvalidFile(file, f"instances is {found!r}, but it must be a list.")
-    return found
-
-
-def _read_instance(entry: object, where: str, file: str) -> Instance:
-    if not isinstance(entry, Mapping):
-        raise InvalidFile(
-            file, f"{where}: an instance is {entry!r}; it must be keys with values."
-        )
-    name = entry.get("profile", entry.get("name"))
+def _read_instance(entry: Entry) -> Instance:
+    name = entry.first(("profile", "name"))
     if not isinstance(name, str):
-        raise InvalidFile(file, f"{where}: an instance has no profile; add one, as 1g.10gb.")
+        raise entry.wrong("profile", "a profile, as in 1g.10gb")
     return Instance(
         name.removeprefix("MIG").strip(),
-        _start(entry, where, file),
-        _text(entry, "service", where, file),
-        _whole(entry, "batch", where, file),
-        _whole(entry, "processes", where, file),
-        _amount(entry, "throughput_per_s", where, file),
-        _amount(entry, "latency_ms", where, file),
+        _start(entry),
+        entry.text("service", ""),
+        entry.whole("batch", 1, least=1),
+        entry.whole("processes", 1, least=1),
+        entry.amount("throughput_per_s", 0.0),
+        entry.amount("latency_ms", 0.0),
     )
 
 
-def _start(entry: Mapping[str, Any], where: str, file: str) -> int:
-    place = entry.get("placement", entry.get("start"))
+def _start(entry: Entry) -> int:
+    place = entry.first(("placement", "start"))
     if isinstance(place, Mapping):
         place = place.get("start")
     if isinstance(place, str):
         begin = place.partition(":")[0].strip()
         place = int(begin) if begin.isascii() and begin.isdigit() else place
     if isinstance(place, bool) or not isinstance(place, int):
-        raise InvalidFile(
-            file, f"{where}: placement is {place!r}, but it must read start:size, as in 4:4."
-        )
+        raise entry.wrong("placement", "start:size, as in 4:4")
     return place
 
 
-def _text(entry: Mapping[str, Any], key: str, where: str, file: str) -> str:
-    value = entry.get(key) or ""
-    if not isinstance(value, str):
-        raise InvalidFile(file, f"{where}: {key} is {value!r}, but it must be text.")
-    return value
-
-
-def _whole(entry: Mapping[str, Any], key: str, where: str, file: str) -> int:
-    value = entry.get(key, 1)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidFile(file, f"{where}: {key} is {value!r}, but it must be 1 or more.")
-    return value
-
-
-def _amount(entry: Mapping[str, Any], key: str, where: str, file: str) -> float:
-    value = entry.get(key, 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InvalidFile(file, f"{where}: {key} is {value!r}, but it must be 0 or more.")
-    return float(value)
-
-
-def _members(entry: Mapping[str, Any], where: str, file: str) -> tuple[Member, ...]:
-    listed = entry.get("shared_by", [])
-    if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
-        raise InvalidFile(file, f"{where}: shared_by must be a list of services.")
-    return tuple(
-        Member(
-            _text(one, "service", where, file),
-            _amount(one, "throughput_per_s", where, file),
-            _amount(one, "latency_ms", where, file),
-        )
-        for one in listed
+def _read_member(entry: Entry) -> Member:
+    return Member(
+        entry.text("service"), entry.amount("throughput_per_s"), entry.amount("latency_ms")
     )

@@ -31,22 +31,25 @@ import numpy as np
 
 from interlane.mig.covering import Cover, Covering, Floats, Whole, covering_of, plan_of
 from interlane.mig.demand import Problem
-from interlane.mig.greedy import greedy_cover, no_room
+from interlane.mig.greedy import greedy_cover, greedy_plan, no_room
 from interlane.mig.patterns import nearest
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Stop
+from interlane.mig.plan import TOLERANCE, Effort, Outcome, Plan, Stop
 from interlane.mig.pricing import (
     Ask,
     Pattern,
     asks_of,
     blocks_for,
     bound_from,
+    bound_of_survivors,
     cheapest,
     cost_step,
     fair_prices,
+    not_surviving,
     rounded_up,
     simple_bound,
 )
 from interlane.mig.solver import ENDLESS, Column, Program, Solved
+from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
 
 NEAR: Final = (20, 80, 320, 1280)
@@ -62,18 +65,54 @@ class Columns:
 
     def solve(self, problem: Problem, effort: Effort) -> Outcome:
         """Return the best plan that was found, and the bound."""
-        begin_s = effort.clock()
+        watch = _Watch(effort, effort.clock())
         covering = covering_of(problem)
-        search = _Search(covering, _Watch(effort, begin_s))
-        cover = search.run()
-        if cover is None:
-            raise InvalidInput(no_room(problem, exists=not search.is_impossible))
-        plan = plan_of(problem, covering, cover)
-        cost = plan.cost(problem.prices)
-        bound = min(search.bound, cost)
-        stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else search.stopped
-        seconds = effort.clock() - begin_s
-        return Outcome("columns", plan, cost, bound, stopped, seconds, problem.notes)
+        found = (_surviving if covering.survives else _plain)(problem, covering, watch)
+        if found.plan is None:
+            raise InvalidInput(no_room(problem, exists=not found.is_impossible))
+        cost = found.plan.cost(problem.prices)
+        bound = min(found.bound, cost)
+        stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else found.stopped
+        seconds = effort.clock() - watch.begin_s
+        return Outcome("columns", found.plan, cost, bound, stopped, seconds, problem.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a search came to."""
+
+    plan: Plan | None
+    bound: float
+    stopped: Stop
+    is_impossible: bool
+
+
+def _plain(problem: Problem, covering: Covering, watch: "_Watch") -> _Found:
+    search = _Search(covering, watch)
+    cover = search.run()
+    plan = None if cover is None else plan_of(problem, covering, cover)
+    return _Found(plan, search.bound, search.stopped, search.is_impossible)
+
+
+def _surviving(problem: Problem, covering: Covering, watch: "_Watch") -> _Found:
+    """Solve for plans that survive; needs grow, so only the first search gives a bound."""
+    searches: list[_Search] = []
+
+    def solve(asked: Covering) -> Cover | None:
+        searches.append(_Search(asked, watch))
+        return searches[-1].run()
+
+    plan = surviving_plan(problem, covering, solve)
+    basic = _Search(not_surviving(covering), watch)
+    basic.run()
+    bound = max(searches[0].bound, bound_of_survivors(covering, basic.bound))
+    stopped = Stop.TIME if watch.is_over else Stop.ROUNDS
+    other = greedy_plan(problem, covering)
+    if other is not None and (
+        plan is None or other.cost(problem.prices) < plan.cost(problem.prices)
+    ):
+        plan = other
+    return _Found(plan, bound, stopped, searches[0].is_impossible)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ from interlane.mig.covering import (
     plan_of,
 )
 from interlane.mig.demand import Problem
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Stop
+from interlane.mig.plan import TOLERANCE, Effort, Outcome, Plan, Stop
 from interlane.mig.pricing import simple_bound
+from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
 
 Flags = NDArray[np.bool_]
@@ -44,10 +45,9 @@ class Greedy:
         """Return its plan, with a bound that needs no solver."""
         begin_s = effort.clock()
         covering = covering_of(problem)
-        cover = greedy_cover(covering)
-        if cover is None:
+        plan = greedy_plan(problem, covering)
+        if plan is None:
             raise InvalidInput(no_room(problem))
-        plan = plan_of(problem, covering, cover)
         cost, bound = plan.cost(problem.prices), simple_bound(covering)
         stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else Stop.FINISHED
         return Outcome(
@@ -62,6 +62,14 @@ def no_room(problem: Problem, *, exists: bool = True) -> str:
     )
     what = "No plan was found" if exists else "No plan exists"
     return f"{what} within the limit of {limits}; raise a limit or offer another GPU model."
+
+
+def greedy_plan(problem: Problem, covering: Covering) -> Plan | None:
+    """Return the greedy plan, or None if the GPUs run out."""
+    if covering.survives:
+        return surviving_plan(problem, covering, greedy_cover)
+    cover = greedy_cover(covering)
+    return None if cover is None else plan_of(problem, covering, cover)
 
 
 def greedy_cover(covering: Covering) -> Cover | None:

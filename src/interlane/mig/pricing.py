@@ -9,7 +9,7 @@ on any plan: whoever uses a GPU pays at least what its blocks are worth.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, gcd, inf
 
 import numpy as np
@@ -244,9 +244,28 @@ def simple_prices(covering: Covering) -> Iterator[Floats]:
 
 def simple_bound(covering: Covering) -> float:
     """Return a lower bound that needs no solver, rounded up to a cost that can occur."""
-    asks = asks_of(covering)
-    best = max(bound_by(covering, asks, prices) for prices in simple_prices(covering))
+    best = _best_simple(covering)
+    if covering.survives:
+        best = max(best, bound_of_survivors(covering, _best_simple(not_surviving(covering))))
     return rounded_up(covering, best)
+
+
+def _best_simple(covering: Covering) -> float:
+    asks = asks_of(covering)
+    return max(bound_by(covering, asks, prices) for prices in simple_prices(covering))
+
+
+def not_surviving(covering: Covering) -> Covering:
+    """Return the same problem with no GPU to lose."""
+    return replace(covering, survives=False)
+
+
+def bound_of_survivors(covering: Covering, bound: float) -> float:
+    """Return the bound on plans that survive, from the bound on plans that need not.
+
+    Whichever GPU is lost, the rest serves everybody.
+    """
+    return rounded_up(covering, bound) + float(covering.prices.min())
 
 
 def rounded_up(covering: Covering, bound: float) -> float:
