@@ -40,6 +40,7 @@ COMMANDS: Final = (
     ("trace",),
     ("trace", "convert"),
     ("trace", "describe"),
+    ("trace", "report"),
     ("trace", "synth"),
     ("predict",),
     ("predict", "duration"),

@@ -70,7 +70,7 @@ def trace_of(
 ) -> Trace:
     """Read a trace for a cluster; a path that is not here is looked for among the data."""
     return read_trace(
-        _found(path, data_dir(data)),
+        path_of(path, data),
         fmt=fmt,
         skip_bad=skip_bad,
         extra_gpu_types=cluster.gpu_types,
@@ -81,12 +81,14 @@ def any_trace(
     path: Path, *, fmt: str | None = None, skip_bad: bool = False, data: Path | None = None
 ) -> Trace:
     """Read a trace that no cluster has to fit."""
-    return read_trace(_found(path, data_dir(data)), fmt=fmt, skip_bad=skip_bad)
+    return read_trace(path_of(path, data), fmt=fmt, skip_bad=skip_bad)
 
 
-def _found(path: Path, data: Path | None) -> Path:
-    if data is not None and not path.exists() and (data / path).exists():
-        return data / path
+def path_of(path: Path, data: Path | None = None) -> Path:
+    """Return where a trace is: a path that is not here is looked for among the data."""
+    folder = data_dir(data)
+    if folder is not None and not path.exists() and (folder / path).exists():
+        return folder / path
     return path
 
 

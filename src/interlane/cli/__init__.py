@@ -20,6 +20,7 @@ from interlane.cli import (
     explain,
     mig,
     predict,
+    report,
     reproduce,
     simulate,
     trace,
@@ -46,6 +47,7 @@ app.command()(explain.explain)
 app.command()(explain.story)
 app.command(cls=reproduce.Command)(reproduce.reproduce)
 app.command()(about.policies)
+trace.app.command()(report.report)
 app.add_typer(trace.app, name="trace")
 app.add_typer(predict.app, name="predict")
 app.add_typer(mig.app, name="mig")

@@ -4,10 +4,11 @@ The tables are in ``conftest.py``: ten instances of five tasks of four jobs of t
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import Tables, read_tables
 
 Numbers = Callable[[Tables, str], Mapping[str, float | None]]
 
@@ -210,3 +211,29 @@ def test_allocation_is_held_time_of_all_time(tables: Tables, numbers: Numbers) -
     assert held["two_gpu_cpu_used"] == pytest.approx(
         100 * (4 * 3 * 1000 + 1 * 5990) / (64 * span_s)
     )
+
+
+def test_delayed_instances_are_compared_with_their_own_program(
+    write: Callable[..., Path], numbers: Numbers
+) -> None:
+    # Six runs of a program: four take 100 s, one twice and one half as long.
+    lengths_s = (100, 100, 100, 100, 200, 50)
+    cpu = (10, 10, 10, 10, 60, 5)
+    jobs = [(f"j{n}", f"i{n}", "ann", "T", 1000, 2000) for n in range(6)]
+    tasks = [(f"j{n}", "worker", 1, "T", 1100, 2000, 600, 29, 50, "T4") for n in range(6)]
+    instances = [
+        (f"j{n}", "worker", "n", f"w{n}", f"i{n}", "T", 1100, 1100 + lengths_s[n], "m")
+        for n in range(6)
+    ]
+    metrics = [(f"w{n}", "m", 1100, 1200, 0, 0, 0, 50, 1, 1, 1, cpu[n]) for n in range(6)]
+    tags = [(f"i{n}", "ann", "", "g", "ctr") for n in range(6)]
+
+    ran = numbers(
+        read_tables(write(job=jobs, task=tasks, instance=instances, metric=metrics, tag=tags)),
+        "cpu_bottleneck",
+    )
+
+    assert (ran["delayed"], ran["accelerated"]) == (1, 1)
+    assert ran["delayed_above_24_percent_cpu"] == 100
+    assert ran["accelerated_above_24_percent_cpu"] == 0
+    assert (ran["delayed_cpu_p50"], ran["accelerated_cpu_p50"]) == (60, 5)

@@ -4,12 +4,14 @@ A column that holds its default in every row counts as not told: a trace in whic
 for memory knows nothing about memory.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
-from interlane.model import MILLI
+from interlane.model import MILLI, Cluster
 from interlane.model.units import MIB_PER_GIB
+from interlane.traces.read.pai2020 import TABLES
 from interlane.traces.report.lines import HASH_SEED
 from interlane.traces.report.quality import Finding, found
 from interlane.traces.report.tables import EVERY_COLUMN, Tables
@@ -50,11 +52,13 @@ _BY_COLUMN: Final = {
 _WORDS: Final = {name: ours for ours, names in _BY_COLUMN.items() for name in names}
 
 
-def tables_of(trace: Trace) -> Tables:
-    """Return the tables of a trace."""
+def tables_of(trace: Trace, cluster: Cluster | None = None) -> Tables:
+    """Return the tables of a trace, and of its cluster where that is known."""
     frame = trace.frame.with_columns(pl.col("job_id").rle_id().alias("job"))
     told = {name for name in _BY_COLUMN if _tells(frame, name)}
     has = _ALWAYS.union(*(_BY_COLUMN[name] for name in told))
+    if cluster is not None:
+        has |= _OF_MACHINES
     waited = pl.col("waited_s") if "waited_s" in told else pl.lit(None, pl.Float64)
     tasks = frame.select(
         "job",
@@ -85,7 +89,7 @@ def tables_of(trace: Trace) -> Tables:
         tasks.drop("run_s"),
         _instances(tasks),
         _none("instance", "machine", "gpu", *_SENSED),
-        _none("gpu_type", "cpus", "memory_gib", "gpus"),
+        _machines(cluster),
         _none("instance", "machine", "start_s", "end_s", *_MEASURED),
         EVERY_COLUMN - has,
         (*_bad_rows(trace), *_clock_steps(frame), *_one_group(trace, told)),
@@ -94,6 +98,9 @@ def tables_of(trace: Trace) -> Tables:
     )
 
 
+_OF_MACHINES: Final = frozenset(
+    f"machine_spec.{column}" for column in TABLES["pai_machine_spec"]
+)
 _SENSED: Final = ("cpus", "gpus", "memory_gib", "gpu_memory_gib", "net_read")
 _MEASURED: Final = ("iowait", "kernel", "usr", "gpu", "net", "cpu")
 
@@ -131,11 +138,25 @@ def _instances(tasks: pl.DataFrame) -> pl.DataFrame:
 def _none(*columns: str) -> pl.DataFrame:
     kinds: dict[str, pl.DataType] = dict.fromkeys(columns, pl.Float32())
     kinds |= {name: pl.UInt32() for name in ("instance", "machine") if name in kinds}
-    if "gpu_type" in kinds:
-        kinds["gpu_type"] = pl.String()
     if columns[2:3] == ("gpu",):
         kinds["gpu"] = pl.UInt64()
     return pl.DataFrame(schema=kinds)
+
+
+def _machines(cluster: Cluster | None) -> pl.DataFrame:
+    machines = () if cluster is None else cluster.machines
+    return pl.DataFrame(
+        {
+            "gpu_type": pl.Series([one.gpu_type for one in machines], dtype=pl.String),
+            "cpus": _amounts([one.cpu_milli / MILLI for one in machines]),
+            "memory_gib": _amounts([one.memory_mib / MIB_PER_GIB for one in machines]),
+            "gpus": _amounts([one.gpus for one in machines]),
+        }
+    )
+
+
+def _amounts(values: Sequence[float]) -> pl.Series:
+    return pl.Series(values, dtype=pl.Float64)
 
 
 def _bad_rows(trace: Trace) -> tuple[Finding, ...]:

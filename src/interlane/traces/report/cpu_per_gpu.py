@@ -53,6 +53,12 @@ def _bars(name: str, numbers: dict[str, Number], prefix: str) -> Curve:
     )
 
 
+def _by_time(tables: Tables) -> float | None:
+    """Return the CPU time asked for each GPU second, in which long instances weigh more."""
+    time_s = tables.instances["run_s"] * tables.instances["count"]
+    return _ratio(tables.of_task("cpus") * time_s, tables.of_task("gpus") * time_s)
+
+
 def _ratio(cpus: pl.Series, gpus: pl.Series) -> float | None:
     return total(cpus) / total(gpus) if total(gpus) else None
 
@@ -73,7 +79,7 @@ def _requests(tables: Tables) -> dict[str, Number]:
         UNIT,
         REQUESTS["all"],
     )
-    numbers = {"requests_all": each}
+    numbers = {"requests_all": each, "requests_by_time": Number(_by_time(tables), UNIT)}
     if tables.lacks("instance.machine", "machine_spec.cap_gpu"):
         return numbers
     size = tables.machines["gpus"].gather(tables.instances["machine"])

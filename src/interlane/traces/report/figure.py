@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Final
 
 CURVE_POINTS: Final = 201
@@ -21,7 +22,7 @@ class Number:
 
     def as_dict(self) -> dict[str, object]:
         """Return the number as the JSON has it."""
-        told: dict[str, object] = {"value": self.value, "unit": self.unit}
+        told: dict[str, object] = {"value": _finite(self.value), "unit": self.unit}
         if self.paper is not None:
             told["paper"] = self.paper
         if self.paper_says:
@@ -71,6 +72,11 @@ class Figure:
             "numbers": {name: number.as_dict() for name, number in self.numbers.items()},
             "missing": list(self.missing),
         }
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON can hold."""
+    return value if value is not None and isfinite(value) else None
 
 
 def absent(key: str, title: str, missing: tuple[str, ...]) -> Figure:

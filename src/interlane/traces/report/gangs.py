@@ -51,6 +51,8 @@ def gang_sizes(tables: Tables) -> Figure:
         f"the GPUs, and {shown(large)} % are in gangs of 100 or more; the largest has "
         f"{shown(largest)} (paper: 85 %, 79 %, over 20 %, and some above 1,000)."
     )
+    if gangs.is_empty():
+        sentence = "No task has more than one instance, so that there are no gangs to show."
     paper = Curve("paper, read off", list(CDF), list(CDF.values()))
     curves = (sizes.curve("this trace"), paper)
     plots = (Plot("instances of the task", unit, curves, x_log=True),)

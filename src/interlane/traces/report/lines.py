@@ -102,7 +102,7 @@ def load(
         layout = Layout(*_names(plain, path, columns), take, joint or {})
         frame = _sound(plain, layout)
         if frame is not None:
-            return _judged(path.name, frame, layout)
+            return _judged(path.name.split(".")[0], frame, layout)
         try:
             frame = _cut(plain, layout).collect(engine="streaming")
         except pl.exceptions.PolarsError as error:
@@ -112,7 +112,7 @@ def load(
                 ) from None
             with _mended(plain) as text:
                 frame = _cut(text, layout).collect(engine="streaming")
-    return _judged(path.name, frame, layout)
+    return _judged(path.name.split(".")[0], frame, layout)
 
 
 def _first(error: Exception) -> str:

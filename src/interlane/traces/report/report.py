@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from interlane.model import Cluster
 from interlane.traces.read import detect, read_trace
 from interlane.traces.read.source import Source, must_exist
 from interlane.traces.report.adapt import tables_of
@@ -70,16 +71,20 @@ def read(
     path: Path,
     *,
     fmt: str | None = None,
-    extra_gpu_types: frozenset[str] = frozenset(),
+    cluster: Cluster | None = None,
     tell: Tell = silent,
 ) -> Tables:
-    """Read a trace of any format as tables; bad rows are counted, never fatal by themselves."""
+    """Read a trace of any format as tables; bad rows are counted, never fatal by themselves.
+
+    A cluster tells the machines of a trace that does not, and which GPU types are known.
+    """
     must_exist(path)
     if (fmt or detect(Source(path))) == "pai2020" and path.is_dir():
         return read_tables(path, tell)
     tell("reading")
-    trace = read_trace(path, fmt=fmt, skip_bad=True, extra_gpu_types=extra_gpu_types)
-    return tables_of(trace)
+    known = frozenset() if cluster is None else cluster.gpu_types
+    trace = read_trace(path, fmt=fmt, skip_bad=True, extra_gpu_types=known)
+    return tables_of(trace, cluster)
 
 
 def figures(tables: Tables, tell: Tell = silent) -> list[Figure]:

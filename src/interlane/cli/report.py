@@ -1,0 +1,126 @@
+"""``interlane trace report``: what is in a trace, as a page, as JSON and as a table."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interlane.cli.options import DataOption, FormatOption, TraceArgument
+from interlane.cli.output import Output, OutputOption, emit, grid, say
+from interlane.cli.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from interlane.traces.report.figure import Number
+    from interlane.traces.report.report import Report
+    from interlane.traces.report.tables import Tell
+
+KEY_NUMBERS = {
+    "user_skew": ("top_5_percent_share",),
+    "gangs": ("gang_share_of_instances", "gang_share_of_gpus"),
+    "locality": ("tasks_naming_gpu_type",),
+    "submissions": ("tasks_per_hour_least", "tasks_per_hour_most"),
+    "run_times": ("p50", "p99"),
+    "queueing": ("p90", "shared_p90", "whole_p90"),
+    "requests": ("cpu_p50", "gpu_p50", "memory_p50"),
+    "use": ("cpu_p50", "gpu_p50", "memory_p50"),
+    "over_use": ("instances_over_cpu", "instances_over_gpu"),
+    "machine_use": ("gpu_p90_8_gpu_machines", "gpu_p90_2_gpu_machines"),
+    "network_io": ("iowait_orders_below",),
+    "sharing": ("saved_mean",),
+    "contention": ("busy", "busy_hosting_several"),
+    "recurrence": ("run_5_times",),
+    "workloads": ("nlp", "ctr"),
+    "cpu_per_gpu": ("machines_all", "requests_all"),
+    "allocation": ("misc_gpu", "v100_gpu"),
+    "cpu_bottleneck": ("delayed_above_24_percent_cpu", "accelerated_above_24_percent_cpu"),
+}
+"""Figure -> the numbers of it that the table shows."""
+
+STEPS = 25
+"""Tables to read and figures to make, for the bar."""
+
+
+def report(
+    trace: TraceArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="HTML", help="Write the page here.")
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="JSON", help="Write all numbers here."),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    fmt: FormatOption = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Cluster of the trace, a name or a file: its machines, and its GPU types."
+        ),
+    ] = None,
+    data: DataOption = None,
+) -> None:
+    """Say what a trace holds: plots on one page, and the paper's numbers beside its own.
+
+    Bad rows and keys that do not join are counted, and columns that the trace lacks named.
+    """
+    from interlane import wiring
+    from interlane.traces.report.report import read, report_on
+
+    machines = None if cluster is None else wiring.cluster_of(cluster, data)
+    with _told(str(trace)) as tell:
+        tables = read(wiring.path_of(trace, data), fmt=fmt, cluster=machines, tell=tell)
+        made = report_on(tables, tell)
+    if out is not None:
+        from interlane.traces.report.page import render
+
+        out.write_text(render(made), encoding="utf-8")
+        say(f"{out}: {len(made.figures)} figures, {len(made.quality)} findings")
+    if json_file is not None:
+        import json
+
+        json_file.write_text(json.dumps(made.as_dict(), indent=2) + "\n", encoding="utf-8")
+        say(f"{json_file}: all numbers")
+    emit(made.as_dict(), output, _table(made))
+
+
+@contextmanager
+def _told(what: str) -> "Iterator[Tell]":
+    """Count the steps of a report on stderr."""
+    with progress(what, STEPS, "steps") as tell:
+        done = 0
+
+        def step(_: str) -> None:
+            nonlocal done
+            tell(done)
+            done += 1
+
+        yield step
+
+
+def _table(made: "Report") -> str:
+    rows = [
+        (figure.key, name, number.unit, _shown(number), _paper(number))
+        for figure in made.figures
+        for name, number in figure.numbers.items()
+        if name in KEY_NUMBERS.get(figure.key, ())
+    ]
+    lines = [grid(("figure", "number", "unit", "this trace", "paper"), rows, left=3)]
+    if silent := [figure.key for figure in made.figures if not figure.numbers]:
+        lines.append(f"not told by this trace: {', '.join(silent)}")
+    lines += [
+        f"quality: {one.table}: {one.what}: {one.rows:,} of {one.of:,}" for one in made.quality
+    ]
+    return "\n".join(lines)
+
+
+def _shown(number: "Number") -> str:
+    if number.value is None:
+        return "-"
+    return f"{number.value:,.0f}" if abs(number.value) >= 100 else f"{number.value:.3g}"
+
+
+def _paper(number: "Number") -> str:
+    return "" if number.paper is None else f"{number.paper:,g}"
