@@ -15,31 +15,25 @@ from typing import Final
 
 import numpy as np
 
-from interlane.model.units import MILLI
-from interlane.policy.packing import pack_score
+from interlane.policy.packing import looseness, pack_score
 from interlane.policy.rows import (
-    ASK_CPU,
-    ASK_GPU_MEMORY,
+    ANY_FULLNESS,
     ASK_GPUS,
-    ASK_MEMORY,
     ASK_MILLI,
     ASK_TOGETHER,
-    ASK_TYPES,
-    BRIEF_CPU,
-    BRIEF_GPU,
-    BRIEF_IDLE,
-    BRIEF_MEMORY,
-    FREE,
-    GPUS,
+    BLOCK,
     POOLED,
     TIGHTEST,
-    TYPE,
     UP,
+    ask_in_brief,
     change,
     choose_gpus,
     compiled,
+    fullness,
     inlined,
     is_sound,
+    may_fit,
+    next_candidate,
     next_random,
     room_for,
     room_for_inlined,
@@ -80,27 +74,23 @@ KEY_WIDTH: Final = 5
 GROUP_PROFILE: Final = 0
 GROUP_NEED: Final = 1
 GROUP_BARRED: Final = 2
-GROUP_WIDTH: Final = 3
+GROUP_MOST: Final = 3
+"""Units that a job may use, or 0 if it has several tasks and is placed by other means."""
+GROUP_WIDTH: Final = 4
 
 _FIRST: Final = int(Score.FIRST)
 _PACK: Final = int(Score.PACK)
 _RANDOM: Final = int(Score.RANDOM)
-_LOWEST: Final = -np.inf
+_LOWEST: Final = -float(ANY_FULLNESS)
 _BRIEF_MAX: Final = (1 << 31) - 1
 _ALL: Final = 1 << 62
 """More room than there can be: count every machine."""
+_UNKNOWN: Final = -1
+"""Room that has not been looked at."""
 _FEW: Final = 8
 """Instances up to which a rarely asked profile is placed without its index."""
 _START_OVER: Final = 16
 """With more changes than this (and a quarter of the machines), counting anew is cheaper."""
-
-
-@inlined
-def _is_simple(asks, profile, free):
-    """Return whether instances stand alone and use at most one GPU, on many machines."""
-    return (
-        asks[profile, ASK_GPUS] <= 1 and asks[profile, ASK_TOGETHER] == 1 and free.shape[0] > 1
-    )
 
 
 @inlined
@@ -117,25 +107,23 @@ def _count_room(profile, asks, free, brief, rooms, sums, enough):
     says that it may fit.  Returns whether all machines were counted; if not, the sum is a
     lower bound that is enough to say yes, and the row is not to be used.
     """
-    cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
-    memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
-    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] > 0 else 0
+    machines = free.shape[0]
+    wanted = ask_in_brief(asks, profile)
+    rooms[profile, :] = 0
     total = 0
-    for machine in range(free.shape[0]):
-        room = 0
-        if (
-            brief[BRIEF_CPU, machine] >= cpu
-            and brief[BRIEF_GPU, machine] >= milli
-            and brief[BRIEF_MEMORY, machine] >= memory
-        ):
-            room = room_for_inlined(free, machine, asks, profile)
-        rooms[profile, machine] = room
-        total += room
+    for block in range(machines, brief.shape[1]):
+        if not may_fit(brief, block, wanted):
+            continue
+        begin = (block - machines) * BLOCK
+        for machine in range(begin, min(begin + BLOCK, machines)):
+            if may_fit(brief, machine, wanted):
+                room = room_for_inlined(free, machine, asks, profile)
+                rooms[profile, machine] = room
+                total += room
         if total >= enough:
-            sums[profile] = total
-            return machine + 1 == free.shape[0]
+            break
     sums[profile] = total
-    return True
+    return block == brief.shape[1] - 1
 
 
 @compiled
@@ -145,6 +133,7 @@ def catch_up_rooms(
     """Bring the room of the first ``count`` profiles of ``waiting`` up to date."""
     for index in range(count):
         profile = waiting[index]
+        wanted = ask_in_brief(asks, profile)
         since = cursors[profile, ROOM_CURSOR]
         cursors[profile, ROOM_CURSOR] = changed
         if _is_stale(since, changed, free.shape[0]):
@@ -156,10 +145,7 @@ def catch_up_rooms(
             if line + 1 < changed and changes[line + 1] == machine:
                 continue
             room = 0
-            if brief[BRIEF_CPU, machine] >= min(asks[profile, ASK_CPU], _BRIEF_MAX) and (
-                asks[profile, ASK_GPUS] == 0
-                or brief[BRIEF_GPU, machine] >= asks[profile, ASK_MILLI]
-            ):
+            if may_fit(brief, machine, wanted):
                 room = room_for_inlined(free, machine, asks, profile)
             sums[profile] += room - rooms[profile, machine]
             rooms[profile, machine] = room
@@ -170,6 +156,16 @@ def catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, 
     """Bring one profile's room up to date with the change list."""
     waiting = np.full(1, profile, np.int64)
     catch_up_rooms(waiting, 1, asks, free, brief, changes, changed, cursors, rooms, sums, _ALL)
+
+
+@inlined
+def _score_of(rule, free, total, machine, asks, profile, typical, weights):
+    """Score a machine; the default rule is inlined, as a call costs more than it does."""
+    if rule == _PACK:
+        return pack_score(free, total, machine, asks, profile)
+    if rule == _FIRST:
+        return -np.float64(machine)
+    return score(rule, free, total, machine, asks, profile, typical, weights)
 
 
 @compiled
@@ -183,13 +179,10 @@ def _score_machine(rule, machine, asks, profile, free, total, room, typical, wei
 def _score_all(rule, profile, asks, free, total, room, scores, typical, weights):
     """Score every machine that has room."""
     for machine in range(free.shape[0]):
-        if room[machine] == 0:
-            continue
-        if rule == _PACK:
-            # The default rule is inlined: a call would cost three times as much as it does.
-            scores[machine] = pack_score(free, total, machine, asks, profile)
-        else:
-            scores[machine] = score(rule, free, total, machine, asks, profile, typical, weights)
+        if room[machine] > 0:
+            scores[machine] = _score_of(
+                rule, free, total, machine, asks, profile, typical, weights
+            )
 
 
 @compiled
@@ -254,39 +247,75 @@ def _stays_ahead(machine, second, scores, room):
 
 @compiled
 def _best_directly(rule, profile, asks, free, total, brief, avoid, typical, weights):
-    """Return the best machine for one unit without the index; -1 if there is none.
-
-    For profiles that are asked for so rarely that their index would be counted anew each
-    time: one pass, nothing written.
-    """
-    cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
-    memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
-    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] > 0 else 0
+    """Return the best machine for one unit without the index; -1 if there is none."""
+    machines = free.shape[0]
+    wanted = ask_in_brief(asks, profile)
     best = -1
     highest = _LOWEST
-    for machine in range(free.shape[0]):
-        if (
-            brief[BRIEF_CPU, machine] < cpu
-            or brief[BRIEF_GPU, machine] < milli
-            or brief[BRIEF_MEMORY, machine] < memory
-            or avoid[machine]
-        ):
-            continue
-        # No machine packs better than by all of its idle share being taken.
-        if rule == _PACK and -brief[BRIEF_IDLE, machine] <= highest:
-            continue
-        if room_for_inlined(free, machine, asks, profile) == 0:
-            continue
-        if rule == _FIRST:
-            return machine
-        if rule == _PACK:
-            here = pack_score(free, total, machine, asks, profile)
-        else:
+    machine = next_candidate(brief, machines, 0, wanted)
+    while machine < machines:
+        if not avoid[machine] and room_for_inlined(free, machine, asks, profile) > 0:
+            if rule == _FIRST:
+                return machine
             here = score(rule, free, total, machine, asks, profile, typical, weights)
-        if here > highest:
-            best = machine
-            highest = here
+            if here > highest:
+                best = machine
+                highest = here
+        machine = next_candidate(brief, machines, machine + 1, wanted)
     return best
+
+
+@compiled
+def _pack_directly(profile, asks, free, total, brief, shares, avoid):
+    """Return what ``_best_directly`` would for the default rule, by the brief alone.
+
+    A row is looked at only where its machine would be the best so far: on a busy cluster the
+    rows are out of the fast caches, and fetching them would cost more than all the rest.
+    """
+    machines = free.shape[0]
+    wanted = ask_in_brief(asks, profile)
+    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] == 1 else 0
+    best = -1
+    to_beat = ANY_FULLNESS
+    for block in range(machines, brief.shape[1]):
+        if not may_fit(brief, block, wanted) or fullness(brief, block) >= to_beat:
+            continue
+        begin = (block - machines) * BLOCK
+        for machine in range(begin, min(begin + BLOCK, machines)):
+            full = fullness(brief, machine)
+            if full >= to_beat or not may_fit(brief, machine, wanted):
+                continue
+            if looseness(brief, shares, machine, milli, full) >= to_beat or avoid[machine]:
+                continue
+            here = np.int64(-pack_score(free, total, machine, asks, profile))
+            if here < to_beat and room_for(free, machine, asks, profile) > 0:
+                best = machine
+                to_beat = here
+    return best
+
+
+@compiled
+def _candidates_to_pack(profile, asks, free, brief, shares, avoid, able, room, ranked):
+    """List the machines that may have room, and the best they may score; return how many.
+
+    The rows are left alone, as ``_pack_directly`` does and for the same reason.
+    """
+    machines = free.shape[0]
+    wanted = ask_in_brief(asks, profile)
+    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] == 1 else 0
+    count = 0
+    for block in range(machines, brief.shape[1]):
+        if not may_fit(brief, block, wanted):
+            continue
+        begin = (block - machines) * BLOCK
+        for machine in range(begin, min(begin + BLOCK, machines)):
+            if may_fit(brief, machine, wanted) and not avoid[machine]:
+                full = fullness(brief, machine)
+                ranked[machine] = -looseness(brief, shares, machine, milli, full)
+                room[machine] = _UNKNOWN
+                able[count] = machine
+                count += 1
+    return count
 
 
 @compiled
@@ -375,132 +404,194 @@ def _fill_machine(
 
 
 @compiled
-def undo(free, asks, out, begin, end):
-    """Give back what placement rows ``begin`` to ``end`` took."""
+def change_rows(free, asks, out, begin, end, sign):
+    """Take (``sign`` 1) or give back (-1) what placement rows ``begin`` to ``end`` hold."""
     for index in range(begin, end):
         change(
             free, out[index, AT_MACHINE], asks, out[index, AT_ASK], out[index, AT_MASK],
-            -out[index, AT_INSTANCES],
+            sign * out[index, AT_INSTANCES],
         )  # fmt: skip
 
 
 @compiled
-def _pack_directly(profile, asks, free, total, brief, avoid):
-    """Return the best machine to pack one instance with at most one GPU, or -1.
-
-    The default rule's most frequent question, answered as ``_best_directly`` would, but from
-    the brief as far as it goes: whether the instance fits and how it scores come out of one
-    look at the machine's GPUs, and divisions are left to machines that may win.
-    """
-    cpu = min(asks[profile, ASK_CPU], _BRIEF_MAX)
-    memory = min(asks[profile, ASK_MEMORY], _BRIEF_MAX)
-    gpus = asks[profile, ASK_GPUS]
-    milli = asks[profile, ASK_MILLI] if gpus > 0 else 0
-    gpu_memory = asks[profile, ASK_GPU_MEMORY]
-    slots = (free.shape[1] - FREE) // 2
-    best = -1
-    highest = _LOWEST
-    for machine in range(free.shape[0]):
-        if (
-            brief[BRIEF_CPU, machine] < cpu
-            or brief[BRIEF_GPU, machine] < milli
-            or brief[BRIEF_MEMORY, machine] < memory
-            or -brief[BRIEF_IDLE, machine] <= highest
-            or avoid[machine]
-        ):
-            continue
-        if gpus == 1 and (asks[profile, ASK_TYPES] >> free[machine, TYPE]) & 1 == 0:
-            continue
-        left = 0
-        if gpus == 1 and free[machine, POOLED] == 0:
-            left = MILLI + 1
-            for gpu in range(free[machine, GPUS]):
-                rest = free[machine, FREE + gpu] - milli
-                if 0 <= rest < left and free[machine, FREE + slots + gpu] >= gpu_memory:
-                    left = rest
-            if left > MILLI:
-                continue
-        if -100_000.0 * left - brief[BRIEF_IDLE, machine] <= highest:
-            continue
-        here = pack_score(free, total, machine, asks, profile)
-        if here > highest and room_for(free, machine, asks, profile) > 0:
-            best = machine
-            highest = here
-    return best
+def _place_one(
+    rule, choice, profile, task, asks, free, total, brief, shares, avoid, typical, weights,
+    dice, out, count
+):  # fmt: skip
+    """Place one unit without the index; see ``place_task``."""
+    if rule == _PACK:
+        machine = _pack_directly(profile, asks, free, total, brief, shares, avoid)
+    else:
+        machine = _best_directly(
+            rule, profile, asks, free, total, brief, avoid, typical, weights
+        )
+    if machine < 0:
+        return -1
+    return _fill_machine(
+        rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice, typical,
+        weights, out, count, task,
+    )  # fmt: skip
 
 
 @compiled
-def _place_directly(
-    rule, choice, profile, task, least, wanted, asks, free, total, brief, avoid, typical,
-    weights, dice, out, count
+def _candidates(
+    rule, profile, asks, free, total, brief, shares, avoid, typical, weights, able, room,
+    ranked
 ):  # fmt: skip
-    """Place a few units without the index; see ``place_task`` and ``_best_directly``."""
+    """List the machines that may have room, their room and their scores; return how many."""
+    if rule == _PACK:
+        return _candidates_to_pack(
+            profile, asks, free, brief, shares, avoid, able, room, ranked
+        )
+    machines = free.shape[0]
+    wanted = ask_in_brief(asks, profile)
+    count = 0
+    machine = next_candidate(brief, machines, 0, wanted)
+    while machine < machines:
+        here = room_for_inlined(free, machine, asks, profile)
+        if here > 0 and not avoid[machine]:
+            able[count] = machine
+            count += 1
+            room[machine] = here
+            ranked[machine] = _score_of(
+                rule, free, total, machine, asks, profile, typical, weights
+            )
+        machine = next_candidate(brief, machines, machine + 1, wanted)
+    return count
+
+
+@compiled
+def place_directly(
+    rule, choice, profile, task, least, wanted, asks, free, total, brief, shares, avoid,
+    typical, weights, dice, out, count
+):  # fmt: skip
+    """Place a task without the index: one look at all machines, nothing of it kept.
+
+    For rules that are cheap to ask, and for profiles that are asked for so rarely that their
+    index would be counted anew each time; see ``place_task``.
+    """
+    if wanted == 1:
+        return _place_one(
+            rule, choice, profile, task, asks, free, total, brief, shares, avoid, typical,
+            weights, dice, out, count,
+        )  # fmt: skip
+    able = np.empty(free.shape[0], np.int64)
+    room = np.empty(free.shape[0], np.int64)
+    ranked = np.empty(free.shape[0], np.float64)
+    ables = _candidates(
+        rule, profile, asks, free, total, brief, shares, avoid, typical, weights, able, room,
+        ranked,
+    )  # fmt: skip
     begin = count
     placed = 0
+    machine = -1
+    second = -1
     while placed < wanted:
-        if rule == _PACK and _is_simple(asks, profile, free):
-            machine = _pack_directly(profile, asks, free, total, brief, avoid)
-        else:
-            machine = _best_directly(
-                rule, profile, asks, free, total, brief, avoid, typical, weights
+        if machine < 0 or not _stays_ahead(machine, second, ranked, room):
+            machine, second = _best_two(ranked, room, able, ables)
+            if machine < 0:
+                break
+        if room[machine] == _UNKNOWN:
+            room[machine] = room_for(free, machine, asks, profile)
+            ranked[machine] = _score_of(
+                rule, free, total, machine, asks, profile, typical, weights
             )
-        if machine < 0:
-            break
+            continue  # with its true score it may not be the best
         count = _fill_machine(
             rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice,
             typical, weights, out, count, task,
         )  # fmt: skip
         placed += 1
-        if placed < wanted:
-            summarise(free, machine, brief)
-    if wanted == 1:
-        return count if placed == 1 else -1
-    # The brief is left as if nothing had been taken, like the index.
-    undo(free, asks, out, begin, count)
-    for index in range(begin, count):
-        summarise(free, out[index, AT_MACHINE], brief)
+        room[machine] = room_for(free, machine, asks, profile)
+        if room[machine] > 0:
+            ranked[machine] = _score_of(
+                rule, free, total, machine, asks, profile, typical, weights
+            )
     if placed < least:
+        change_rows(free, asks, out, begin, count, -1)
         return -1
-    take(free, asks, out, begin, count)
     return count
+
+
+@inlined
+def _asks_little(rule, wanted, profile, changed, cursors, machines):
+    """Return whether a look at all machines costs less than bringing the index up to date."""
+    asked = cursors[profile, ASKED_CURSOR]
+    return rule == _PACK or (wanted <= _FEW and _is_stale(asked, changed, machines))
 
 
 @compiled
 def place_task(
     rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
-    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
+    shares, changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out,
+    count
 ):  # fmt: skip
     """Append one task's instances to the placement and take them from ``free``.
 
     Places as many units as fit, ``wanted`` at most; returns the new length of the placement,
-    or -1 with nothing taken if fewer than ``least`` fit.  The index is left as if nothing
-    had been taken, so that a caller who undoes the rows finds everything as it was.
+    or -1 with nothing taken if fewer than ``least`` fit.  Index and brief are left as if
+    nothing had been taken, so that a caller who undoes the rows finds everything as it was.
     """
-    asked = cursors[profile, ASKED_CURSOR]
+    directly = mode == ONE_BY_ONE and _asks_little(
+        rule, wanted, profile, changed, cursors, free.shape[0]
+    )
     cursors[profile, ASKED_CURSOR] = changed
-    if mode == ONE_BY_ONE and (
-        (wanted <= _FEW and _is_stale(asked, changed, free.shape[0]))
-        or (wanted == 1 and rule == _PACK and _is_simple(asks, profile, free))
-    ):
-        return _place_directly(
-            rule, choice, profile, task, least, wanted, asks, free, total, brief, avoid,
+    if directly:
+        return place_directly(
+            rule, choice, profile, task, least, wanted, asks, free, total, brief, shares, avoid,
             typical, weights, dice, out, count,
         )  # fmt: skip
+    return place_by_index(
+        rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
+        changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out,
+        count,
+    )  # fmt: skip
+
+
+@compiled
+def place_by_index(
+    rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
+    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
+):  # fmt: skip
+    """Place a task with the index, brought up to date first; see ``place_task``."""
     catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums)
     if sums[profile] < least:
         return -1
     room = rooms[profile]
-    if rule != _FIRST and rule != _RANDOM:
+    ranked = scores[profile]
+    scored = rule != _FIRST and rule != _RANDOM
+    if scored:
         _catch_up_scores(
-            rule, profile, asks, free, total, changes, changed, cursors, room, scores[profile],
-            typical, weights,
+            rule, profile, asks, free, total, changes, changed, cursors, room, ranked, typical,
+            weights,
         )  # fmt: skip
     begin = count
-    placed = 0
-    together = asks[profile, ASK_TOGETHER]
-    ranked = scores[profile]
+    count, placed = _fill_by_rank(
+        rule, mode, choice, choices, profile, task, wanted, asks, free, total, avoid, typical,
+        weights, dice, room, ranked, out, count,
+    )  # fmt: skip
+    if placed >= least and wanted == 1:
+        return count
+    change_rows(free, asks, out, begin, count, -1)
+    _restore(
+        rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, count
+    )
+    if placed < least:
+        return -1
+    change_rows(free, asks, out, begin, count, 1)
+    return count
+
+
+@compiled
+def _fill_by_rank(
+    rule, mode, choice, choices, profile, task, wanted, asks, free, total, avoid, typical,
+    weights, dice, room, ranked, out, count
+):  # fmt: skip
+    """Fill machines by rank; return the new length of the placement and the units placed."""
+    scored = rule != _FIRST and rule != _RANDOM
     able = np.empty(free.shape[0], np.int64)
     ables = _able(room, avoid, able) if mode != SAMPLE and rule != _FIRST else 0
+    placed = 0
     machine = -1
     second = -1
     while placed < wanted:
@@ -514,46 +605,36 @@ def place_task(
             break
         units = min(room[machine], wanted - placed) if mode == SWEEP else 1
         count = _fill_machine(
-            rule, free, machine, asks, profile, choice, units * together, dice, typical,
-            weights, out, count, task,
+            rule, free, machine, asks, profile, choice, units * asks[profile, ASK_TOGETHER],
+            dice, typical, weights, out, count, task,
         )  # fmt: skip
         placed += units
-        if placed < wanted:
-            if mode == SWEEP:
-                room[machine] = 0
-            else:
-                room[machine] = room_for(free, machine, asks, profile)
-                if rule != _FIRST and rule != _RANDOM:
-                    ranked[machine] = _score_machine(
-                        rule, machine, asks, profile, free, total, room, typical, weights
-                    )
-    if placed < least:
-        undo(free, asks, out, begin, count)
-        _restore(
-            rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, count
-        )
-        return -1
-    if wanted > 1:
-        undo(free, asks, out, begin, count)
-        _restore(
-            rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, count
-        )
-        take(free, asks, out, begin, count)
-    return count
+        if placed == wanted:
+            break
+        if mode == SWEEP:
+            room[machine] = 0
+            continue
+        room[machine] = room_for(free, machine, asks, profile)
+        if scored:
+            ranked[machine] = _score_machine(
+                rule, machine, asks, profile, free, total, room, typical, weights
+            )
+    return count, placed
 
 
 @compiled
 def choose_task(
-    rule, mode, choice, choices, profile, least, wanted, asks, free, total, brief, changes,
-    changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out
+    rule, mode, choice, choices, profile, least, wanted, asks, free, total, brief, shares,
+    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out
 ):  # fmt: skip
     """Choose for a job of one task and leave the books as they were."""
     count = place_task(
         rule, mode, choice, choices, profile, 0, least, wanted, asks, free, total, brief,
-        changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, 0,
+        shares, changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice,
+        out, 0,
     )  # fmt: skip
     if count > 0:
-        undo(free, asks, out, 0, count)
+        change_rows(free, asks, out, 0, count, -1)
     return count
 
 
@@ -572,35 +653,33 @@ def _restore(rule, asks, profile, free, total, room, ranked, typical, weights, o
 
 
 @compiled
-def hold(free, total, asks, out, count, brief, changes, changed):
+def hold(free, total, asks, out, brief, shares, changes, changed):
     """Take the placement from the books; return the new end of the change list, or -1.
 
     This is the referee: rows that do not fit change nothing.
     """
-    for index in range(count):
-        machine = out[index, AT_MACHINE]
-        take(free, asks, out, index, index + 1)
-        if free[machine, UP] == 0 or not is_sound(free, total, machine):
-            undo(free, asks, out, 0, index + 1)
-            return -1
-    return note_changes(free, out, brief, changes, changed)
+    change_rows(free, asks, out, 0, out.shape[0], 1)
+    if not _all_sound(free, total, out, out.shape[0]):
+        change_rows(free, asks, out, 0, out.shape[0], -1)
+        return -1
+    return note_changes(free, total, out, brief, shares, changes, changed)
 
 
 @compiled
-def release(free, asks, out, brief, changes, changed):
+def release(free, total, asks, out, brief, shares, changes, changed):
     """Give the placement back to the books; return the new end of the change list."""
-    undo(free, asks, out, 0, out.shape[0])
-    return note_changes(free, out, brief, changes, changed)
+    change_rows(free, asks, out, 0, out.shape[0], -1)
+    return note_changes(free, total, out, brief, shares, changes, changed)
 
 
 @compiled
-def note_changes(free, out, brief, changes, changed):
+def note_changes(free, total, out, brief, shares, changes, changed):
     """Note that the machines of these rows were touched; return the end of the list."""
     for index in range(out.shape[0]):
         machine = out[index, AT_MACHINE]
         if index > 0 and out[index - 1, AT_MACHINE] == machine:
             continue
-        summarise(free, machine, brief)
+        summarise(free, total, machine, brief, shares)
         changes[changed] = machine
         changed += 1
     return changed
@@ -662,6 +741,51 @@ def catch_up_and_pick(
 
 
 @compiled
+def start_next(
+    waiting, profiles, active, actives, keys, groups, now_s, epoch, only_with_room, exact, rule,
+    mode, choice, choices, typical, weights, avoid, dice, asks, free, total, brief, shares,
+    changes, changed, cursors, rooms, sums, scores, out
+):  # fmt: skip
+    """Pick the next group, place its head by a rule and hold that, all in one call.
+
+    Returns the group (-1 if there is none), the length of the placement, and the new end of
+    the change list.  The length is 0 if the head has several tasks or found no place; then
+    nothing is held, and the caller goes the long way.
+    """
+    group = catch_up_and_pick(
+        waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums, active,
+        actives, keys, groups, now_s, epoch, only_with_room, exact,
+    )  # fmt: skip
+    if group < 0 or groups[group, GROUP_MOST] == 0:
+        return group, 0, changed
+    profile, need = groups[group, GROUP_PROFILE], groups[group, GROUP_NEED]
+    if sums[profile] < need:
+        return group, 0, changed
+    count = place_task(
+        rule, mode, choice, choices, profile, 0, need, groups[group, GROUP_MOST], asks, free,
+        total, brief, shares, changes, changed, cursors, rooms, sums, scores, avoid, typical,
+        weights, dice, out, 0,
+    )  # fmt: skip
+    if count <= 0:
+        return group, 0, changed
+    if not _all_sound(free, total, out, count):
+        change_rows(free, asks, out, 0, count, -1)
+        return group, 0, changed
+    changed = note_changes(free, total, out[:count], brief, shares, changes, changed)
+    return group, count, changed
+
+
+@compiled
+def _all_sound(free, total, out, count):
+    """Return whether nothing is overcommitted on the machines of a placement: the referee."""
+    for index in range(count):
+        machine = out[index, AT_MACHINE]
+        if free[machine, UP] == 0 or not is_sound(free, total, machine):
+            return False
+    return True
+
+
+@compiled
 def _may_pass(profile, need, shortest_s, window_s, asks, rooms, sums, reserved, spare):
     """Return whether some job of a group may start without delaying the reservation.
 
@@ -714,23 +838,13 @@ def fits(rows, total, asks, out):
     taken = 0
     for index in range(out.shape[0]):
         machine = out[index, AT_MACHINE]
-        take(rows, asks, out, index, index + 1)
+        change_rows(rows, asks, out, index, index + 1, 1)
         taken += 1
         if not is_sound(rows, total, machine):
             sound = False
             break
-    undo(rows, asks, out, 0, taken)
+    change_rows(rows, asks, out, 0, taken, -1)
     return sound
-
-
-@compiled
-def take(rows, asks, out, begin, end):
-    """Take what placement rows ``begin`` to ``end`` ask for, unchecked."""
-    for index in range(begin, end):
-        change(
-            rows, out[index, AT_MACHINE], asks, out[index, AT_ASK], out[index, AT_MASK],
-            out[index, AT_INSTANCES],
-        )  # fmt: skip
 
 
 @compiled
@@ -745,7 +859,7 @@ def imagine_ends(rows, asks, profiles, missing, held, first):
             machine = held[index, AT_MACHINE]
             for part in range(profiles.shape[0]):
                 missing[part] += room_for(rows, machine, asks, profiles[part])
-            undo(rows, asks, held, index, index + 1)
+            change_rows(rows, asks, held, index, index + 1, -1)
             for part in range(profiles.shape[0]):
                 missing[part] -= room_for(rows, machine, asks, profiles[part])
         if missing.max() <= 0:

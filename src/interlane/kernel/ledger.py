@@ -68,8 +68,11 @@ class Ledger:
         """Capacity, one row a machine; never changes."""
         self.free: Table = self.total.copy()
         """What is left; ``UP`` is 0 for machines that are lost."""
-        self.brief = np.zeros((rows.BRIEF_HEIGHT, len(cluster)), np.int32)
+        self.brief = np.zeros((rows.BRIEF_HEIGHT, rows.brief_width(len(cluster))), np.int32)
         """The machines in brief; agrees with ``free`` once changes are noted."""
+        slots = (self.free.shape[1] - rows.FREE) // 2
+        self.shares = np.full((len(cluster), slots), rows.ABSENT, np.int16)
+        """Free share of each GPU, as the brief has the rest."""
         self._summarise_all()
         self.asks: Table = np.empty((64, rows.ASK_WIDTH), np.int64)
         """Demands as rows, by profile number; written by ``ask``."""
@@ -182,9 +185,9 @@ class Ledger:
 
     def hold(self, table: Table) -> bool:
         """Take a placement from the books, or return False and change nothing."""
-        self._make_way(len(table))
+        self.make_way(len(table))
         end = compiled.hold(
-            self.free, self.total, self.asks, table, len(table), self.brief, self.changes,
+            self.free, self.total, self.asks, table, self.brief, self.shares, self.changes,
             self.changed,
         )  # fmt: skip
         if end < 0:
@@ -194,33 +197,34 @@ class Ledger:
 
     def release(self, table: Table) -> None:
         """Give a placement back."""
-        self._make_way(len(table))
+        self.make_way(len(table))
         self.changed = compiled.release(
-            self.free, self.asks, table, self.brief, self.changes, self.changed
-        )
+            self.free, self.total, self.asks, table, self.brief, self.shares, self.changes,
+            self.changed,
+        )  # fmt: skip
         self.releases += 1
 
     def set_up(self, number: int, *, up: bool) -> None:
         """Note that a machine was lost or has returned."""
-        self._make_way(1)
+        self.make_way(1)
         self.free[number, rows.UP] = up
-        rows.summarise(self.free, number, self.brief)
+        rows.summarise(self.free, self.total, number, self.brief, self.shares)
         self.changes[self.changed] = number
         self.changed += 1
         self.releases += up
 
     def note_changes(self, table: Table) -> None:
         """Tell the room index that the machines of these rows were touched."""
-        self._make_way(len(table))
+        self.make_way(len(table))
         self.changed = compiled.note_changes(
-            self.free, table, self.brief, self.changes, self.changed
+            self.free, self.total, table, self.brief, self.shares, self.changes, self.changed
         )
 
     def _summarise_all(self) -> None:
         for number in range(len(self.free)):
-            rows.summarise(self.free, number, self.brief)
+            rows.summarise(self.free, self.total, number, self.brief, self.shares)
 
-    def _make_way(self, more: int) -> None:
+    def make_way(self, more: int) -> None:
         """Begin a new change list when the old one is full."""
         if self.changed + more <= len(self.changes):
             return
@@ -241,7 +245,7 @@ class Ledger:
         expected = self.total.copy()
         expected[:, rows.UP] = self.free[:, rows.UP]
         for table in held:
-            compiled.take(expected, self.asks, table, 0, len(table))
+            compiled.change_rows(expected, self.asks, table, 0, len(table), 1)
         if (expected != self.free).any():
             number, column = (int(at[0]) for at in np.nonzero(expected != self.free))
             raise CapacityViolated(

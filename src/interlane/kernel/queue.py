@@ -249,17 +249,35 @@ def _turns(ahead: Key, behind: Key, now_s: float) -> float:
     return max(now_s, (behind[0] - ahead[0]) / (ahead[1] - behind[1]))
 
 
+class Awaited:
+    """A profile for which somebody waits, or did."""
+
+    __slots__ = ("groups", "position", "profile")
+
+    def __init__(self, profile: int) -> None:
+        self.profile = profile
+        self.groups = 0
+        """Groups with somebody in them that wait for it."""
+        self.position = -1
+        """Where it stands in the queue's list of profiles."""
+
+
 class Group:
     """Waiting jobs of one shape (and one account, where accounts count)."""
 
-    __slots__ = ("account", "line", "number", "shape", "size")
+    __slots__ = ("account", "awaited", "line", "number", "position", "shape", "size")
 
-    def __init__(self, number: int, shape: Shape, account: str | None, line: Line) -> None:
+    def __init__(
+        self, number: int, shape: Shape, account: str | None, line: Line, awaited: Awaited
+    ) -> None:
         self.number = number
         self.shape = shape
         self.account = account
         self.line = line
+        self.awaited = awaited
         self.size = 0
+        self.position = -1
+        """Where it stands in the queue's list of groups with somebody in them."""
 
 
 class Queue:
@@ -287,12 +305,14 @@ class Queue:
         self.active: Table = np.zeros(64, np.int64)
         """Numbers of the groups with somebody in them, from 0 to ``actives``."""
         self.actives = 0
-        self._position: dict[int, int] = {}
+        self._active: list[Group] = []
+        """The same groups as objects."""
         self.profiles: Table = np.zeros(64, np.int64)
         """Profiles that somebody waits for, from 0 to ``waited_for``."""
         self.waited_for = 0
-        self._profile_position: dict[int, int] = {}
-        self._profile_groups: dict[int, int] = {}
+        self._waited_for: list[Awaited] = []
+        """The same profiles as objects."""
+        self._awaited: dict[int, Awaited] = {}
 
     def __len__(self) -> int:
         return self._size
@@ -380,9 +400,11 @@ class Queue:
         number = self._new_number()
         line: Line = KineticLine() if entry.key[1] != 0.0 else HeapLine()
         account = self._order.account(entry.job) if self._accounted else None
-        group = Group(number, entry.shape, account, line)
         part = entry.shape.parts[0]
-        self.groups[number] = part.profile, part.least, -1
+        awaited = self._awaited.setdefault(part.profile, Awaited(part.profile))
+        group = Group(number, entry.shape, account, line, awaited)
+        most = part.most if len(entry.shape.parts) == 1 else 0
+        self.groups[number] = part.profile, part.least, -1, most
         rank = 0.0
         if account is not None:
             self._accounts.setdefault(account, set()).add(number)
@@ -410,38 +432,45 @@ class Queue:
             self._until[number] = group.line.valid_until()
 
     def _activate(self, group: Group) -> None:
-        self._position[group.number] = self.actives
+        group.position = self.actives
         self.active[self.actives] = group.number
         self.actives += 1
-        profile = group.shape.parts[0].profile
-        waiting = self._profile_groups.get(profile, 0)
-        self._profile_groups[profile] = waiting + 1
-        if waiting == 0:
-            self._await_profile(profile)
+        self._active.append(group)
+        awaited = group.awaited
+        awaited.groups += 1
+        if awaited.groups == 1:
+            self._await(awaited)
 
-    def _await_profile(self, profile: int) -> None:
+    def _await(self, awaited: Awaited) -> None:
         if self.waited_for == len(self.profiles):
             self.profiles = np.concatenate([self.profiles, np.zeros_like(self.profiles)])
-        self._profile_position[profile] = self.waited_for
-        self.profiles[self.waited_for] = profile
+        awaited.position = self.waited_for
+        self.profiles[self.waited_for] = awaited.profile
         self.waited_for += 1
+        self._waited_for.append(awaited)
 
     def _deactivate(self, group: Group) -> None:
-        """Leave an empty group out of the walk; it is kept, as its shape tends to return."""
-        _swap_out(self.active, self._position, group.number, self.actives)
+        """Leave an empty group out of the walk; it is kept, as its shape tends to return.
+
+        The last one of the list moves into its place.
+        """
         self.actives -= 1
-        profile = group.shape.parts[0].profile
-        self._profile_groups[profile] -= 1
-        if self._profile_groups[profile] == 0:
-            _swap_out(self.profiles, self._profile_position, profile, self.waited_for)
-            self.waited_for -= 1
-        self._until[group.number] = inf
+        last = self._active.pop()
+        if last is not group:
+            at = last.position = group.position
+            self._active[at] = last
+            self.active[at] = last.number
+        awaited = group.awaited
+        awaited.groups -= 1
+        if awaited.groups == 0:
+            self._await_no_more(awaited)
+        if self._drifts:
+            self._until[group.number] = inf
 
-
-def _swap_out(table: Table, position: dict[int, int], item: int, length: int) -> None:
-    """Remove an item from a dense list by moving the last one into its place."""
-    at = position.pop(item)
-    last = int(table[length - 1])
-    if last != item:
-        table[at] = last
-        position[last] = at
+    def _await_no_more(self, awaited: Awaited) -> None:
+        self.waited_for -= 1
+        last = self._waited_for.pop()
+        if last is not awaited:
+            at = last.position = awaited.position
+            self._waited_for[at] = last
+            self.profiles[at] = last.profile

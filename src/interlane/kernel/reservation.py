@@ -65,7 +65,7 @@ class Reservation:
     def note_start(self, entry: Entry, table: Table, now_s: float) -> None:
         """Take a job that was let through out of what is spare."""
         if not self.is_short(entry, now_s):
-            compiled.take(self.spare, self._ledger.asks, table, 0, len(table))
+            compiled.change_rows(self.spare, self._ledger.asks, table, 0, len(table), 1)
 
     def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
@@ -95,7 +95,8 @@ class Reservation:
         """Let those end too that are expected to at the very same moment."""
         for entry in entries[last + 1 : int(np.searchsorted(ends_s, ends_s[last], "right"))]:
             assert entry.rows is not None
-            compiled.undo(self.spare, self._ledger.asks, entry.rows, 0, len(entry.rows))
+            held = entry.rows
+            compiled.change_rows(self.spare, self._ledger.asks, held, 0, len(held), -1)
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""

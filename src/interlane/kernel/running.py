@@ -288,7 +288,7 @@ def _rehearse(free: Table, part: Part, gone: list[Entry], ledger: Ledger) -> Non
     """Let jobs go and seat a task, on a private copy of the books."""
     for entry in gone:
         assert entry.rows is not None
-        compiled.undo(free, ledger.asks, entry.rows, 0, len(entry.rows))
+        compiled.change_rows(free, ledger.asks, entry.rows, 0, len(entry.rows), -1)
     units = part.least
     for number in range(len(free)):
         here = min(units, int(rows.room_for(free, number, ledger.asks, part.profile)))

@@ -48,7 +48,7 @@ from interlane.model import (
     Wake,
     held_gpu_milli,
 )
-from interlane.policy.base import Spread
+from interlane.policy.base import Rule, Spread
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline, Policy
 
@@ -77,6 +77,8 @@ class Scheduler:
         self._accounted = policy.order.keeps_accounts
         self._is_rule = isinstance(policy.placer, RulePlacer)
         """Compiled rules place by count, so that their placements need no second count."""
+        self._rule = self._rule_without_dice()
+        """The placer's rule if the kernel may carry it out by itself."""
         self._rng = Random(seed)
         """The placer's dice; nothing else draws from them."""
         self._entries: dict[JobId, Entry] = {}
@@ -106,6 +108,12 @@ class Scheduler:
             MachineReturned: self._machine_returned,
             Ticked: self._ticked,
         }
+
+    def _rule_without_dice(self) -> Rule | None:
+        placer = self.policy.placer
+        if not isinstance(placer, RulePlacer) or placer.rule.spread is Spread.SAMPLE:
+            return None
+        return placer.rule
 
     # -- facts in, wishes out ---------------------------------------------------------
 
@@ -330,9 +338,11 @@ class Scheduler:
 
     def _walk_greedily(self, now_s: float, wishes: list[Action]) -> None:
         while self._queue:
-            number = self._pick(now_s, only_with_room=True)
+            number, started = self._start_next(now_s, wishes, only_with_room=True)
             if number < 0:
                 return
+            if started:
+                continue
             entry = self._queue.head(number, now_s)
             if not self._try_start(entry, now_s, wishes):
                 self._queue.bar(number, self._epoch)
@@ -340,13 +350,42 @@ class Scheduler:
     def _start_heads(self, now_s: float, wishes: list[Action]) -> Entry | None:
         """Start the head of the queue while it fits; return the head that does not."""
         while self._queue:
-            entry = self._queue.head(self._pick(now_s, only_with_room=False), now_s)
+            number, started = self._start_next(now_s, wishes, only_with_room=False)
+            if started:
+                continue
+            entry = self._queue.head(number, now_s)
             part = entry.shape.parts[0]
             if self._view.sums[part.profile] < part.least:
                 return entry
             if not self._try_start(entry, now_s, wishes):
                 return entry
         return None
+
+    def _start_next(
+        self, now_s: float, wishes: list[Action], *, only_with_room: bool
+    ) -> tuple[int, bool]:
+        """Pick the next group and start its head if a compiled rule can; else only pick."""
+        if self._rule is None:
+            return self._pick(now_s, only_with_room=only_with_room), False
+        queue, view, ledger = self._queue, self._view, self._ledger
+        rule, out = view.compiled_rule(self._rule), view.out
+        ledger.make_way(len(out))
+        if view.change_lists != ledger.change_lists:
+            view.follow_change_list()
+        number, count, ledger.changed = compiled.start_next(
+            queue.profiles, queue.waited_for, queue.active, queue.actives, queue.keys,
+            queue.groups, now_s, self._epoch, only_with_room, self._exact, rule.score,
+            rule.spread, rule.gpu_choice, rule.choices, rule.typical, rule.weights,
+            view.nowhere, view.dice, ledger.asks, ledger.free, ledger.total, ledger.brief,
+            ledger.shares, ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums,
+            view.scores, out,
+        )  # fmt: skip
+        if count == 0:
+            return number, False
+        table = out[:count].copy()
+        entry = queue.head(number, now_s)
+        self._note_start(entry, ledger.to_placement(table), table, now_s, wishes)
+        return number, True
 
     def _pick(self, now_s: float, *, only_with_room: bool) -> int:
         queue, view, ledger = self._queue, self._view, self._ledger
@@ -380,6 +419,18 @@ class Scheduler:
                 "This is a fault of the placer; use another.",
             )
             return False
+        self._note_start(entry, placement, table, now_s, wishes)
+        return True
+
+    def _note_start(
+        self,
+        entry: Entry,
+        placement: Placement,
+        table: Table,
+        now_s: float,
+        wishes: list[Action],
+    ) -> None:
+        """Wish the start of a job whose placement is held."""
         self._queue.remove(entry, now_s)
         entry.state = JobState.STARTING
         entry.refusal = None
@@ -394,7 +445,6 @@ class Scheduler:
         wishes.append(Start(entry.job.id, placement))
         if self._reservation is not None:
             self._drop_reservation(entry)
-        return True
 
     def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
         """Return a placement as rows if it places what the job asks for."""

@@ -52,7 +52,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class _CompiledRule:
+class CompiledRule:
     """A rule as compiled code takes it."""
 
     rule: Rule
@@ -74,7 +74,7 @@ class View:
         machines = len(ledger.cluster)
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
-        self._compiled: _CompiledRule | None = None
+        self._compiled: CompiledRule | None = None
         self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
         self.rooms: NDArray[np.int32] = np.zeros((0, machines), np.int32)
         """Units of each profile that each machine could take, as of the profile's cursor."""
@@ -83,9 +83,11 @@ class View:
         self.scores = np.zeros((0, machines), np.float64)
         """Scores as of the profile's second cursor, under the rule last asked for."""
         self.change_lists = ledger.change_lists
-        self._out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
-        self._dice = np.zeros(1, np.uint64)
-        self._nowhere = np.zeros(machines, np.bool_)
+        self.out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
+        """Where compiled code writes a placement: as long as the largest request needs."""
+        self.dice = np.zeros(1, np.uint64)
+        self.nowhere = np.zeros(machines, np.bool_)
+        """No machine to be avoided."""
         self._grow()
 
     # -- questions of placers ---------------------------------------------------------
@@ -130,18 +132,23 @@ class View:
 
     # -- for the kernel ---------------------------------------------------------------
 
+    def compiled_rule(self, rule: Rule) -> CompiledRule:
+        """Return a rule as compiled code takes it."""
+        settings = self._compiled
+        if settings is None or settings.rule is not rule:
+            settings = self._compile(rule)
+        return settings
+
     def choose_avoiding(
         self, job: Job, rule: Rule, seed: int, avoid: NDArray[np.bool_] | None
     ) -> Placement | Refusal:
         """Choose as ``choose`` does, on machines that are not to be avoided."""
-        settings = self._compiled
-        if settings is None or settings.rule is not rule:
-            settings = self._compile(rule)
+        settings = self.compiled_rule(rule)
         shape = settings.shapes.get(job.request) or self.shape(job.request, rule.types)
         if shape.never is not None:
             return shape.never
         table = self._choose_rows(
-            shape, settings, seed, self._nowhere if avoid is None else avoid
+            shape, settings, seed, self.nowhere if avoid is None else avoid
         )
         if table is None:
             return explain_waiting(self._ledger, shape.request, shape.parts)
@@ -158,6 +165,8 @@ class View:
             parts = tuple(self._part(task, types) for task in request.tasks)
             never = explain_shortage(self._ledger, request, parts)
             shape = self._shapes[types][request] = Shape(request, parts, never)
+            if never is None and shape.instances > len(self.out):
+                self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
         return shape
 
     def catch_up(self, profile: int) -> None:
@@ -202,12 +211,12 @@ class View:
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
 
-    def _compile(self, rule: Rule) -> _CompiledRule:
+    def _compile(self, rule: Rule) -> CompiledRule:
         if self._compiled is not None and self._compiled.rule != rule:
             self.cursors[:, compiled.SCORE_CURSOR] = -1
         typical = self._typical_rows(rule.typical)
         weights = np.array([kind.weight for kind in rule.typical], np.float64)
-        self._compiled = _CompiledRule(
+        self._compiled = CompiledRule(
             rule,
             int(rule.score),
             int(rule.spread),
@@ -228,11 +237,9 @@ class View:
         return table
 
     def _choose_rows(
-        self, shape: Shape, rule: _CompiledRule, seed: int, avoid: NDArray[np.bool_]
+        self, shape: Shape, rule: CompiledRule, seed: int, avoid: NDArray[np.bool_]
     ) -> Table | None:
-        self._dice[0] = seed
-        if shape.instances > len(self._out):
-            self._out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
+        self.dice[0] = seed
         if self.change_lists != self._ledger.change_lists:
             self.follow_change_list()
         if len(shape.parts) > 1:
@@ -241,13 +248,13 @@ class View:
         count = compiled.choose_task(
             rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile,
             part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
-            ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums, self.scores,
-            avoid, rule.typical, rule.weights, self._dice, self._out,
+            ledger.shares, ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums,
+            self.scores, avoid, rule.typical, rule.weights, self.dice, self.out,
         )  # fmt: skip
-        return None if count < 0 else self._out[:count].copy()
+        return None if count < 0 else self.out[:count].copy()
 
     def _choose_parts(
-        self, shape: Shape, rule: _CompiledRule, avoid: NDArray[np.bool_]
+        self, shape: Shape, rule: CompiledRule, avoid: NDArray[np.bool_]
     ) -> Table | None:
         """Choose for several tasks, each seeing what the ones before it took; then undo."""
         ledger, end = self._ledger, 0
@@ -256,13 +263,14 @@ class View:
             count = compiled.place_task(
                 rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile, task,
                 part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
-                ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums,
-                self.scores, avoid, rule.typical, rule.weights, self._dice, self._out, end,
+                ledger.shares, ledger.changes, ledger.changed, self.cursors, self.rooms,
+                self.sums, self.scores, avoid, rule.typical, rule.weights, self.dice, self.out,
+                end,
             )  # fmt: skip
             if count < 0:
                 break
-            ledger.note_changes(self._out[end:count])
+            ledger.note_changes(self.out[end:count])
             end = count
-        compiled.undo(ledger.free, ledger.asks, self._out, 0, end)
-        ledger.note_changes(self._out[:end])
-        return None if count < 0 else self._out[:end].copy()
+        compiled.change_rows(ledger.free, ledger.asks, self.out, 0, end, -1)
+        ledger.note_changes(self.out[:end])
+        return None if count < 0 else self.out[:end].copy()

@@ -1,21 +1,31 @@
-"""The score of the default placer, written to be inlined into the kernel's scoring loop.
+"""The score of the default placer, written to be inlined into the kernel's loops.
 
 Prefer the machine whose tightest fitting GPU has the least left over, then the one with the
-least free GPU share, then the least free CPU and memory.
+least idle GPU share, then the least free CPU and memory.  Scores are whole numbers (in a
+float that holds them exactly), so that the row of a machine and its brief give the same one.
 """
+
+from typing import Final
+
+import numpy as np
 
 from interlane.model.units import MILLI
 from interlane.policy.rows import (
+    ABSENT,
     ASK_GPU_MEMORY,
     ASK_GPUS,
     ASK_MILLI,
-    CPU,
     FREE,
+    FULLNESS_TIE,
     GPUS,
-    MEMORY,
+    POOL,
     POOLED,
+    free_rate,
     inlined,
 )
+
+_LEFT: Final = 100_000 * FULLNESS_TIE
+"""A thousandth left over counts as much as 100 idle GPUs."""
 
 
 @inlined
@@ -32,6 +42,30 @@ def pack_score(free, total, at, asks, of):
         fits = here >= milli and free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
         if shares and fits and here - milli < left:
             left = here - milli
-    rate = free[at, CPU] / max(total[at, CPU], 1) + free[at, MEMORY] / max(total[at, MEMORY], 1)
     # Work without GPUs goes where it blocks the fewest of them, whatever is left over.
-    return -100_000.0 * left - idle - 0.25 * rate
+    return -np.float64(left * _LEFT + idle * FULLNESS_TIE + free_rate(free, total, at))
+
+
+@inlined
+def left_in_brief(shares, at, milli):
+    """Return what the tightest GPU that has the share would have left; too much if none has."""
+    if shares[at, 0] == POOL:
+        return 0
+    left = MILLI
+    for gpu in range(shares.shape[1]):
+        rest = shares[at, gpu] - milli
+        if 0 <= rest < left:
+            left = rest
+        elif shares[at, gpu] == ABSENT:
+            break
+    return left
+
+
+@inlined
+def looseness(brief, shares, at, milli, full):
+    """Return the score's opposite from the brief; ``milli`` is 0 unless one GPU is shared.
+
+    ``full`` is the machine's fullness.  The brief knows no GPU memory, so that the machine may
+    be looser than this or not fit at all, but never tighter.
+    """
+    return full if milli == 0 else left_in_brief(shares, at, milli) * _LEFT + full

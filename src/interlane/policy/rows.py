@@ -54,12 +54,29 @@ PLENTY: Final = 1 << 30
 """How many instances fit where nothing that they ask for is limited."""
 
 # A machine in brief: all that a first look needs, in columns that fit the fastest cache.
+# After the machines come *blocks* of neighbours in brief: the most that any of them has free,
+# the least that any has idle.  Where a block falls short, none of its machines is looked at.
 BRIEF_CPU: Final = 0
 BRIEF_MEMORY: Final = 1
 BRIEF_GPU: Final = 2
 BRIEF_IDLE: Final = 3
-BRIEF_HEIGHT: Final = 4
+BRIEF_TYPES: Final = 4
+BRIEF_RATE: Final = 5
+BRIEF_HEIGHT: Final = 6
+BLOCK: Final = 16
 _BRIEF_MAX: Final = (1 << 31) - 1
+_FOLD: Final = 30
+"""Type bits are folded to so many; types that fall together are told apart by the row."""
+_WILDCARD: Final = 62
+_RATE: Final = 1 << 18
+FULLNESS_TIE: Final = 1 << 20
+"""A thousandth of idle GPU counts for more than all free CPU and memory: they break ties."""
+ANY_FULLNESS: Final = 1 << 62
+"""More than any machine has."""
+ABSENT: Final = -1
+"""Share of a GPU that the machine does not have, in the table of shares."""
+POOL: Final = -2
+"""Share of a pool's first GPU there: a pool has no single GPUs."""
 
 # How an instance that shares a GPU picks it within its machine.
 TIGHTEST: Final = 0
@@ -177,18 +194,109 @@ def room_for_inlined(free, at, asks, of):
     return count if asks[of, ASK_TOGETHER] == 1 else count // asks[of, ASK_TOGETHER]
 
 
+def brief_width(machines: int) -> int:
+    """Return the columns of the brief: one a machine, then one a block of them."""
+    return machines + (machines + BLOCK - 1) // BLOCK
+
+
+@inlined
+def fullness(brief, at):
+    """Return idle GPU share, then free CPU and memory, as one number; the fullest is lowest."""
+    return np.int64(brief[BRIEF_IDLE, at]) * FULLNESS_TIE + np.int64(brief[BRIEF_RATE, at])
+
+
+@inlined
+def _folded(types):
+    """Return a set of types in 31 bits, the wildcard's apart."""
+    low = (types | (types >> _FOLD) | (types >> (2 * _FOLD) & 3)) & ((1 << _FOLD) - 1)
+    return low | ((types >> _WILDCARD) & 1) << _FOLD
+
+
+@inlined
+def free_rate(free, total, at):
+    """Return how much CPU and memory is free, each as a share of all, in one whole number."""
+    cpu = free[at, CPU] / max(total[at, CPU], 1)
+    memory = free[at, MEMORY] / max(total[at, MEMORY], 1)
+    return np.int64((cpu + memory) * _RATE)
+
+
 @compiled
-def summarise(free, at, brief):
-    """Write a machine's brief: free CPU and memory, its emptiest GPU, idle GPU share."""
+def summarise(free, total, at, brief, shares):
+    """Write a machine's brief (what is free and idle, its type) and the shares of its GPUs."""
     emptiest = 0
     idle = 0
     for gpu in range(free[at, GPUS]):
-        emptiest = max(emptiest, free[at, FREE + gpu])
-        idle += free[at, FREE + gpu]
+        here = free[at, FREE + gpu]
+        emptiest = max(emptiest, here)
+        idle += here
+        shares[at, gpu] = POOL if free[at, POOLED] == 1 else here
     brief[BRIEF_CPU, at] = min(free[at, CPU], _BRIEF_MAX) if free[at, UP] == 1 else -1
     brief[BRIEF_MEMORY, at] = min(free[at, MEMORY], _BRIEF_MAX)
     brief[BRIEF_GPU, at] = min(emptiest, _BRIEF_MAX)
     brief[BRIEF_IDLE, at] = min(idle, _BRIEF_MAX)
+    brief[BRIEF_TYPES, at] = _folded(np.int64(1) << free[at, TYPE])
+    brief[BRIEF_RATE, at] = free_rate(free, total, at)
+    _summarise_block(free.shape[0], at // BLOCK, brief)
+
+
+@inlined
+def _summarise_block(machines, block, brief):
+    cpu = brief[BRIEF_CPU, block * BLOCK]
+    memory = brief[BRIEF_MEMORY, block * BLOCK]
+    gpu = brief[BRIEF_GPU, block * BLOCK]
+    idle = brief[BRIEF_IDLE, block * BLOCK]
+    rate = brief[BRIEF_RATE, block * BLOCK]
+    types = brief[BRIEF_TYPES, block * BLOCK]
+    for at in range(block * BLOCK + 1, min((block + 1) * BLOCK, machines)):
+        cpu = max(cpu, brief[BRIEF_CPU, at])
+        memory = max(memory, brief[BRIEF_MEMORY, at])
+        gpu = max(gpu, brief[BRIEF_GPU, at])
+        idle = min(idle, brief[BRIEF_IDLE, at])
+        rate = min(rate, brief[BRIEF_RATE, at])
+        types |= brief[BRIEF_TYPES, at]
+    brief[BRIEF_CPU, machines + block] = cpu
+    brief[BRIEF_MEMORY, machines + block] = memory
+    brief[BRIEF_GPU, machines + block] = gpu
+    brief[BRIEF_IDLE, machines + block] = idle
+    brief[BRIEF_RATE, machines + block] = rate
+    brief[BRIEF_TYPES, machines + block] = types
+
+
+@inlined
+def ask_in_brief(asks, of):
+    """Return what the ask wants in the terms of the brief: CPU, memory, GPU share, types."""
+    cpu = min(asks[of, ASK_CPU], _BRIEF_MAX)
+    memory = min(asks[of, ASK_MEMORY], _BRIEF_MAX)
+    if asks[of, ASK_GPUS] == 0:
+        return cpu, memory, 0, _BRIEF_MAX
+    return cpu, memory, asks[of, ASK_MILLI], _folded(asks[of, ASK_TYPES])
+
+
+@inlined
+def may_fit(brief, at, wanted):
+    """Return whether an ask in brief may fit on a machine, or anywhere in a block."""
+    cpu, memory, milli, types = wanted
+    # GPUs first: on a busy cluster they decide, and the other columns are not even read.
+    return (
+        brief[BRIEF_GPU, at] >= milli
+        and brief[BRIEF_CPU, at] >= cpu
+        and brief[BRIEF_MEMORY, at] >= memory
+        and brief[BRIEF_TYPES, at] & types != 0
+    )
+
+
+@compiled
+def next_candidate(brief, machines, begin, wanted):
+    """Return the first machine from ``begin`` on that may fit, or how many there are."""
+    at = begin
+    while at < machines:
+        if at % BLOCK == 0 and not may_fit(brief, machines + at // BLOCK, wanted):
+            at += BLOCK
+        elif may_fit(brief, at, wanted):
+            return at
+        else:
+            at += 1
+    return machines
 
 
 @compiled
