@@ -29,8 +29,8 @@ FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="Format of the trace: interlane, pai-sim, pai2020, openb, philly or helios; "
-        "told from the file unless given.",
+        help="Format of the trace: interlane, pai-sim, pai2020, openb, philly, helios or "
+        "sacct; told from the file unless given.",
     ),
 ]
 SkipOption = Annotated[

@@ -245,6 +245,18 @@ class Rows:
         return pl.Series(column, usable.astype(np.int64))
 
 
+def first_of(moments_s: pl.Series) -> float:
+    """Return the first of these times, 0 when none is known."""
+    first = moments_s.drop_nans().min()
+    return float(first) if isinstance(first, int | float) else 0.0
+
+
+def waits(waited_s: pl.Series) -> pl.Series:
+    """Return recorded waits; one below zero is a clock's fault, and nobody knows the truth."""
+    known = waited_s.fill_nan(None)
+    return known.set(known < 0, None).alias("waited_s")
+
+
 def known_gpu_types(extra: frozenset[str]) -> frozenset[str]:
     """Return the GPU types that a trace may name."""
     return frozenset(GPU_MEMORY_MIB) | extra

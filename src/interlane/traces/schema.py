@@ -22,6 +22,7 @@ column                  default  meaning
 ``priority``            0        larger is more urgent
 ``group``               empty    what recurs: jobs of one group run the same program
 ``pods``                all      pods the trace counted where it gives job totals only
+``waited_s``            unknown  how long the job really waited; for reports, never played
 ======================  =======  =====================================================
 
 Where ``group`` is empty, it is made from ``script`` and ``arguments``, if the file has them:
@@ -63,6 +64,7 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = MappingProxyType(
         "priority": pl.Int64(),
         "group": pl.String(),
         "pods": pl.Int64(),
+        "waited_s": pl.Float64(),
     }
 )
 """Column -> its type, in the order in which files are written."""
@@ -87,7 +89,15 @@ TASK_COLUMNS: Final = (
 PROGRAM: Final = ("script", "arguments")
 """Columns that a file may have instead of ``group``; they are not kept."""
 
-JOB_COLUMNS: Final = ("submit_s", "duration_s", "user", "queue", "priority", "group")
+JOB_COLUMNS: Final = (
+    "submit_s",
+    "duration_s",
+    "user",
+    "queue",
+    "priority",
+    "group",
+    "waited_s",
+)
 """What belongs to the whole job and must agree in all of its rows."""
 
 TRUE_DURATION: Final = "duration"
@@ -108,6 +118,7 @@ _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
         "queue": "",
         "priority": 0,
         "group": "",
+        "waited_s": None,
     }
 )
 
@@ -133,6 +144,10 @@ class Trace:
     """The first of the rows that were left out."""
     bad_count: int = 0
     """All rows that were left out."""
+    notes: tuple[tuple[str, int], ...] = ()
+    """What else the reader did with rows, and with how many: passed over, or mended."""
+    clock_s: float | None = None
+    """Seconds from a Thursday's midnight to ``submit_s`` 0; None where nobody knows."""
 
     @property
     def jobs(self) -> int:

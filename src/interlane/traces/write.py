@@ -14,6 +14,8 @@ def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace as CSV, gzipped CSV or Parquet, by the ending of the path."""
     # The true duration is in ``duration_s`` already.
     frame = trace.frame.drop(TRUE_DURATION, strict=False)
+    if "waited_s" in frame.columns and frame["waited_s"].is_null().all():
+        frame = frame.drop("waited_s")
     try:
         _write(frame, path)
     except OSError as error:

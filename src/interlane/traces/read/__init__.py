@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from interlane.model import InvalidFile, UnknownName
-from interlane.traces.read import helios, openb, own, pai2020, pai_sim, philly
+from interlane.traces.read import helios, openb, own, pai2020, pai_sim, philly, sacct
 from interlane.traces.read.source import Options, Source, must_exist
 from interlane.traces.schema import Trace
 
@@ -18,6 +18,7 @@ FORMATS: Final[Mapping[str, Callable[[Source, Options], Trace]]] = MappingProxyT
         "openb": openb.read,
         "philly": philly.read,
         "helios": helios.read,
+        "sacct": sacct.read,
     }
 )
 """Format -> its reader."""
@@ -61,6 +62,8 @@ def detect(source: Source) -> str:
         return "interlane"
     if philly.is_log(source):
         return "philly"
+    if sacct.is_export(source):
+        return "sacct"
     header = frozenset(source.header)
     for name, recognises in _HEADERS:
         if recognises(header):

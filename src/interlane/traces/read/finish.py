@@ -1,6 +1,7 @@
 """The last step of every reader: leave out what is bad and make the canonical table."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 
@@ -11,12 +12,16 @@ from interlane.traces.schema import TRUE_DURATION, Trace, canonical, is_guess
 
 
 def finish(
-    source: Source, rows: Rows, columns: Mapping[str, pl.Series], options: Options
+    source: Source,
+    rows: Rows,
+    columns: Mapping[str, pl.Series],
+    options: Options,
+    clock_s: float | None = None,
 ) -> Trace:
     """Return the trace of the good rows, or raise for the first bad one."""
     good, bad = rows.settle(skip_bad=options.skip_bad)
     kept = {name: column.filter(good) for name, column in columns.items()}
-    return make_trace(source, kept, bad)
+    return replace(make_trace(source, kept, bad), clock_s=clock_s)
 
 
 def make_trace(source: Source, columns: Mapping[str, pl.Series], bad: Bad) -> Trace:

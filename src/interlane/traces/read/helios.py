@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from interlane.model import MILLI
-from interlane.traces.checks import MOST_GPUS, Rows
+from interlane.traces.checks import MOST_GPUS, Rows, first_of, waits
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
 from interlane.traces.schema import Trace
@@ -23,9 +23,10 @@ def read(source: Source, options: Options) -> Trace:
     rows = Rows(source.table())
     length = "duration_s" if "duration_s" in rows.columns else "duration"
     rows.require((*NEEDED, length))
+    submit_s, zero_s = _submissions_s(rows)
     columns = {
         "job_id": rows.text("job_id", missing=None),
-        "submit_s": _submissions_s(rows),
+        "submit_s": submit_s,
         "duration_s": rows.number(length, above=0),
         "gpus": rows.whole("gpu_num", most=MOST_GPUS),
         "cpu_milli": rows.whole("cpu_num", missing=0, most=MOST_GPUS) * MILLI,
@@ -33,20 +34,26 @@ def read(source: Source, options: Options) -> Trace:
         "queue": rows.text("vc"),
     }
     if rows.columns.issuperset(("start_time", "end_time")):
-        _refuse_backward_times(rows)
+        starts_s = _starts_s(rows)
+        if zero_s is not None:
+            columns["waited_s"] = waits(starts_s - zero_s - submit_s)
     rows.each_once("job_id")
-    return finish(source, rows, columns, options)
+    return finish(source, rows, columns, options, zero_s)
 
 
-def _submissions_s(rows: Rows) -> pl.Series:
+def _submissions_s(rows: Rows) -> tuple[pl.Series, float | None]:
+    """Return the submissions, and what second 0 is on the trace's clock."""
     if "arrival_s" in rows.columns:
-        return rows.number("arrival_s")
+        return rows.number("arrival_s"), None
     rows.require(("submit_time",))
     moments_s = rows.moments("submit_time")
-    return moments_s - (moments_s.min() or 0.0)
+    zero_s = first_of(moments_s)
+    return moments_s - zero_s, zero_s
 
 
-def _refuse_backward_times(rows: Rows) -> None:
+def _starts_s(rows: Rows) -> pl.Series:
+    """Return the starts; a job that ends before it starts is bad."""
     starts_s, ends_s = rows.moments("start_time"), rows.moments("end_time")
     backward = (ends_s < starts_s).fill_null(value=False)
     rows.flag_value(backward.to_numpy(), "end_time", "a job cannot end before it starts")
+    return starts_s

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from interlane.model import MILLI
-from interlane.traces.checks import MOST_GPUS, Rows, known_gpu_types
+from interlane.traces.checks import MOST_GPUS, Rows, known_gpu_types, waits
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
 from interlane.traces.schema import Trace
@@ -29,7 +29,7 @@ def read(source: Source, options: Options) -> Trace:
     rows = Rows(source.table())
     rows.require(NEEDED)
     gpus, gpu_milli = _cards(rows)
-    submit_s, duration_s = _times(rows)
+    submit_s, duration_s, waited_s = _times(rows)
     columns = {
         "job_id": rows.text("name", missing=None),
         "submit_s": submit_s,
@@ -40,6 +40,7 @@ def read(source: Source, options: Options) -> Trace:
         "memory_mib": rows.whole("memory_mib"),
         "gpu_types": rows.gpu_types("gpu_spec", known_gpu_types(options.extra_gpu_types)),
         "queue": rows.text("qos"),
+        "waited_s": waited_s,
     }
     rows.each_once("name")
     return finish(source, rows, columns, options)
@@ -55,10 +56,12 @@ def _cards(rows: Rows) -> tuple[pl.Series, pl.Series]:
     return pl.Series(gpus), pl.Series(np.where(gpus == 0, MILLI, share))
 
 
-def _times(rows: Rows) -> tuple[pl.Series, pl.Series]:
+def _times(rows: Rows) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Return submissions, lengths and waits."""
     if not rows.columns.issuperset(TIMES[:2]):
         one = np.ones(rows.height)
-        return pl.Series(np.arange(rows.height, dtype=np.float64)), pl.Series(one)
+        nothing = pl.Series([None], dtype=pl.Float64).new_from_index(0, rows.height)
+        return pl.Series(np.arange(rows.height, dtype=np.float64)), pl.Series(one), nothing
     created_s = rows.number("creation_time").to_numpy()
     deleted_s = rows.number("deletion_time").to_numpy()
     scheduled_s = rows.number("scheduled_time", missing=-1, least=-1).to_numpy()
@@ -71,4 +74,6 @@ def _times(rows: Rows) -> tuple[pl.Series, pl.Series]:
         "it must come after the pod was scheduled",
     )
     # A pod that was never scheduled has no true length; it gives up after its life time.
-    return pl.Series(created_s), pl.Series(np.maximum(deleted_s - started_s, 1.0))
+    lengths_s = np.maximum(deleted_s - started_s, 1.0)
+    waited_s = np.where(was_scheduled, scheduled_s - created_s, np.nan)
+    return pl.Series(created_s), pl.Series(lengths_s), waits(pl.Series(waited_s))

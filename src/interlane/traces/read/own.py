@@ -68,6 +68,8 @@ def _columns(rows: Rows, options: Options) -> dict[str, pl.Series]:
         columns["serial"] = rows.whole("serial", least=-(2**53), most=2**53)
     if "pods" in rows.columns:
         columns["pods"] = rows.whole("pods", least=1, most=MOST_GPUS)
+    if "waited_s" in rows.columns:
+        columns["waited_s"] = rows.optional("waited_s")
     guesses = [name for name in rows.table.frame.columns if is_guess(name)]
     return columns | {name: rows.optional(name) for name in guesses}
 
@@ -114,12 +116,11 @@ def _check_jobs_agree(rows: Rows, columns: dict[str, pl.Series]) -> None:
     ids = columns["job_id"]
     if ids.is_first_distinct().all():
         return
-    for name in JOB_COLUMNS:
+    for name in (one for one in JOB_COLUMNS if one in rows.columns):
         values = pl.DataFrame({"id": ids, name: columns[name]})
         first = values.select(pl.col(name).first().over("id")).to_series()
         differs = (values[name] != first).fill_null(value=False)
-        if name in rows.columns:
-            rows.flag_value(differs.to_numpy(), name, "all rows of a job must agree in it")
+        rows.flag_value(differs.to_numpy(), name, "all rows of a job must agree in it")
 
 
 def _adjacent(trace: Trace) -> Trace:

@@ -30,6 +30,7 @@ from interlane.traces.checks import (
     Table,
     known_gpu_types,
     split_cards,
+    waits,
 )
 from interlane.traces.read.finish import make_trace
 from interlane.traces.read.source import Options, Source, bad_gzip
@@ -290,7 +291,9 @@ def _with_spans(
         ),
     )
     good, bad = rows.settle(skip_bad=options.skip_bad)
-    whole = joined.with_columns(duration_s.alias("duration_s")).drop(*_SPAN, "line")
+    waited_s = waits(joined["started_s"] - joined["submit_s"])
+    whole = joined.with_columns(duration_s.alias("duration_s"), waited_s)
+    whole = whole.drop(*_SPAN, "line")
     return whole.filter(good), bad
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from interlane.model import InvalidFile
-from interlane.traces.checks import MOST_GPUS, Rows, Table
+from interlane.traces.checks import MOST_GPUS, Rows, Table, first_of
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
 from interlane.traces.schema import Trace
@@ -30,15 +30,16 @@ def read(source: Source, options: Options) -> Trace:
     rows = Rows(_log_table(source) if is_log(source) else source.table())
     rows.require(NEEDED)
     moments_s = rows.moments("timestamp")
+    zero_s = first_of(moments_s)
     columns = {
         "job_id": _ids(rows),
-        "submit_s": moments_s - (moments_s.min() or 0.0),
+        "submit_s": moments_s - zero_s,
         "duration_s": rows.number("duration", above=0),
         "gpus": rows.whole("num_gpus", most=MOST_GPUS),
         "user": rows.text("user"),
         "queue": rows.text("cluster"),
     }
-    return finish(source, rows, columns, options)
+    return finish(source, rows, columns, options, zero_s)
 
 
 def _ids(rows: Rows) -> pl.Series:

@@ -92,8 +92,13 @@ def tables_of(trace: Trace, cluster: Cluster | None = None) -> Tables:
         _machines(cluster),
         _none("instance", "machine", "start_s", "end_s", *_MEASURED),
         EVERY_COLUMN - has,
-        (*_bad_rows(trace), *_clock_steps(frame), *_one_group(trace, told)),
-        None,
+        (
+            *_bad_rows(trace),
+            *_notes(trace),
+            *_clock_steps(frame),
+            *_one_group(trace, told),
+        ),
+        trace.clock_s,
         _WORDS,
     )
 
@@ -177,6 +182,12 @@ def _bad_rows(trace: Trace) -> tuple[Finding, ...]:
         *by_reason,
         *found(table, "left out: further bad rows", rest, rows, f"line {first.line} first"),
     )
+
+
+def _notes(trace: Trace) -> tuple[Finding, ...]:
+    """Return what the reader passed over or mended."""
+    rows = trace.frame.height + trace.bad_count + sum(count for _, count in trace.notes)
+    return tuple(Finding(trace.name, what, count, rows) for what, count in trace.notes)
 
 
 def _reason(what: str) -> str:
