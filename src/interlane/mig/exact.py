@@ -10,7 +10,7 @@ blocks are got than supplied:
           the GPUs of a group                            one row a limited or pinned group
 
 There are far too many patterns to write down, so the program begins with a few.  Its duals
-are prices of blocks; under these, ``pricing`` finds each service's cheapest pattern, and one
+are prices of blocks; under these, ``knapsack`` finds each service's cheapest pattern, and one
 that is cheaper than what the service pays joins the program.  When none does, the linear
 program is solved over all patterns, though hardly any were written down.  Its value, rounded up
 to a cost that can occur, is the bound.
@@ -32,16 +32,13 @@ import numpy as np
 from interlane.mig.covering import Cover, Covering, Floats, Whole, covering_of, plan_of
 from interlane.mig.demand import Problem
 from interlane.mig.greedy import greedy_cover, greedy_plan, no_room
+from interlane.mig.knapsack import Ask, Pattern, blocks_for, cheapest
 from interlane.mig.patterns import nearest
 from interlane.mig.plan import TOLERANCE, Effort, Outcome, Plan, Stop
 from interlane.mig.pricing import (
-    Ask,
-    Pattern,
     asks_of,
-    blocks_for,
     bound_from,
     bound_of_survivors,
-    cheapest,
     cost_step,
     fair_prices,
     not_surviving,
@@ -52,7 +49,7 @@ from interlane.mig.solver import ENDLESS, Column, Program, Solved
 from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
 
-NEAR: Final = (20, 80, 320, 1280)
+NEAR: Final = (20, 80, 320)
 """Patterns a service that join where the first ones do not meet the bound, round by round."""
 
 _IMPROVES: Final = 1e-7

@@ -45,6 +45,9 @@ class _Catalogue(Mapping[str, Optimiser]):
         made: Optimiser = getattr(import_module(module), attribute)()
         return made
 
+    def __contains__(self, name: object) -> bool:
+        return name in _WHERE
+
     def __iter__(self) -> Iterator[str]:
         return iter(_WHERE)
 

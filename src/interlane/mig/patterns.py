@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from interlane.mig.covering import Floats
-from interlane.mig.pricing import Ask, Pattern, blocks_for, cheapest
+from interlane.mig.knapsack import Ask, Pattern, blocks_for, cheapest
 
 
 def within(
@@ -32,7 +32,7 @@ def nearest(
 
     The second answer tells whether these are all that are within the slack.
     """
-    least = cheapest(asks, prices).cost
+    least = cheapest(asks, prices).bound
     found, complete = within(asks, prices, least + slack, limit)
     narrow = slack
     # Too many: narrow the slack until the nearest ones fit.

@@ -1,62 +1,19 @@
-"""The cheapest blocks that meet one service's need, when every block has a price.
+"""Lower bounds on the cost of any plan, from prices of blocks.
 
-With prices on blocks, services no longer compete, and each one's cheapest cover is found
-alone: a depth-first search over block kinds, best value first, cut by the fractional cost of
-what is still missing.  It is exact, and quick because the first path is nearly the best.
-
-Prices that no set-up can undercut (``fair_prices``) make the sum of these costs a lower bound
-on any plan: whoever uses a GPU pays at least what its blocks are worth.
+With prices on blocks, services no longer compete, and each one's cheapest pattern is found
+alone (``knapsack``).  If no set-up supplies more than it costs, then whoever uses a GPU pays at
+least what its blocks are worth, and the sum of the cheapest patterns is a bound.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd, inf
 
 import numpy as np
 
-from interlane.mig.covering import ENOUGH, Covering, Floats
+from interlane.mig.covering import Covering, Floats
+from interlane.mig.knapsack import Ask, Priced, cheapest
 from interlane.mig.profiles import gpu_model
-
-Pattern = tuple[int, ...]
-"""Blocks of each kind that one service gets."""
-
-_EQUAL = 1e-12
-
-MOST_STEPS = 200_000
-"""Steps after which a search settles for what it has; hardly any takes a thousand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What one service needs, with the blocks that can serve it."""
-
-    blocks: tuple[int, ...]
-    gives: tuple[float, ...]
-    """Throughput of one block, as ``blocks``; all above 0."""
-    need: float
-    least: int
-    """Blocks that it needs at least."""
-    width: int
-    """Kinds of blocks that there are."""
-
-    @property
-    def short_by(self) -> float:
-        """What may be missing, since sums of floating-point numbers are not exact."""
-        return ENOUGH * self.need
-
-    def pattern(self, counts: Sequence[int]) -> Pattern:
-        """Return counts of its own blocks as counts of all blocks."""
-        whole = [0] * self.width
-        for block, count in zip(self.blocks, counts, strict=True):
-            whole[block] = count
-        return tuple(whole)
-
-    def is_met(self, pattern: Pattern) -> bool:
-        """Tell whether a pattern meets the need."""
-        given = sum(
-            pattern[block] * each for block, each in zip(self.blocks, self.gives, strict=True)
-        )
-        return given >= self.need - self.short_by and sum(pattern) >= self.least
 
 
 def asks_of(covering: Covering) -> list[tuple[Ask, ...]]:
@@ -88,109 +45,6 @@ def _asks(gives: Floats, need: float, least: int, *, survives: bool) -> Iterator
             max(least, 2),
             len(gives),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """The cheapest pattern that was found, and a cost that none undercuts."""
-
-    cost: float
-    pattern: Pattern
-    bound: float
-    """Equal to ``cost`` unless the search was cut short."""
-
-
-def cheapest(asks: Sequence[Ask], prices: Floats) -> Priced:
-    """Return the cheapest way to meet one of some asks."""
-    found = [priced for ask in asks if (priced := _Search(ask, prices).run()) is not None]
-    best = min(found, key=lambda priced: priced.cost)
-    return Priced(best.cost, best.pattern, min(priced.bound for priced in found))
-
-
-class _Search:
-    """Depth-first search for the cheapest cover of one ask.
-
-    A kind of block that costs no less and gives no more than another is not looked at.
-    """
-
-    def __init__(self, ask: Ask, prices: Floats) -> None:
-        kinds = _worth_looking_at(
-            [
-                (float(prices[block]), gives, block)
-                for block, gives in zip(ask.blocks, ask.gives, strict=True)
-            ]
-        )
-        self._ask = ask
-        self._blocks = [block for _, _, block in kinds]
-        self._price = [price for price, _, _ in kinds]
-        self._gives = [gives for _, gives, _ in kinds]
-        # Cheapest price of a unit of throughput, and of a block, from here on.
-        self._ratio = [price / gives for price, gives, _ in kinds] + [inf]
-        self._block = [min(self._price[at:]) for at in range(len(kinds))] + [inf]
-        self._enough = ask.short_by
-        self._best: float = inf
-        self._found: list[int] | None = None
-        self._steps = MOST_STEPS
-
-    def run(self) -> Priced | None:
-        """Return the cheapest cover, or None if there is none."""
-        ask = self._ask
-        self._walk(0, ask.need, ask.least, 0.0, [])
-        if self._found is None:
-            return None
-        pattern = [0] * ask.width
-        for block, count in zip(self._blocks, self._found, strict=False):
-            pattern[block] = count
-        root = max(ask.need * self._ratio[0] if ask.need > 0 else 0.0, 0.0)
-        return Priced(self._best, tuple(pattern), self._best if self._steps > 0 else root)
-
-    def _walk(self, at: int, left: float, short: int, cost: float, counts: list[int]) -> None:
-        if left <= self._enough and short <= 0:
-            if cost < self._best - _EQUAL:
-                self._best, self._found = cost, counts
-            return
-        if at == len(self._blocks) or self._steps <= 0:
-            return
-        self._steps -= 1
-        gives, price = self._gives[at], self._price[at]
-        top = max(blocks_for(left, gives), short)
-        if at == len(self._blocks) - 1:
-            rest, lacking = left - top * gives, short - top
-            self._walk(at + 1, rest, lacking, cost + top * price, [*counts, top])
-            return
-        ratio, block = self._ratio[at + 1], self._block[at + 1]
-        for count in range(top, -1, -1):
-            rest, lacking = left - count * gives, short - count
-            spent = cost + count * price
-            by_rate = rest * ratio if rest > 0 else 0.0
-            by_count = lacking * block if lacking > 0 else 0.0
-            if spent + max(by_rate, by_count) >= self._best - _EQUAL:
-                if rest > 0 and short <= 0:
-                    break  # with fewer of this block, what is missing only costs more
-                continue
-            self._walk(at + 1, rest, lacking, spent, [*counts, count])
-
-
-_Kind = tuple[float, float, int]
-"""Price, throughput, block."""
-
-
-def _worth_looking_at(kinds: list[_Kind]) -> list[_Kind]:
-    """Return the kinds that no other beats, best value first."""
-    kept: list[_Kind] = []
-    # From cheap to dear, of equals the better first: each must give more than all before.
-    for kind in sorted(kinds, key=lambda one: (one[0], -one[1], one[2])):
-        if not kept or kind[1] > kept[-1][1]:
-            kept.append(kind)
-    return sorted(kept, key=lambda one: (one[0] / one[1], -one[1]))
-
-
-def blocks_for(left: float, gives: float) -> int:
-    """Return how many blocks give what is left."""
-    return max(0, ceil(left / gives * (1 - ENOUGH)))
-
-
-# -- bounds ---------------------------------------------------------------------------
 
 
 def fair_prices(covering: Covering, prices: Floats) -> Floats:

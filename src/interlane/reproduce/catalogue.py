@@ -11,6 +11,8 @@ _WHERE: Final = {
     "pai-fifo-1000": ("interlane.reproduce.pai", "FIFO_1000"),
     "pai-sjf": ("interlane.reproduce.pai", "SJF"),
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
+    "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
+    "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),
 }
 """Name -> module and attribute."""
 
