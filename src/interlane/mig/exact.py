@@ -49,8 +49,12 @@ from interlane.mig.solver import ENDLESS, Column, Program, Solved
 from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
 
-NEAR: Final = (20, 80, 320)
-"""Patterns a service that join where the first ones do not meet the bound, round by round."""
+FIRST: Final = 20
+"""Patterns a service that join where the first ones do not meet the bound; then four times as
+many, and so on."""
+
+MOST_PATTERNS: Final = 5_000
+"""Where a round would let more than these join, the search ends without a proof."""
 
 _IMPROVES: Final = 1e-7
 """By how much a pattern must be cheaper to join."""
@@ -175,10 +179,13 @@ class _Search:
             self._generate()
         if not self._is_over:
             self._choose()
-        for limit in NEAR:
-            if self._is_over or self._widen(limit):
-                return self._best
-        self.stopped = Stop.PATTERNS
+        limit, incomplete = FIRST, 1
+        while incomplete and not self._is_over:
+            incomplete = self._widen(limit)
+            limit *= 4
+            if incomplete * limit > MOST_PATTERNS and not self._is_over:
+                self.stopped = Stop.PATTERNS
+                break
         return self._best
 
     # -- the linear program -----------------------------------------------------------
@@ -246,26 +253,25 @@ class _Search:
                 self._best = cover
         return solved
 
-    def _widen(self, limit: int) -> bool:
-        """Let patterns near the cheapest join; tell whether the search is at its end."""
+    def _widen(self, limit: int) -> int:
+        """Let patterns near the cheapest join; return how many services have more of them."""
         better = self.cost - (self._step or TOLERANCE)
         slack = better - self._priced_floor + TOLERANCE
-        complete = True
+        incomplete = 0
         for row, asks in enumerate(self._asks):
             found, is_all = nearest(asks, self._prices, slack, limit)
-            complete &= is_all
+            incomplete += not is_all
             for pattern in sorted(found):
                 self._join(row, pattern)
             if self._watch.is_over:
-                return True
+                return incomplete
         most = None if self._best is None else better - self._covering.constant + TOLERANCE
         solved = self._choose(most)
-        if complete and not solved.is_timeout:
+        if not incomplete and not solved.is_timeout:
             # Every pattern that a better plan could use was there.
             self._floor = max(self._floor, self.cost)
             self.is_impossible = self._best is None
-            return True
-        return False
+        return incomplete
 
 
 def _singles(ask: Ask) -> Iterator[Pattern]:

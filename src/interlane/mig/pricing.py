@@ -110,15 +110,18 @@ def _best_simple(covering: Covering) -> float:
 
 
 def not_surviving(covering: Covering) -> Covering:
-    """Return the same problem with no GPU to lose."""
-    return replace(covering, survives=False)
+    """Return the problem that is left when a GPU is lost: throughput alone counts then."""
+    return replace(covering, survives=False, least=np.zeros_like(covering.least))
 
 
 def bound_of_survivors(covering: Covering, bound: float) -> float:
-    """Return the bound on plans that survive, from the bound on plans that need not.
+    """Return the bound on plans that survive, from the bound on what is left after a loss.
 
-    Whichever GPU is lost, the rest serves everybody.
+    Whichever GPU is lost, the rest serves everybody.  Nothing follows where GPUs are pinned,
+    since a pinned one may be the one that is lost.
     """
+    if any(group.pinned for group in covering.groups):
+        return 0.0
     return rounded_up(covering, bound) + float(covering.prices.min())
 
 
