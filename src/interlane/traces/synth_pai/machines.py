@@ -16,10 +16,11 @@ Singles = NDArray[np.float32]
 MEASURED: Final = {
     # GPUs of a machine -> percent used at quantiles over machines at a time (figure 6).
     0: ((0.0, 0.5, 0.9, 1.0), (2.0, 20.0, 55.0, 95.0), (0.0, 0.0, 0.0, 0.0)),
-    2: ((0.0, 0.5, 0.9, 1.0), (2.0, 12.0, 42.0, 90.0), (0.0, 16.0, 77.0, 100.0)),
-    8: ((0.0, 0.5, 0.9, 1.0), (5.0, 36.0, 77.0, 99.0), (0.0, 26.0, 87.0, 100.0)),
+    2: ((0.0, 0.5, 0.9, 1.0), (1.0, 9.9, 37.5, 90.0), (0.0, 12.0, 75.0, 100.0)),
+    8: ((0.0, 0.5, 0.9, 1.0), (4.0, 32.5, 76.0, 99.0), (0.0, 21.7, 86.0, 100.0)),
 }
-FOLLOWS: Final = 0.75
+FOLLOWS: Final = 0.5
+SMOOTH: Final = 0.97
 """How much a machine's measured use follows that of the instances known to have run there."""
 HEAT_HOURS: Final = 6
 HEAT_LASTS: Final = 0.97
@@ -106,12 +107,12 @@ class Meter:
 
 
 def measured(
-    machines: Machines, heat: Singles, cpu: Singles, gpu: Singles
+    machines: Machines, heat: Singles, cpu: Singles, gpu: Singles, running: Singles
 ) -> tuple[Singles, Singles]:
     """Return the percent of CPU and GPU in use on every machine in every hour.
 
-    Machines are ranked in every hour by what ran on them and by what the tables do not
-    show; the published quantiles over machines are then read at these ranks.
+    Machines are ranked in every hour by what ran on them of late and by what the tables do
+    not show; the published quantiles over machines are then read at these ranks.
     """
     hours = cpu.shape[1]
     unseen = heat[:, np.arange(hours) // HEAT_HOURS]
@@ -124,15 +125,31 @@ def measured(
             (cpu, cpu_percent, found_cpu),
             (gpu, gpu_percent, found_gpu),
         ):
-            score = FOLLOWS * _scores(level[some])
+            score = FOLLOWS * _scores(_of_late(level[some]))
             score += np.sqrt(1 - FOLLOWS**2) * unseen[some]
-            found[some] = np.interp(_ranks(score), at, percent)
+            found[some] = np.interp(_ranks_among(score, running[some] > 0.1), at, percent)
     return found_cpu, found_gpu
+
+
+def _of_late(level: Singles) -> Singles:
+    """Return the level with each hour blended into those before it."""
+    blended = level.copy()
+    for hour in range(1, level.shape[1]):
+        blended[:, hour] = SMOOTH * blended[:, hour - 1] + (1 - SMOOTH) * level[:, hour]
+    return blended
 
 
 def _ranks(level: Singles) -> Floats:
     order = np.argsort(np.argsort(level, axis=0), axis=0)
     return np.asarray((order + 0.5) / len(level))
+
+
+def _ranks_among(level: Singles, among: NDArray[np.bool_]) -> Floats:
+    """Return ranks among some machines in each hour; the others come before them all."""
+    behind = np.where(among, level, -np.inf)
+    order = np.argsort(np.argsort(behind, axis=0), axis=0)
+    others = (~among).sum(axis=0)
+    return np.asarray((order - others + 0.5) / np.maximum(among.sum(axis=0), 1))
 
 
 def _scores(level: Singles) -> Singles:

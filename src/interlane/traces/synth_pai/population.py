@@ -67,16 +67,18 @@ class Groups:
 def draw_groups(rng: Rng, *, jobs: int, users: int, span_s: float, gpus: Floats) -> Groups:
     """Draw programs that run ``jobs`` times in all; ``gpus`` are there of each kind."""
     runs = _draw_runs(rng, jobs)
-    instances = _draw_gangs(rng, runs)
-    servers = _draw_servers(rng, runs, instances)
+    instances, servers, bare = _draw_gangs(rng, runs)
     load = (runs * (instances + servers)).astype(float)
     user = _draw_owners(rng, load, _budgets(users))
-    asks = _draw_asks(rng, runs, instances)
-    workload, needs_card = _draw_workloads(rng, runs, instances, servers, asks)
-    typical_s = _draw_lengths(rng, user, instances, load, workload)
+    asks = _draw_asks(rng, runs, instances, bare)
     server_asks = _server_asks(rng, servers)
-    kind = _draw_kinds(rng, runs, instances, asks, typical_s, needs_card, span_s, gpus)
-    server_kind = _bare_kinds(rng, runs * servers * server_asks.cpu * typical_s, gpus)
+    workload, needs_card = _draw_workloads(rng, runs, instances, servers, asks)
+    typical_s = _draw_lengths(rng, user, instances, servers, load, asks)
+    spread = _draw_spreads(rng, load)
+    mean_s = typical_s * np.exp(spread**2 / 2)
+    kind = _bare_kinds(rng, runs * instances * (asks.gpu == 0), typical_s)
+    gpu_s = runs * instances * asks.gpu / 100 * mean_s
+    _draw_kinds(rng, kind, gpu_s, instances, asks, typical_s, workload, needs_card, span_s, gpus)
     tasks = runs * (1.0 + (servers > 0))
     return Groups(
         runs,
@@ -86,13 +88,13 @@ def draw_groups(rng: Rng, *, jobs: int, users: int, span_s: float, gpus: Floats)
         asks,
         server_asks,
         kind,
-        server_kind,
-        portion(rng, tasks, of.NAMED_TYPE / 0.86, asks.gpu > 0),
+        _bare_kinds(rng, runs * servers, typical_s),
+        _tagged(rng, tasks, of.NAMED_TYPE, asks.gpu > 0, np.ones(len(runs))),
         workload,
         needs_card,
         _draw_roles(rng, servers, asks, workload, load),
         typical_s,
-        _draw_spreads(rng, load),
+        spread,
     )
 
 
@@ -111,14 +113,18 @@ def _draw_runs(rng: Rng, jobs: int) -> Ints:
     return np.concatenate(found)
 
 
-def _draw_gangs(rng: Rng, runs: Ints) -> Ints:
-    """Return the instances of each program's main task, largest gangs dealt first."""
-    jobs = int(runs.sum())
-    total = jobs * of.INSTANCES_PER_DAY / of.JOBS_PER_DAY
-    instances = np.ones(len(runs), np.int64)
-    owed = 0.0
+def _draw_gangs(rng: Rng, runs: Ints) -> tuple[Ints, Ints, Flags]:
+    """Return instances of each program's main task, its servers, and who wants no GPU.
+
+    The largest gangs are dealt first; servers of larger gangs count for smaller ones.
+    """
+    total = float(runs.sum()) * of.INSTANCES_PER_DAY / of.JOBS_PER_DAY
+    instances, servers = np.ones(len(runs), np.int64), np.zeros(len(runs), np.int64)
+    bare = np.zeros(len(runs), bool)
+    sizes_known = np.array([1, *sorted(size for size, _ in of.GANGS)])
+    owed, beside = 0.0, dict.fromkeys(sizes_known.tolist(), 0.0)
     for size, share in of.GANGS:
-        owed += share * total
+        owed += share * total - beside[size]
         load = (runs * size).astype(float)
         free = (instances == 1) & (load <= max(of.LARGEST_LOAD * total, size))
         if owed < size * rng.random():
@@ -127,14 +133,14 @@ def _draw_gangs(rng: Rng, runs: Ints) -> Ints:
         taken = deal(rng, load, (part, 1.0 - part), (free.astype(float), None)) == 0
         instances[taken] = size
         owed -= float(load[taken].sum())
-    return instances
-
-
-def _draw_servers(rng: Rng, runs: Ints, instances: Ints) -> Ints:
-    """Return how many parameter servers stand beside the workers."""
-    served = portion(rng, runs.astype(float), of.SERVED_GANGS, instances > 1)
-    servers = np.maximum(1, np.rint(instances / of.WORKERS_PER_SERVER)).astype(np.int64)
-    return np.where(served, servers, 0)
+        bare |= portion(rng, load, of.BARE_GANGS, taken)
+        served = portion(rng, load, of.SERVED_GANGS, taken & ~bare)
+        wanted = max(1.0, size * of.SERVERS_PER_WORKER)
+        count = int(sizes_known[np.searchsorted(sizes_known, wanted, side="right") - 1])
+        servers[served] = count
+        beside[count] += float(runs[served].sum()) * count
+    alone = instances == 1
+    return instances, servers, bare | portion(rng, runs.astype(float), of.BARE_ALONE, alone)
 
 
 def _budgets(users: int) -> Floats:
@@ -142,7 +148,7 @@ def _budgets(users: int) -> Floats:
     top = max(1, round(of.TOP_USERS * users))
     half = users - users // 2
     rank = np.arange(1, users + 1)
-    high = of.TOP_LEAST * (top / rank[:top]) ** 1.0
+    high = of.TOP_LEAST * (top / rank[:top]) ** 0.93
     high *= of.TOP_SHARE / high.sum()
     along = np.linspace(0.0, 1.0, half - top)
     middle = np.exp(-(along**0.8) * np.log(high[-1] / of.HALF_MOST))
@@ -178,12 +184,10 @@ def _draw_owners(rng: Rng, load: Floats, budgets: Floats) -> Ints:
     return owner
 
 
-def _draw_asks(rng: Rng, runs: Ints, instances: Ints) -> Requests:
+def _draw_asks(rng: Rng, runs: Ints, instances: Ints, bare: Flags) -> Requests:
     """Deal GPU requests by instances, apart for gangs and others, then what goes with them."""
     load = (runs * instances).astype(float)
     alone = instances == 1
-    # Work without GPUs is mostly small.
-    bare = portion(rng, runs.astype(float), of.BARE_JOBS, runs > 0, 1.0 / np.sqrt(instances))
     gpu = np.zeros(len(runs), np.int64)
     for some, share_of in ((alone, "single"), (~alone, "gang")):
         items = np.flatnonzero(some & ~bare)
@@ -213,7 +217,7 @@ def _dealt(
 
 def _server_asks(rng: Rng, servers: Ints) -> Requests:
     count = len(servers)
-    cpu = pick(rng, of.SERVER_CPU, count)
+    cpu = pick(rng, of.BARE_CPU, count)
     memory = pick(rng, of.MEMORY_GIB, count)
     return Requests(np.zeros(count, np.int64), cpu.astype(np.int64), memory)
 
@@ -235,7 +239,7 @@ def _draw_workloads(
     whole = np.where(asks.gpu >= 100, 6.0, 1.0) / instances
     nlp = _tagged(rng, tasks, of.NLP_TASKS, has_gpu & (workload == 0), whole)
     workload[nlp] = np.array(of.NLP)[rng.integers(0, len(of.NLP), int(nlp.sum()))]
-    small = np.where(asks.gpu <= 50, 3.0, 1.0) / np.sqrt(instances)
+    small = np.where(asks.gpu <= 50, 3.0, 1.0)
     ctr = _tagged(rng, tasks, of.CTR_TASKS, has_gpu & (workload == 0) & (instances < 64), small)
     workload[ctr] = of.CTR
     return workload, portion(rng, tasks, of.NLP_LARGE, nlp)
@@ -247,47 +251,50 @@ def _tagged(rng: Rng, tasks: Floats, share: float, among: Flags, liking: Floats)
 
 
 def _draw_lengths(
-    rng: Rng, user: Ints, instances: Ints, load: Floats, workload: Ints
+    rng: Rng, user: Ints, instances: Ints, servers: Ints, load: Floats, asks: Requests
 ) -> Floats:
     """Return each program's typical run time, with the published quantiles by instances."""
     habit = rng.standard_normal(int(user.max()) + 1)[user]
     own = rng.standard_normal(len(user))
     rank = of.OWNER_PULL * habit + np.sqrt(1 - of.OWNER_PULL**2) * own
     rank += 0.25 * np.minimum(np.log(instances), 4.0)
+    rank -= np.select([asks.gpu == 0, servers > 0], [of.BARE_SOON, of.SERVED_SOON], 0.0)
+    rank -= np.where(asks.gpu >= 100, of.WHOLE_SOON, 0.0)
     return by_weight(rank, load, of.RUN_AT, of.RUN_S)
 
 
 def _draw_kinds(
     rng: Rng,
-    runs: Ints,
+    kind: Ints,
+    gpu_s: Floats,
     instances: Ints,
     asks: Requests,
     typical_s: Floats,
+    workload: Ints,
     needs_card: Flags,
     span_s: float,
     gpus: Floats,
-) -> Ints:
+) -> None:
     """Deal machines by GPU time, so that kinds are as full as they were."""
-    kind = _bare_kinds(rng, runs * instances * asks.cpu * typical_s, gpus)
-    gpu_s = runs * instances * asks.gpu / 100 * typical_s
     with_gpu = asks.gpu > 0
     kind[with_gpu & needs_card] = of.V100M32
     free = np.flatnonzero(with_gpu & ~needs_card)
     wanted = {one: share * gpus[one] * span_s for one, share in of.GPU_ALLOCATED.items()}
-    wanted[of.V100M32] -= float(gpu_s[kind == of.V100M32].sum())
+    wanted[of.V100M32] -= float(gpu_s[with_gpu & needs_card].sum())
     whole, large = asks.gpu[free] >= 100, instances[free] > 1
+    ctr = workload[free] == of.CTR
     strong = np.where(whole, 12.0, 1.0) * np.where(large, 3.0, 1.0)
-    strong *= np.clip(typical_s[free] / 2000.0, 0.05, 4.0)
-    weak = np.where(asks.gpu[free] < 100, 1.0, 0.5)
+    strong *= np.clip(typical_s[free] / 2000.0, 0.05, 4.0) * np.where(ctr, 0.05, 1.0)
+    weak = np.where(ctr, 0.05, 1.0) * np.where(asks.gpu[free] < 50, 0.8, 1.0)
+    weak *= np.select([asks.cpu[free] < 600, asks.cpu[free] > 600], [2.5, 0.2], 1.0)
     total = max(float(gpu_s[free].sum()), 1e-9)
     order = (of.V100M32, of.V100, of.MISC)
     parts = [max(wanted[one], 0.0) / total for one in order]
     rest = max(1.0 - sum(parts), 0.0)
-    fits = (strong * (asks.gpu[free] <= 800), strong, weak, _two(asks.gpu[free]), None)
+    fits = (strong, strong, weak, _two(asks.gpu[free]), None)
     dealt = deal(rng, gpu_s[free], (*parts, rest * 0.55, rest * 0.45), fits)
     kind[free] = np.array((*order, of.P100, of.T4))[dealt]
     kind[free] = np.where((asks.gpu[free] > 200) & (kind[free] == of.T4), of.MISC, kind[free])
-    return kind
 
 
 def _two(gpu: Ints) -> Floats:
@@ -295,10 +302,11 @@ def _two(gpu: Ints) -> Floats:
     return np.where(gpu <= 200, 1.0, 0.0)
 
 
-def _bare_kinds(rng: Rng, cpu_s: Floats, gpus: Floats) -> Ints:
-    """Put work without GPUs on machines without, and beside others on those with two GPUs."""
-    dealt = deal(rng, cpu_s.astype(float), (0.15, 0.35, 0.50))
-    return np.array((of.CPU, of.T4, of.P100))[dealt]
+def _bare_kinds(rng: Rng, load: Ints, typical_s: Floats) -> Ints:
+    """Put work without GPUs beside other work, long ones where CPUs are plenty."""
+    kinds, parts, likings = zip(*of.BARE_KINDS, strict=True)
+    fits = [(typical_s / 1000.0) ** liking for liking in likings]
+    return np.array(kinds)[deal(rng, load.astype(float), parts, fits)]
 
 
 def _draw_roles(rng: Rng, servers: Ints, asks: Requests, workload: Ints, load: Floats) -> Ints:

@@ -20,8 +20,17 @@ HOURLY: Final = np.array(
 WEEKLY: Final = np.array((1.02, 1.03, 1.03, 1.03, 1.02, 0.94, 0.93))
 """Submissions by the day of the week, from Monday."""
 
-GANG_RHYTHM: Final = 1.4
+GANG_RHYTHM: Final = 1.7
 """Gangs keep to office hours more than others do."""
+
+NIGHTLY: Final = np.array(
+    (
+        *(1.8, 1.5, 1.1, 0.8, 0.6, 0.55, 0.6, 0.9, 1.2, 1.5, 1.4, 1.1),
+        *(0.8, 0.8, 0.9, 0.9, 0.9, 0.8, 0.7, 0.7, 0.7, 0.8, 0.9, 1.0),
+    )
+)
+LONG_S: Final = 2 * of.HOUR_S
+"""Long programs are set off at night, so that GPUs are fullest in the morning (figure 8)."""
 
 NO_GPU, SHARED, WHOLE, SEVERAL = range(4)
 WEAK, TWO, STRONG = range(3)
@@ -30,20 +39,21 @@ WAIT_S: Final = {
     # How much of a GPU, on which machines -> median and ninth decile of the wait.
     (NO_GPU, WEAK): (4.0, 40.0),
     (NO_GPU, TWO): (4.0, 40.0),
-    (SHARED, WEAK): (10.0, 330.0),
-    (SHARED, TWO): (13.0, 500.0),
-    (SHARED, STRONG): (70.0, 9_000.0),
-    (WHOLE, WEAK): (13.0, 400.0),
-    (WHOLE, TWO): (25.0, 800.0),
-    (WHOLE, STRONG): (115.0, 14_000.0),
-    (SEVERAL, WEAK): (120.0, 7_000.0),
-    (SEVERAL, TWO): (150.0, 8_000.0),
-    (SEVERAL, STRONG): (300.0, 16_000.0),
+    (NO_GPU, STRONG): (4.0, 40.0),
+    (SHARED, WEAK): (10.0, 320.0),
+    (SHARED, TWO): (14.0, 900.0),
+    (SHARED, STRONG): (60.0, 9_000.0),
+    (WHOLE, WEAK): (13.0, 420.0),
+    (WHOLE, TWO): (26.0, 850.0),
+    (WHOLE, STRONG): (105.0, 13_000.0),
+    (SEVERAL, WEAK): (150.0, 11_000.0),
+    (SEVERAL, TWO): (150.0, 11_000.0),
+    (SEVERAL, STRONG): (250.0, 15_000.0),
 }
 DECILE: Final = 1.2816
 """The ninth decile of the normal distribution."""
 WAIT_MOST_S: Final = 2 * of.DAY_S
-WAIT_LEANS: Final = 0.25
+WAIT_LEANS: Final = 0.30
 """How much longer jobs wait longer, too; patience is asked of those who have it."""
 
 FAILED: Final = 0.18
@@ -93,7 +103,7 @@ def draw_jobs(rng: Rng, groups: Groups, days: float) -> Jobs:
     group, submit_s = group[order], submit_s[order]
     gpu, cpu, kind, stretch = _variants(rng, groups, group)
     run_s = _lengths(rng, groups, group, submit_s, stretch)
-    wait_s = _waits(rng, gpu, kind, run_s)
+    wait_s = _waits(rng, gpu, kind, run_s, groups.instances[group])
     loose = groups.spread[group] > 0.5
     failed = rng.random(len(group)) < np.where(loose, 1.8 * FAILED, 0.75 * FAILED)
     return Jobs(group, submit_s, wait_s, run_s, gpu, cpu, kind, failed)
@@ -105,18 +115,23 @@ def _arrivals(rng: Rng, groups: Groups, group: Ints, days: float) -> Ints:
     width = rng.beta(1.2, 1.6, groups.count)
     through = (begin[group] + width[group] * rng.random(len(group))) % 1.0
     alone = groups.instances[group] == 1
+    late = groups.typical_s[group] > LONG_S
     submit_s = np.empty(len(group))
-    for some, power in ((alone, 1.0), (~alone, GANG_RHYTHM)):
-        reached, edges_s = _rhythm(days, power)
+    for some, hourly, power in (
+        (alone & ~late, HOURLY, 1.0),
+        (~alone & ~late, HOURLY, GANG_RHYTHM),
+        (late, NIGHTLY, 1.0),
+    ):
+        reached, edges_s = _rhythm(days, hourly**power)
         submit_s[some] = np.interp(through[some], reached, edges_s)
     return np.floor(submit_s).astype(np.int64)
 
 
-def _rhythm(days: float, power: float) -> tuple[Floats, Floats]:
+def _rhythm(days: float, hourly: Floats) -> tuple[Floats, Floats]:
     """Return the part of submissions that has come by the end of each hour."""
     hours = np.arange(int(np.ceil(days * 24)))
     weekday = (hours // 24 + 2) % 7
-    weight = (HOURLY[hours % 24] * WEEKLY[weekday]) ** power
+    weight = hourly[hours % 24] * WEEKLY[weekday]
     ends = np.minimum(np.append(hours, hours[-1] + 1), days * 24)
     weight *= np.diff(ends)
     reached = np.concatenate([[0.0], np.cumsum(weight)]) / weight.sum()
@@ -162,16 +177,21 @@ def _lengths(rng: Rng, groups: Groups, group: Ints, submit_s: Ints, stretch: Flo
     return np.asarray(np.clip(np.rint(run_s), of.RUN_LEAST_S, of.RUN_MOST_S), np.int64)
 
 
-def _waits(rng: Rng, gpu: Ints, kind: Ints, run_s: Ints) -> Ints:
+def _waits(rng: Rng, gpu: Ints, kind: Ints, run_s: Ints, instances: Ints) -> Ints:
     asked = np.select([gpu == 0, gpu < 100, gpu == 100], [NO_GPU, SHARED, WHOLE], SEVERAL)
     where = np.select([kind <= of.MISC, kind <= of.P100], [WEAK, TWO], STRONG)
-    leans = (np.log(run_s) - np.log(1000.0)) / 2.2
-    score = np.sqrt(1 - WAIT_LEANS**2) * rng.standard_normal(len(gpu)) + WAIT_LEANS * leans
+    length = np.log(run_s)
+    own = rng.standard_normal(len(gpu))
     wait_s = np.zeros(len(gpu))
     for (what, which), (median_s, decile_s) in WAIT_S.items():
         some = (asked == what) & (where == which)
+        if not some.any():
+            continue
+        usual = np.average(length[some], weights=instances[some])
+        score = np.sqrt(1 - WAIT_LEANS**2) * own[some]
+        score += WAIT_LEANS * (length[some] - usual) / 2.0
         spread = np.log(decile_s / median_s) / DECILE
-        wait_s[some] = median_s * np.exp(spread * score[some])
+        wait_s[some] = median_s * np.exp(spread * score)
     return np.clip(np.rint(wait_s), 0, WAIT_MOST_S).astype(np.int64)
 
 

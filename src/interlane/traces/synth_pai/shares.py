@@ -16,7 +16,7 @@ BEGIN_S: Final = 6 * DAY_S - LOCAL_S
 """The first midnight, of a Wednesday as 1 July 2020 was (second 0 is a Thursday, 8 o'clock)."""
 
 FULL_DAYS: Final = 61
-JOBS_PER_DAY: Final = 18_000
+JOBS_PER_DAY: Final = 18_650
 INSTANCES_PER_DAY: Final = 119_700
 USERS: Final = 1_312
 
@@ -60,9 +60,16 @@ GANGS: Final = (
 LARGEST_LOAD: Final = 0.008
 """No program has more than this share of all instances."""
 
-SERVED_GANGS: Final = 0.60
-"""Gangs that have parameter servers beside them, as a second task."""
-WORKERS_PER_SERVER: Final = 30
+SERVED_GANGS: Final = 0.92
+"""Gangs with GPUs that have parameter servers beside them, as a second task."""
+SERVERS_PER_WORKER: Final = 0.45
+
+BARE_ALONE, BARE_GANGS = 0.15, 0.24
+"""Work that wants no GPU, of jobs with one instance and of instances in gangs.
+
+With the parameter servers, four instances in ten ask for no GPU.  No figure says so, but the
+published CPUs per GPU of all requests and the GPUs asked for in an hour need it.
+"""
 
 # -- requests -------------------------------------------------------------------------
 
@@ -80,23 +87,21 @@ class Ask:
 
 
 ASKS: Final = (
-    Ask(800, 0.018, 0.0010, ((1600, 0.3), (4800, 0.4), (6400, 0.3))),
-    Ask(400, 0.012, 0.0015, ((600, 0.3), (1600, 0.4), (3200, 0.3))),
-    Ask(200, 0.022, 0.0030, ((600, 0.5), (1200, 0.3), (1600, 0.2))),
-    Ask(100, 0.480, 0.2520, ((600, 0.62), (800, 0.12), (1000, 0.10), (1200, 0.16))),
-    Ask(50, 0.190, 0.2900, ((600, 0.66), (800, 0.12), (1000, 0.08), (1200, 0.14))),
-    Ask(25, 0.170, 0.3520, ((600, 0.62), (800, 0.16), (1000, 0.12), (400, 0.10))),
-    Ask(20, 0.020, 0.0330, ((600, 0.6), (400, 0.4))),
-    Ask(15, 0.008, 0.0090, ((600, 0.6), (400, 0.4))),
-    Ask(10, 0.060, 0.0435, ((600, 0.7), (400, 0.2), (200, 0.1))),
-    Ask(5, 0.020, 0.0150, ((600, 0.6), (400, 0.2), (200, 0.2))),
+    Ask(800, 0.006, 0.0030, ((1600, 0.3), (4800, 0.4), (6400, 0.3))),
+    Ask(400, 0.006, 0.0040, ((600, 0.3), (1600, 0.4), (3200, 0.3))),
+    Ask(200, 0.012, 0.0060, ((600, 0.5), (1200, 0.3), (1600, 0.2))),
+    Ask(100, 0.400, 0.2530, ((600, 0.74), (400, 0.06), (800, 0.10), (1200, 0.10))),
+    Ask(50, 0.200, 0.2980, ((600, 0.76), (400, 0.11), (800, 0.06), (1000, 0.07))),
+    Ask(25, 0.250, 0.3480, ((600, 0.76), (400, 0.15), (800, 0.06), (200, 0.03))),
+    Ask(20, 0.020, 0.0320, ((600, 0.5), (400, 0.4), (200, 0.1))),
+    Ask(15, 0.010, 0.0090, ((600, 0.5), (400, 0.4), (200, 0.1))),
+    Ask(10, 0.070, 0.0380, ((600, 0.5), (400, 0.3), (200, 0.2))),
+    Ask(5, 0.025, 0.0130, ((600, 0.4), (400, 0.3), (200, 0.3))),
 )
 """GPU requests (figure 5), and the CPUs asked for beside them."""
 
-BARE_JOBS: Final = 0.15
-"""Jobs that want no GPU."""
-BARE_CPU: Final = ((600, 0.50), (400, 0.15), (200, 0.1), (1000, 0.1), (1200, 0.15))
-SERVER_CPU: Final = ((600, 0.35), (800, 0.20), (1000, 0.2), (1200, 0.25))
+BARE_CPU: Final = ((600, 0.08), (800, 0.14), (1000, 0.28), (1200, 0.46), (1600, 0.04))
+"""CPUs of work without GPUs, servers included."""
 
 MEMORY_GIB: Final = (
     (4.0, 0.06), (8.0, 0.10), (14.6484375, 0.14), (19.53125, 0.10), (29.296875, 0.38),
@@ -118,14 +123,26 @@ CARD_GIB: Final = (0.0, 12.0, 15.0, 16.0, 16.0, 32.0)
 
 GPU_ALLOCATED: Final = {MISC: 0.74, V100: 0.49, V100M32: 0.49}
 """GPUs allocated in the mean; machines with two GPUs get what is left."""
+TAIL_DAYS: Final = 2.5
+"""How long after the last submission the last work ends, about."""
+
+BARE_KINDS: Final = (
+    (P100, 0.045, 2.0), (T4, 0.040, 2.0), (CPU, 0.065, 1.0),
+    (V100, 0.05, 0.0), (V100M32, 0.06, 0.0), (MISC, 0.74, 0.0),
+)  # fmt: skip
+"""Where instances without GPUs run, their share, and how much longer ones are preferred.
+
+Work without GPUs is long on machines with two GPUs, which have CPUs to spare, and short beside
+eight; else the published CPUs per GPU of requests and of what is allocated do not agree.
+"""
 
 # -- lengths --------------------------------------------------------------------------
 
 RUN_AT: Final = (0.0, 0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.99, 0.999, 1.0)
-RUN_S: Final = (6.0, 18.0, 75.0, 340.0, 1_400.0, 5_000.0, 16_000.0, 80_000.0, 210_000.0, 4e5)
+RUN_S: Final = (6.0, 20.0, 80.0, 345.0, 1_390.0, 4_750.0, 14_800.0, 62_000.0, 140_000.0, 2.5e5)
 """Run time of instances (figure 4a)."""
 RUN_LEAST_S: Final = 4
-RUN_MOST_S: Final = 6 * DAY_S
+RUN_MOST_S: Final = 5 * DAY_S
 
 SPREADS: Final = ((0.03, 0.40), (0.16, 0.36), (0.75, 0.24))
 """Spread of the log of a program's run times, and the share of instances with it (12)."""
@@ -135,6 +152,8 @@ VARIED: Final = 0.35
 VARIED_RUNS: Final = 0.30
 STRETCH: Final = 0.35
 """Programs that are also run with another request, how often, and how much it matters."""
+BARE_SOON, SERVED_SOON, WHOLE_SOON = 0.75, 0.5, 0.1
+"""How much sooner work without GPUs ends, and gangs with servers, in spreads of all work."""
 OWNER_PULL: Final = 0.72
 """How much the run times of one user's programs are alike."""
 

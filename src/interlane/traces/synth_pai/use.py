@@ -6,23 +6,30 @@ from typing import Final
 import numpy as np
 
 from interlane.traces.synth_pai import shares as of
-from interlane.traces.synth_pai.deal import Flags, Floats, Ints, Rng, by_weight
+from interlane.traces.synth_pai.deal import Flags, Floats, Ints, Rng, by_weight, portion
 from interlane.traces.synth_pai.population import Groups
 
 CPU_AT: Final = (0.0, 0.05, 0.25, 0.50, 0.81, 0.95, 0.99, 1.0)
-CPU_PART: Final = (0.004, 0.02, 0.09, 0.235, 1.0, 2.3, 4.0, 7.0)
+CPU_PART: Final = (0.004, 0.02, 0.07, 0.175, 1.0, 2.3, 4.0, 7.0)
 """CPUs used, of those asked for; 19 % use more than they asked for (figure 5d)."""
 
-GPU_IDLE: Final = 0.22
-"""Programs with GPUs that never touch them, by instances."""
-GPU_AT: Final = (0.0, GPU_IDLE, 0.40, 0.50, 0.65, 0.80, 0.90, 0.97, 0.99, 1.0)
-GPU_PART: Final = (1e-4, 2e-3, 0.03, 0.095, 0.22, 0.42, 0.65, 1.0, 1.3, 1.9)
-"""GPU used, of what was asked for; 3 % use more."""
+GPU_IDLE: Final = 0.27
+"""Programs that ask for a GPU and never touch it, by instances."""
+SMALL, HALF, WHOLE = 25, 50, 100
+GPU_AT: Final = (0.0, 0.20, 0.40, 0.60, 0.80, 0.92, 0.97, 1.0)
+GPU_PART: Final = {
+    # Least percent asked for -> quantiles of the part of it that is used, where any is.
+    1: (0.004, 0.035, 0.15, 0.35, 0.62, 1.0, 1.12, 1.25),
+    SMALL + 1: (0.004, 0.035, 0.15, 0.33, 0.52, 0.62, 0.68, 0.72),
+    WHOLE: (0.004, 0.035, 0.15, 0.34, 0.70, 0.94, 0.98, 1.0),
+}
+"""3 % of instances use more than they asked for, which only who asked for little can."""
+LONG_USE: Final = 0.36
 
 MEMORY_AT: Final = (0.0, 0.05, 0.50, 0.90, 0.96, 0.99, 1.0)
-MEMORY_PART: Final = (0.004, 0.02, 0.125, 0.60, 1.0, 1.5, 2.5)
+MEMORY_PART: Final = (0.004, 0.025, 0.16, 0.62, 1.0, 1.5, 2.5)
 
-NLP_BUSY: Final = (0.45, 0.97)
+NLP_BUSY: Final = (0.45, 0.93)
 CTR_BUSY: Final = 0.22
 """Ctr programs that use more than a tenth of a GPU."""
 
@@ -56,24 +63,34 @@ def draw_habits(rng: Rng, groups: Groups) -> Habits:
     """Draw the habits of all groups, with the published quantiles by instances."""
     load = (groups.runs * groups.instances).astype(float)
     count = groups.count
-    gpu = by_weight(rng.standard_normal(count), load, GPU_AT, GPU_PART)
-    gpu = np.where(gpu <= GPU_PART[1], 0.0, gpu)
-    nlp = np.isin(groups.workload, of.NLP)
-    busy = nlp & (rng.random(count) < 0.85)
-    gpu = np.where(busy, rng.uniform(*NLP_BUSY, count), gpu)
-    share = groups.asks.gpu / 100
-    light = rng.uniform(0.002, 0.08, count) / np.maximum(share, 0.05)
-    heavy = rng.uniform(0.12, 0.6, count) / np.maximum(share, 0.25)
-    infers = groups.workload == of.CTR
-    ctr = np.where(rng.random(count) < CTR_BUSY, heavy, light)
-    gpu = np.where(infers, np.minimum(ctr, 0.95), gpu)
+    gang = np.minimum(np.log(groups.instances), 4.0)
     card = np.clip(0.15 + 0.6 * rng.beta(1.5, 2.0, count), 0.02, 0.9)
     return Habits(
-        by_weight(rng.standard_normal(count), load, CPU_AT, CPU_PART),
-        np.where(groups.asks.gpu > 0, gpu, 0.0),
+        by_weight(rng.standard_normal(count) + 0.12 * gang, load, CPU_AT, CPU_PART),
+        _gpu_habits(rng, groups, load),
         by_weight(rng.standard_normal(count), load, MEMORY_AT, MEMORY_PART),
         np.where(groups.needs_card, rng.uniform(0.52, 0.92, count), card),
     )
+
+
+def _gpu_habits(rng: Rng, groups: Groups, load: Floats) -> Floats:
+    """Return the part of the GPU asked for that each program uses; long ones use more."""
+    count = groups.count
+    rank = rng.standard_normal(count) + LONG_USE * np.log(groups.typical_s / 1400.0)
+    part = np.zeros(count)
+    step = np.searchsorted(sorted(GPU_PART), groups.asks.gpu, side="right")
+    for number, least in enumerate(sorted(GPU_PART), 1):
+        some = step == number
+        if some.any():
+            part[some] = by_weight(rank[some], load[some], GPU_AT, GPU_PART[least])
+    part = np.where(portion(rng, load, GPU_IDLE, groups.asks.gpu > 0), 0.0, part)
+    share = groups.asks.gpu / 100
+    nlp = np.isin(groups.workload, of.NLP) & (rng.random(count) < 0.85)
+    part = np.where(nlp, rng.uniform(*NLP_BUSY, count), part)
+    light, heavy = rng.uniform(0.002, 0.08, count), rng.uniform(0.12, 0.5, count)
+    ctr = np.where(rng.random(count) < CTR_BUSY, heavy, light) / np.maximum(share, 0.05)
+    part = np.where(groups.workload == of.CTR, np.minimum(ctr, 0.95), part)
+    return np.where(share > 0, part, 0.0)
 
 
 def draw_uses(

@@ -55,6 +55,8 @@ SENSED: Final = 0.41
 """Instances in the sensor table: 3.03 of 7.5 million."""
 METERED: Final = 0.66
 """Of these, the ones in the machines' table."""
+SLOW_IS_BUSY: Final = 0.25
+"""Ctr instances that are slow because of busy CPUs, of all slow ones (figure 22)."""
 
 Progress = Callable[[int, int], None]
 
@@ -179,7 +181,7 @@ class _Draw:
             people,
             jobs=scope.jobs,
             users=scope.users,
-            span_s=scope.days * of.DAY_S,
+            span_s=(scope.days + of.TAIL_DAYS) * of.DAY_S,
             gpus=gpus,
         )
         self._jobs: Jobs = draw_jobs(times, self._groups, scope.days)
@@ -378,10 +380,10 @@ class _Draw:
         """Put ctr instances that were slow on busy machines, and fast ones on idle ones."""
         tasks = self._tasks
         group = tasks.group[batch.task]
-        usual_s = self._groups.typical_s[group]
-        ran_s = batch.end_s - batch.start_s
+        ran = (batch.end_s - batch.start_s) / self._groups.typical_s[group]
         ctr = self._groups.workload[group] == of.CTR
-        return np.where(ctr, np.sign(ran_s - usual_s), 0).astype(np.int64)
+        drawn = self._rng.random(len(group)) < SLOW_IS_BUSY
+        return np.where(ctr & (ran > 1.2) & drawn, 1, np.where(ctr & (ran < 0.8), -1, 0))
 
     def _write_rows(self, batch: _Batch, machine: Ints) -> None:
         job = self._tasks.job[batch.task]
@@ -436,7 +438,7 @@ class _Draw:
 
     def _write_metrics(self, watched: _Watched) -> None:
         cpu_used, gpu_used, running = self._meter.levels()
-        cpu, gpu = measured(self._machines, self._heat, cpu_used, gpu_used)
+        cpu, gpu = measured(self._machines, self._heat, cpu_used, gpu_used, running)
         for begin in range(0, len(watched.number), BATCH):
             some = slice(begin, begin + BATCH)
             self._write_metered(
