@@ -5,7 +5,7 @@ from numba import njit
 compiled = njit(cache=True, error_model="numpy")
 
 PICKS = 6
-LEANING_PICKS = 20
+LEANING_PICKS = 32
 WHOLE = 100
 
 

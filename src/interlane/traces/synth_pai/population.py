@@ -285,8 +285,8 @@ def _draw_kinds(
     ctr = workload[free] == of.CTR
     strong = np.where(whole, 12.0, 1.0) * np.where(large, 3.0, 1.0)
     strong *= np.clip(typical_s[free] / 2000.0, 0.05, 4.0) * np.where(ctr, 0.05, 1.0)
-    weak = np.where(ctr, 0.05, 1.0) * np.where(asks.gpu[free] < 50, 0.8, 1.0)
-    weak *= np.select([asks.cpu[free] < 600, asks.cpu[free] > 600], [2.5, 0.2], 1.0)
+    weak = np.where(ctr, 0.01, 1.0) * np.select([asks.gpu[free] < 50, whole], [0.6, 1.4], 1.0)
+    weak *= np.select([asks.cpu[free] < 600, asks.cpu[free] > 600], [4.0, 0.1], 1.0)
     total = max(float(gpu_s[free].sum()), 1e-9)
     order = (of.V100M32, of.V100, of.MISC)
     parts = [max(wanted[one], 0.0) / total for one in order]

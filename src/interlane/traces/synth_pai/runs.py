@@ -11,8 +11,8 @@ from interlane.traces.synth_pai.population import Groups
 
 HOURLY: Final = np.array(
     (
-        *(1.15, 0.85, 0.62, 0.50, 0.42, 0.38, 0.42, 0.50, 0.70, 1.05, 1.35, 1.35),
-        *(1.05, 1.10, 1.35, 1.45, 1.45, 1.40, 1.20, 1.15, 1.20, 1.25, 1.15, 1.05),
+        *(1.15, 0.85, 0.62, 0.50, 0.42, 0.38, 0.42, 0.55, 0.98, 1.48, 1.42, 1.10),
+        *(0.95, 1.05, 1.25, 1.40, 1.40, 1.30, 1.15, 1.10, 1.15, 1.20, 1.15, 1.05),
     )
 )
 """Submissions by the hour of the day (figure 3): a peak by day and a small one at midnight."""
@@ -20,12 +20,14 @@ HOURLY: Final = np.array(
 WEEKLY: Final = np.array((1.02, 1.03, 1.03, 1.03, 1.02, 0.94, 0.93))
 """Submissions by the day of the week, from Monday."""
 
-GANG_RHYTHM: Final = 1.7
+GANG_RHYTHM: Final = 1.5
+BARE_RHYTHM: Final = 2.1
 """Gangs keep to office hours more than others do."""
 
+LARGE: Final = 64
 NIGHTLY: Final = np.array(
     (
-        *(1.8, 1.5, 1.1, 0.8, 0.6, 0.55, 0.6, 0.9, 1.2, 1.5, 1.4, 1.1),
+        *(1.8, 1.5, 1.1, 0.8, 0.6, 0.55, 0.7, 1.1, 1.5, 1.5, 1.1, 0.9),
         *(0.8, 0.8, 0.9, 0.9, 0.9, 0.8, 0.7, 0.7, 0.7, 0.8, 0.9, 1.0),
     )
 )
@@ -37,23 +39,23 @@ WEAK, TWO, STRONG = range(3)
 
 WAIT_S: Final = {
     # How much of a GPU, on which machines -> median and ninth decile of the wait.
-    (NO_GPU, WEAK): (4.0, 40.0),
-    (NO_GPU, TWO): (4.0, 40.0),
-    (NO_GPU, STRONG): (4.0, 40.0),
+    (NO_GPU, WEAK): (5.0, 80.0),
+    (NO_GPU, TWO): (5.0, 80.0),
+    (NO_GPU, STRONG): (5.0, 80.0),
     (SHARED, WEAK): (10.0, 320.0),
-    (SHARED, TWO): (14.0, 900.0),
-    (SHARED, STRONG): (60.0, 9_000.0),
+    (SHARED, TWO): (14.0, 640.0),
+    (SHARED, STRONG): (75.0, 11_000.0),
     (WHOLE, WEAK): (13.0, 420.0),
-    (WHOLE, TWO): (26.0, 850.0),
-    (WHOLE, STRONG): (105.0, 13_000.0),
-    (SEVERAL, WEAK): (150.0, 11_000.0),
-    (SEVERAL, TWO): (150.0, 11_000.0),
+    (WHOLE, TWO): (26.0, 550.0),
+    (WHOLE, STRONG): (95.0, 14_000.0),
+    (SEVERAL, WEAK): (150.0, 9_500.0),
+    (SEVERAL, TWO): (150.0, 9_500.0),
     (SEVERAL, STRONG): (250.0, 15_000.0),
 }
 DECILE: Final = 1.2816
 """The ninth decile of the normal distribution."""
 WAIT_MOST_S: Final = 2 * of.DAY_S
-WAIT_LEANS: Final = 0.30
+WAIT_LEANS: Final = 0.18
 """How much longer jobs wait longer, too; patience is asked of those who have it."""
 
 FAILED: Final = 0.18
@@ -114,12 +116,16 @@ def _arrivals(rng: Rng, groups: Groups, group: Ints, days: float) -> Ints:
     begin = rng.random(groups.count)
     width = rng.beta(1.2, 1.6, groups.count)
     through = (begin[group] + width[group] * rng.random(len(group))) % 1.0
+    # Large gangs are few; chance alone would make hours of the week unlike each other.
+    large = np.flatnonzero(groups.instances[group] >= LARGE)
+    through[large] = (rng.permutation(len(large)) + rng.random(len(large))) / len(large)
     alone = groups.instances[group] == 1
-    late = groups.typical_s[group] > LONG_S
+    late, bare = groups.typical_s[group] > LONG_S, groups.asks.gpu[group] == 0
     submit_s = np.empty(len(group))
     for some, hourly, power in (
         (alone & ~late, HOURLY, 1.0),
-        (~alone & ~late, HOURLY, GANG_RHYTHM),
+        (~alone & ~late & ~bare, HOURLY, GANG_RHYTHM),
+        (~alone & ~late & bare, HOURLY, BARE_RHYTHM),
         (late, NIGHTLY, 1.0),
     ):
         reached, edges_s = _rhythm(days, hourly**power)

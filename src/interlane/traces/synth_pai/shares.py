@@ -16,7 +16,7 @@ BEGIN_S: Final = 6 * DAY_S - LOCAL_S
 """The first midnight, of a Wednesday as 1 July 2020 was (second 0 is a Thursday, 8 o'clock)."""
 
 FULL_DAYS: Final = 61
-JOBS_PER_DAY: Final = 18_650
+JOBS_PER_DAY: Final = 19_000
 INSTANCES_PER_DAY: Final = 119_700
 USERS: Final = 1_312
 
@@ -60,11 +60,11 @@ GANGS: Final = (
 LARGEST_LOAD: Final = 0.008
 """No program has more than this share of all instances."""
 
-SERVED_GANGS: Final = 0.92
+SERVED_GANGS: Final = 0.5
 """Gangs with GPUs that have parameter servers beside them, as a second task."""
 SERVERS_PER_WORKER: Final = 0.45
 
-BARE_ALONE, BARE_GANGS = 0.15, 0.24
+BARE_ALONE, BARE_GANGS = 0.15, 0.36
 """Work that wants no GPU, of jobs with one instance and of instances in gangs.
 
 With the parameter servers, four instances in ten ask for no GPU.  No figure says so, but the
@@ -121,14 +121,14 @@ CPU, MISC, T4, P100, V100, V100M32 = range(len(KINDS))
 CARD_GIB: Final = (0.0, 12.0, 15.0, 16.0, 16.0, 32.0)
 """Memory of a card, by kind."""
 
-GPU_ALLOCATED: Final = {MISC: 0.74, V100: 0.49, V100M32: 0.49}
+GPU_ALLOCATED: Final = {MISC: 0.74, V100: 0.51, V100M32: 0.53}
 """GPUs allocated in the mean; machines with two GPUs get what is left."""
 TAIL_DAYS: Final = 2.5
 """How long after the last submission the last work ends, about."""
 
 BARE_KINDS: Final = (
-    (P100, 0.045, 2.0), (T4, 0.040, 2.0), (CPU, 0.065, 1.0),
-    (V100, 0.05, 0.0), (V100M32, 0.06, 0.0), (MISC, 0.74, 0.0),
+    (P100, 0.080, 3.0), (T4, 0.075, 3.0), (CPU, 0.065, 1.5),
+    (V100, 0.07, 0.0), (V100M32, 0.08, 0.0), (MISC, 0.63, 0.0),
 )  # fmt: skip
 """Where instances without GPUs run, their share, and how much longer ones are preferred.
 
@@ -152,7 +152,7 @@ VARIED: Final = 0.35
 VARIED_RUNS: Final = 0.30
 STRETCH: Final = 0.35
 """Programs that are also run with another request, how often, and how much it matters."""
-BARE_SOON, SERVED_SOON, WHOLE_SOON = 0.75, 0.5, 0.1
+BARE_SOON, SERVED_SOON, WHOLE_SOON = 1.5, 0.2, 0.3
 """How much sooner work without GPUs ends, and gangs with servers, in spreads of all work."""
 OWNER_PULL: Final = 0.72
 """How much the run times of one user's programs are alike."""

@@ -55,7 +55,7 @@ SENSED: Final = 0.41
 """Instances in the sensor table: 3.03 of 7.5 million."""
 METERED: Final = 0.66
 """Of these, the ones in the machines' table."""
-SLOW_IS_BUSY: Final = 0.25
+SLOW_IS_BUSY: Final = 0.15
 """Ctr instances that are slow because of busy CPUs, of all slow ones (figure 22)."""
 
 Progress = Callable[[int, int], None]
