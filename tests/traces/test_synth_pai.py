@@ -8,8 +8,8 @@ import pytest
 from interlane.model import InvalidField, InvalidFile
 from interlane.traces.clusters import load_cluster
 from interlane.traces.read import read_trace
+from interlane.traces.read.pai2020 import TABLES
 from interlane.traces.synth_pai import Scope, Written, write_tables
-from interlane.traces.synth_pai.write import COLUMNS
 
 SCOPE = Scope(days=14, scale=0.05, seed=5)
 
@@ -23,7 +23,7 @@ class Drawn:
 
     def table(self, name: str) -> pl.DataFrame:
         file = f"pai_{name}.csv"
-        columns = COLUMNS[f"pai_{name}"]
+        columns = TABLES[f"pai_{name}"]
         text = ("job_name", "inst_id", "worker_name", "inst_name", "machine", "user", "group")
         kinds = {column: pl.String() for column in columns if column in text}
         return pl.read_csv(
@@ -62,7 +62,7 @@ def test_the_machine_table_is_a_cluster(drawn: Drawn) -> None:
 
 
 def test_the_headers_are_the_published_ones(drawn: Drawn) -> None:
-    for table, columns in COLUMNS.items():
+    for table, columns in TABLES.items():
         header = (drawn.folder / f"{table}.header").read_text().strip()
         with (drawn.folder / f"{table}.csv").open() as file:
             first = file.readline()
@@ -117,7 +117,7 @@ def test_a_seed_gives_the_same_bytes_and_another_gives_others(tmp_path: Path) ->
     for name, seed in (("one", 3), ("two", 3), ("other", 4)):
         write_tables(Scope(days=2, scale=0.01, seed=seed), tmp_path / name)
 
-    for table in COLUMNS:
+    for table in TABLES:
         one, two, other = (
             (tmp_path / name / f"{table}.csv").read_bytes() for name in ("one", "two", "other")
         )

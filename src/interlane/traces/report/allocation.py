@@ -38,7 +38,7 @@ def allocation(tables: Tables) -> Figure:
     }
     lost = tables.lacks("sensor.cpu_usage", "sensor.worker_name", "instance.worker_name")
     if not lost:
-        used = _cpu_used(tables, span_s)
+        used = _cpu_used(tables, small[0])
         numbers["two_gpu_cpu_used"] = Number(used, unit.format("CPU"), 19)
     sentence = (
         f"MISC machines have {shown(misc[1])} % of their GPU time allocated and V100 machines "
@@ -73,14 +73,21 @@ def _allocated(
     return cpu, percent(total(part["gpu_s"]), span_s * total(part["size"]))
 
 
-def _cpu_used(tables: Tables, span_s: float) -> float | None:
-    """Return what instances use of the CPU of machines with two GPUs."""
+def _cpu_used(tables: Tables, allocated: float | None) -> float | None:
+    """Return what instances use of the CPU of machines with two GPUs.
+
+    Not all instances are measured; what these use of their requests is taken for all.
+    """
     at = tables.sensors["instance"]
     size = tables.machines["gpus"].gather(tables.instances["machine"].gather(at))
-    used_s = tables.sensors["cpus"].cast(pl.Float64) * tables.instances["run_s"].gather(at)
-    small = tables.machines.filter(pl.col("gpus") == 2)
     on_small = (size == 2).fill_null(value=False)
-    return percent(total(used_s.filter(on_small)), span_s * total(small["cpus"]))
+    run_s = tables.instances["run_s"].gather(at)
+    asked_s = tables.tasks["cpus"].gather(tables.instances["task"].gather(at)) * run_s
+    used_s = tables.sensors["cpus"].cast(pl.Float64) * run_s
+    asked = total(asked_s.filter(on_small))
+    if allocated is None or not asked:
+        return None
+    return allocated * total(used_s.filter(on_small)) / asked
 
 
 def _plot(by_machine: pl.DataFrame, span_s: float) -> Plot:

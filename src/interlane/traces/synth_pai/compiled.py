@@ -5,7 +5,7 @@ from numba import njit
 compiled = njit(cache=True, error_model="numpy")
 
 PICKS = 6
-LEANING_PICKS = 32
+LEANING_PICKS = 16
 WHOLE = 100
 
 

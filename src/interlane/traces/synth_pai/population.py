@@ -78,7 +78,9 @@ def draw_groups(rng: Rng, *, jobs: int, users: int, span_s: float, gpus: Floats)
     mean_s = typical_s * np.exp(spread**2 / 2)
     kind = _bare_kinds(rng, runs * instances * (asks.gpu == 0), typical_s)
     gpu_s = runs * instances * asks.gpu / 100 * mean_s
-    _draw_kinds(rng, kind, gpu_s, instances, asks, typical_s, workload, needs_card, span_s, gpus)
+    _draw_kinds(
+        rng, kind, gpu_s, instances, asks, typical_s, workload, needs_card, span_s, gpus
+    )
     tasks = runs * (1.0 + (servers > 0))
     return Groups(
         runs,
@@ -285,8 +287,8 @@ def _draw_kinds(
     ctr = workload[free] == of.CTR
     strong = np.where(whole, 12.0, 1.0) * np.where(large, 3.0, 1.0)
     strong *= np.clip(typical_s[free] / 2000.0, 0.05, 4.0) * np.where(ctr, 0.05, 1.0)
-    weak = np.where(ctr, 0.01, 1.0) * np.select([asks.gpu[free] < 50, whole], [0.6, 1.4], 1.0)
-    weak *= np.select([asks.cpu[free] < 600, asks.cpu[free] > 600], [4.0, 0.1], 1.0)
+    weak = np.where(ctr, 0.01, 1.0) * np.select([asks.gpu[free] < 50, whole], [0.5, 1.7], 1.0)
+    weak *= np.select([asks.cpu[free] < 600, asks.cpu[free] > 600], [3.0, 0.15], 1.0)
     total = max(float(gpu_s[free].sum()), 1e-9)
     order = (of.V100M32, of.V100, of.MISC)
     parts = [max(wanted[one], 0.0) / total for one in order]

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from interlane.traces.synth_pai import shares as of
-from interlane.traces.synth_pai.deal import Flags, Floats, Ints, Rng
+from interlane.traces.synth_pai.deal import Flags, Floats, Ints, Rng, by_weight
 from interlane.traces.synth_pai.population import Groups
 
 HOURLY: Final = np.array(
@@ -35,25 +35,25 @@ LONG_S: Final = 2 * of.HOUR_S
 """Long programs are set off at night, so that GPUs are fullest in the morning (figure 8)."""
 
 NO_GPU, SHARED, WHOLE, SEVERAL = range(4)
-WEAK, TWO, STRONG = range(3)
+WEAK, TWO, STRONG, STRONGEST = range(4)
 
 WAIT_S: Final = {
-    # How much of a GPU, on which machines -> median and ninth decile of the wait.
-    (NO_GPU, WEAK): (5.0, 80.0),
-    (NO_GPU, TWO): (5.0, 80.0),
-    (NO_GPU, STRONG): (5.0, 80.0),
-    (SHARED, WEAK): (10.0, 320.0),
-    (SHARED, TWO): (14.0, 640.0),
-    (SHARED, STRONG): (75.0, 11_000.0),
-    (WHOLE, WEAK): (13.0, 420.0),
-    (WHOLE, TWO): (26.0, 550.0),
-    (WHOLE, STRONG): (95.0, 14_000.0),
-    (SEVERAL, WEAK): (150.0, 9_500.0),
-    (SEVERAL, TWO): (150.0, 9_500.0),
-    (SEVERAL, STRONG): (250.0, 15_000.0),
+    # How much of a GPU, on which machines -> median and ninth decile of the wait (4c, 4d).
+    **dict.fromkeys(((NO_GPU, where) for where in range(4)), (6.0, 80.0)),
+    (SHARED, WEAK): (10.8, 325.0),
+    (SHARED, TWO): (12.0, 420.0),
+    (SHARED, STRONG): (113.0, 13_709.0),
+    (SHARED, STRONGEST): (50.0, 3_000.0),
+    (WHOLE, WEAK): (10.8, 325.0),
+    (WHOLE, TWO): (25.0, 500.0),
+    (WHOLE, STRONG): (113.0, 13_709.0),
+    (WHOLE, STRONGEST): (80.0, 6_000.0),
+    **dict.fromkeys(((SEVERAL, where) for where in range(4)), (150.0, 10_000.0)),
 }
 DECILE: Final = 1.2816
 """The ninth decile of the normal distribution."""
+NORMAL_AT: Final = (0.0, 0.0228, 0.1587, 0.5, 0.8413, 0.9, 0.9772, 0.9987, 1.0)
+NORMAL: Final = np.array((-3.0, -2.0, -1.0, 0.0, 1.0, DECILE, 2.0, 3.0, 3.5))
 WAIT_MOST_S: Final = 2 * of.DAY_S
 WAIT_LEANS: Final = 0.18
 """How much longer jobs wait longer, too; patience is asked of those who have it."""
@@ -184,20 +184,20 @@ def _lengths(rng: Rng, groups: Groups, group: Ints, submit_s: Ints, stretch: Flo
 
 
 def _waits(rng: Rng, gpu: Ints, kind: Ints, run_s: Ints, instances: Ints) -> Ints:
+    """Draw waits with the published quantiles by instances."""
     asked = np.select([gpu == 0, gpu < 100, gpu == 100], [NO_GPU, SHARED, WHOLE], SEVERAL)
-    where = np.select([kind <= of.MISC, kind <= of.P100], [WEAK, TWO], STRONG)
-    length = np.log(run_s)
-    own = rng.standard_normal(len(gpu))
+    bounds = [kind <= of.MISC, kind <= of.P100, kind == of.V100]
+    where = np.select(bounds, [WEAK, TWO, STRONG], STRONGEST)
+    rank = np.sqrt(1 - WAIT_LEANS**2) * rng.standard_normal(len(gpu))
+    rank += WAIT_LEANS * np.log(run_s) / 2.0
     wait_s = np.zeros(len(gpu))
     for (what, which), (median_s, decile_s) in WAIT_S.items():
         some = (asked == what) & (where == which)
-        if not some.any():
-            continue
-        usual = np.average(length[some], weights=instances[some])
-        score = np.sqrt(1 - WAIT_LEANS**2) * own[some]
-        score += WAIT_LEANS * (length[some] - usual) / 2.0
-        spread = np.log(decile_s / median_s) / DECILE
-        wait_s[some] = median_s * np.exp(spread * score)
+        if some.any():
+            spread = np.log(decile_s / median_s) / DECILE
+            quantiles_s = median_s * np.exp(spread * NORMAL)
+            weight = instances[some].astype(float)
+            wait_s[some] = by_weight(rank[some], weight, NORMAL_AT, quantiles_s.tolist())
     return np.clip(np.rint(wait_s), 0, WAIT_MOST_S).astype(np.int64)
 
 

@@ -121,14 +121,14 @@ CPU, MISC, T4, P100, V100, V100M32 = range(len(KINDS))
 CARD_GIB: Final = (0.0, 12.0, 15.0, 16.0, 16.0, 32.0)
 """Memory of a card, by kind."""
 
-GPU_ALLOCATED: Final = {MISC: 0.74, V100: 0.51, V100M32: 0.53}
+GPU_ALLOCATED: Final = {MISC: 0.74, V100: 0.51, V100M32: 0.52}
 """GPUs allocated in the mean; machines with two GPUs get what is left."""
 TAIL_DAYS: Final = 2.5
 """How long after the last submission the last work ends, about."""
 
 BARE_KINDS: Final = (
-    (P100, 0.080, 3.0), (T4, 0.075, 3.0), (CPU, 0.065, 1.5),
-    (V100, 0.07, 0.0), (V100M32, 0.08, 0.0), (MISC, 0.63, 0.0),
+    (P100, 0.085, 4.0), (T4, 0.085, 4.0), (CPU, 0.065, 2.0),
+    (V100, 0.075, 0.25), (V100M32, 0.08, 0.25), (MISC, 0.61, 0.0),
 )  # fmt: skip
 """Where instances without GPUs run, their share, and how much longer ones are preferred.
 
@@ -152,7 +152,7 @@ VARIED: Final = 0.35
 VARIED_RUNS: Final = 0.30
 STRETCH: Final = 0.35
 """Programs that are also run with another request, how often, and how much it matters."""
-BARE_SOON, SERVED_SOON, WHOLE_SOON = 1.5, 0.2, 0.3
+BARE_SOON, SERVED_SOON, WHOLE_SOON = 1.7, 0.3, 0.3
 """How much sooner work without GPUs ends, and gangs with servers, in spreads of all work."""
 OWNER_PULL: Final = 0.72
 """How much the run times of one user's programs are alike."""

@@ -10,21 +10,21 @@ from interlane.traces.synth_pai.deal import Flags, Floats, Ints, Rng, by_weight,
 from interlane.traces.synth_pai.population import Groups
 
 CPU_AT: Final = (0.0, 0.05, 0.25, 0.50, 0.81, 0.95, 0.99, 1.0)
-CPU_PART: Final = (0.004, 0.02, 0.07, 0.175, 1.0, 2.3, 4.0, 7.0)
+CPU_PART: Final = (0.004, 0.02, 0.07, 0.175, 1.0, 2.1, 3.6, 6.0)
 """CPUs used, of those asked for; 19 % use more than they asked for (figure 5d)."""
 
-GPU_IDLE: Final = 0.30
+GPU_IDLE: Final = 0.32
 """Programs that ask for a GPU and never touch it, by instances."""
 SMALL, HALF, WHOLE = 25, 50, 100
 GPU_AT: Final = (0.0, 0.20, 0.40, 0.60, 0.80, 0.92, 0.97, 1.0)
 GPU_PART: Final = {
     # Least percent asked for -> quantiles of the part of it that is used, where any is.
-    1: (0.004, 0.05, 0.19, 0.40, 0.65, 1.0, 1.12, 1.25),
-    SMALL + 1: (0.004, 0.05, 0.19, 0.38, 0.54, 0.62, 0.66, 0.70),
-    WHOLE: (0.004, 0.05, 0.19, 0.42, 0.82, 0.97, 0.99, 1.0),
+    1: (0.004, 0.06, 0.22, 0.42, 0.65, 1.0, 1.06, 1.12),
+    SMALL + 1: (0.004, 0.06, 0.22, 0.38, 0.50, 0.56, 0.60, 0.64),
+    WHOLE: (0.004, 0.06, 0.22, 0.47, 0.90, 0.97, 0.99, 1.0),
 }
 """3 % of instances use more than they asked for, which only who asked for little can."""
-LONG_USE: Final = 0.42
+LONG_USE: Final = 0.50
 
 MEMORY_AT: Final = (0.0, 0.05, 0.50, 0.90, 0.96, 0.99, 1.0)
 MEMORY_PART: Final = (0.004, 0.025, 0.16, 0.62, 1.0, 1.5, 2.5)

@@ -32,22 +32,6 @@ from interlane.traces.synth_pai.use import Habits, Uses, draw_habits, draw_uses
 if TYPE_CHECKING:
     from interlane.traces.synth_pai.place import Floor
 
-COLUMNS: Final = {
-    **TABLES,
-    "pai_sensor_table": (
-        *("job_name", "task_name", "worker_name", "inst_id", "machine", "gpu_name"),
-        *("cpu_usage", "gpu_wrk_util", "avg_mem", "max_mem", "avg_gpu_wrk_mem"),
-        *("max_gpu_wrk_mem", "read", "write", "read_count", "write_count"),
-    ),
-    "pai_machine_spec": ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu"),
-    "pai_machine_metric": (
-        *("worker_name", "machine", "start_time", "end_time", "machine_cpu_iowait"),
-        *("machine_cpu_kernel", "machine_cpu_usr", "machine_gpu", "machine_load_1"),
-        *("machine_net_receive", "machine_num_worker", "machine_cpu"),
-    ),
-}
-"""Table -> its columns, as published."""
-
 BATCH: Final = 200_000
 """Instances that are made at a time, give or take one gang."""
 
@@ -55,8 +39,8 @@ SENSED: Final = 0.41
 """Instances in the sensor table: 3.03 of 7.5 million."""
 METERED: Final = 0.66
 """Of these, the ones in the machines' table."""
-SLOW_IS_BUSY: Final = 0.15
-"""Ctr instances that are slow because of busy CPUs, of all slow ones (figure 22)."""
+SLOW_IS_BUSY, FAST_IS_IDLE = 0.20, 0.85
+"""Ctr instances that are slow for busy CPUs, and fast for idle ones, of all such (22)."""
 
 Progress = Callable[[int, int], None]
 
@@ -120,7 +104,7 @@ def _files(folder: Path) -> Iterator[dict[str, IO[bytes]]]:
     """Give a file for each table; they get their names when all are whole."""
     if folder.exists() and not folder.is_dir():
         raise InvalidFile(str(folder), "this is a file; name a directory for the tables.")
-    parts = {table: folder / f"{table}.csv.part" for table in COLUMNS}
+    parts = {table: folder / f"{table}.csv.part" for table in TABLES}
     opened: dict[str, IO[bytes]] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +114,7 @@ def _files(folder: Path) -> Iterator[dict[str, IO[bytes]]]:
         for table, part in parts.items():
             opened[table].close()
             part.replace(folder / f"{table}.csv")
-            (folder / f"{table}.header").write_text(",".join(COLUMNS[table]) + "\n")
+            (folder / f"{table}.header").write_text(",".join(TABLES[table]) + "\n")
     except OSError as error:
         raise unreadable(folder, error) from None
     finally:
@@ -214,7 +198,7 @@ class _Draw:
         return names(kind, self._scope.seed, numbers)
 
     def _append(self, table: str, columns: dict[str, object], digits: int | None = 4) -> None:
-        frame = pl.DataFrame({name: columns[name] for name in COLUMNS[table]})
+        frame = pl.DataFrame({name: columns[name] for name in TABLES[table]})
         frame.write_csv(self._files[table], include_header=False, float_precision=digits)
 
     # -- what is known at once ------------------------------------------------------
@@ -382,8 +366,10 @@ class _Draw:
         group = tasks.group[batch.task]
         ran = (batch.end_s - batch.start_s) / self._groups.typical_s[group]
         ctr = self._groups.workload[group] == of.CTR
-        drawn = self._rng.random(len(group)) < SLOW_IS_BUSY
-        return np.where(ctr & (ran > 1.2) & drawn, 1, np.where(ctr & (ran < 0.8), -1, 0))
+        drawn = self._rng.random(len(group))
+        slow = ctr & (ran > 1.2) & (drawn < SLOW_IS_BUSY)
+        fast = ctr & (ran < 0.8) & (drawn < FAST_IS_IDLE)
+        return slow.astype(np.int64) - fast
 
     def _write_rows(self, batch: _Batch, machine: Ints) -> None:
         job = self._tasks.job[batch.task]
