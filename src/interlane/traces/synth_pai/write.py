@@ -369,7 +369,7 @@ class _Draw:
         drawn = self._rng.random(len(group))
         slow = ctr & (ran > 1.2) & (drawn < SLOW_IS_BUSY)
         fast = ctr & (ran < 0.8) & (drawn < FAST_IS_IDLE)
-        return slow.astype(np.int64) - fast
+        return np.asarray(slow.astype(np.int64) - fast)
 
     def _write_rows(self, batch: _Batch, machine: Ints) -> None:
         job = self._tasks.job[batch.task]
