@@ -868,12 +868,21 @@ def imagine_ends(rows, asks, profiles, missing, held, first):
 
 
 @compiled
-def seat(rows, machine, asks, profile, instances):
-    """Take instances from one machine row that has room, on the tightest GPUs."""
+def seat(rows, asks, profile, units, used):
+    """Seat units on the first rows with room, on the tightest GPUs; mark who is used."""
     dice = np.zeros(1, np.uint64)
-    if asks[profile, ASK_GPUS] == 0 or rows[machine, POOLED] == 1:
-        change(rows, machine, asks, profile, 0, instances)
-        return
-    for _ in range(instances):
-        mask = choose_gpus(rows, machine, asks, profile, TIGHTEST, dice)
-        change(rows, machine, asks, profile, mask, 1)
+    for machine in range(rows.shape[0]):
+        if units == 0:
+            break
+        here = min(units, room_for(rows, machine, asks, profile))
+        if here == 0:
+            continue
+        used[machine] = True
+        units -= here
+        instances = here * asks[profile, ASK_TOGETHER]
+        if asks[profile, ASK_GPUS] == 0 or rows[machine, POOLED] == 1:
+            change(rows, machine, asks, profile, 0, instances)
+            continue
+        for _ in range(instances):
+            mask = choose_gpus(rows, machine, asks, profile, TIGHTEST, dice)
+            change(rows, machine, asks, profile, mask, 1)

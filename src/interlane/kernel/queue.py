@@ -6,6 +6,7 @@ inside a group the rest waits in a heap, or, where keys drift apart with time, i
 tournament that knows when its winner will change.
 """
 
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, Protocol
@@ -80,8 +81,8 @@ class Line(Protocol):
         """Return who is ahead at this time."""
         ...
 
-    def in_order(self, now_s: float, most: int) -> list[Entry]:
-        """Return the first few, in order."""
+    def in_order(self, now_s: float, most: int) -> Iterable[Entry]:
+        """Return the first few, in order; to be read before anything changes."""
         ...
 
     def valid_until(self) -> float:
@@ -124,18 +125,18 @@ class HeapLine:
             self._void -= 1
         return None
 
-    def in_order(self, now_s: float, most: int) -> list[Entry]:
-        """Return the first few, exploring the heap from its root."""
-        heap, found = self._heap, list[Entry]()
+    def in_order(self, now_s: float, most: int) -> Iterator[Entry]:
+        """Yield the first few, exploring the heap from its root."""
+        heap, found = self._heap, 0
         frontier = [(heap[0][:3], 0)] if heap else []
-        while frontier and len(found) < most:
+        while frontier and found < most:
             _, at = heappop(frontier)
             if _waits(heap[at]):
-                found.append(heap[at][3])
+                yield heap[at][3]
+                found += 1
             for child in (2 * at + 1, 2 * at + 2):
                 if child < len(heap):
                     heappush(frontier, (heap[child][:3], child))
-        return found
 
     def valid_until(self) -> float:
         """Return that time changes nothing."""

@@ -19,7 +19,6 @@ from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.queue import Entry
 from interlane.kernel.running import Running
-from interlane.policy import rows
 
 _FIRST_LOOK: Final = 32
 """How many ends are imagined at first; then twice as many, and so on."""
@@ -69,48 +68,34 @@ class Reservation:
 
     def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
-        entries, ends_s = self._running.by_expected_end(now_s)
+        slots, ends_s = self._running.by_expected_end(now_s)
         parts = self.head.shape.parts
         profiles = np.array([part.profile for part in parts])
         missing = np.array([part.least for part in parts]) - np.array(
             [compiled.room_on(self.spare, self._ledger.asks, p) for p in profiles.tolist()]
         )
         begin, look = 0, _FIRST_LOOK
-        while begin < len(entries):
-            some = [entry.rows for entry in entries[begin : begin + look]]
-            tables = [table for table in some if table is not None]
-            first = np.cumsum([0, *(len(table) for table in tables)])
+        while begin < len(slots):
+            tables = self._running.held_by(slots[begin : begin + look])
+            first = np.cumsum([0, *map(len, tables)])
             at = compiled.imagine_ends(
                 self.spare, self._ledger.asks, profiles, missing, np.concatenate(tables), first
             )
             if at >= 0:
-                self._imagine_ties(entries, ends_s, begin + at)
+                self._imagine_ties(slots, ends_s, begin + at)
                 return float(ends_s[begin + at])
             begin, look = begin + look, 2 * look
         return inf
 
-    def _imagine_ties(
-        self, entries: list[Entry], ends_s: NDArray[np.float64], last: int
-    ) -> None:
+    def _imagine_ties(self, slots: list[int], ends_s: NDArray[np.float64], last: int) -> None:
         """Let those end too that are expected to at the very same moment."""
-        for entry in entries[last + 1 : int(np.searchsorted(ends_s, ends_s[last], "right"))]:
-            assert entry.rows is not None
-            held = entry.rows
+        end = int(np.searchsorted(ends_s, ends_s[last], "right"))
+        for held in self._running.held_by(slots[last + 1 : end]):
             compiled.change_rows(self.spare, self._ledger.asks, held, 0, len(held), -1)
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""
         for part in self.head.shape.parts:
-            asks, profile = self._ledger.asks, part.profile
-            left = part.least
-            for number in range(len(self.spare)):
-                if left == 0:
-                    break
-                units = min(left, int(rows.room_for(self.spare, number, asks, profile)))
-                if units == 0:
-                    continue
-                self.machines[number] = True
-                left -= units
-                compiled.seat(
-                    self.spare, number, asks, profile, units * part.instances_per_unit
-                )
+            compiled.seat(
+                self.spare, self._ledger.asks, part.profile, part.least, self.machines
+            )

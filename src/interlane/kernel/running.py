@@ -1,6 +1,6 @@
 """Who holds capacity: running, starting and stopping jobs, in the order of their slots."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
@@ -14,7 +14,6 @@ from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import Entry
 from interlane.kernel.view import Part
 from interlane.model import MILLI
-from interlane.policy import rows
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
@@ -198,15 +197,20 @@ class Running:
         np.mod(ran_s, checkpoint_s, out=since_s, where=checkpoint_s > 0)
         return (since_s + restart_s) * np.maximum(table.gpu_milli[slots], 1) / MILLI
 
-    def by_expected_end(self, now_s: float) -> tuple[list[Entry], NDArray[np.float64]]:
-        """Return the jobs and their expected ends, soonest first."""
+    def by_expected_end(self, now_s: float) -> tuple[list[int], NDArray[np.float64]]:
+        """Return the slots of the jobs and their expected ends, soonest first."""
         count = len(self._entries)
         ran_s, guessed_s = self._ran_s(now_s), self._table.left_s[:count]
         overdue_end_s = now_s + OVERDUE_SHARE * ran_s + 1.0
         guessed_end_s = self._table.started_s[:count] + guessed_s
         ends_s = np.where(guessed_s > ran_s, guessed_end_s, overdue_end_s)
         order = np.argsort(ends_s, kind="stable")
-        return [self._entries[slot] for slot in order.tolist()], ends_s[order]
+        return order.tolist(), ends_s[order]
+
+    def held_by(self, slots: Iterable[int]) -> list[Table]:
+        """Return what the jobs in these slots hold."""
+        held = [self._entries[slot].rows for slot in slots]
+        return [table for table in held if table is not None]
 
     def expected_end_s(self, entry: Entry, now_s: float) -> float:
         """Return when a running job is expected to end."""
@@ -289,14 +293,8 @@ def _rehearse(free: Table, part: Part, gone: list[Entry], ledger: Ledger) -> Non
     for entry in gone:
         assert entry.rows is not None
         compiled.change_rows(free, ledger.asks, entry.rows, 0, len(entry.rows), -1)
-    units = part.least
-    for number in range(len(free)):
-        here = min(units, int(rows.room_for(free, number, ledger.asks, part.profile)))
-        if here:
-            compiled.seat(
-                free, number, ledger.asks, part.profile, here * part.instances_per_unit
-            )
-            units -= here
+    used = np.zeros(len(free), np.bool_)
+    compiled.seat(free, ledger.asks, part.profile, part.least, used)
 
 
 def _holdings(
