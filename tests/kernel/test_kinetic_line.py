@@ -55,7 +55,7 @@ def walk(queue: Queue, steps: list[tuple[str, int, int]]) -> None:
             assert queue.keys[0, compiled.KEY_SERIAL] == head.job.serial
             line = queue.group(0).line
             expected = sorted(waiting, key=lambda each: place(each, now_s))
-            assert line.in_order(now_s, 4) == expected[:4]
+            assert list(line.in_order(now_s, 4)) == expected[:4]
 
 
 def place(each: Entry, now_s: float) -> tuple[float, int]:
