@@ -1,6 +1,7 @@
 """Builders, strategies and a naive twin for the MIG planner."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import product
 
@@ -133,3 +134,16 @@ def _undominated(gains: set[_Gain]) -> list[_Gain]:
         )
 
     return [one for one in gains if not any(beats(other, one) for other in gains)]
+
+
+@st.composite
+def small_changes(draw: st.DrawFn, services: int = 3) -> tuple[Problem, Problem, Terms]:
+    """Draw what was asked for, what is asked for now, and the terms of that."""
+    wanted, offers, rates = draw(small_demands(services=services))
+    factors = st.sampled_from([0.2, 0.5, 1.0, 1.0, 1.5, 3.0])
+    now = [
+        replace(service, rate_per_s=service.rate_per_s * draw(factors)) for service in wanted
+    ]
+    before, _ = asked(wanted, offers, rates)
+    after, terms = asked(now, offers, rates)
+    return before, after, terms
