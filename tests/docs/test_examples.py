@@ -1,6 +1,8 @@
 """The placer of the guide keeps the contract of all placers."""
 
 import importlib.util
+import runpy
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,3 +50,16 @@ def test_the_placer_of_the_guide_spares_what_it_should() -> None:
 
     used = [placement.machines for placement in log.placements]
     assert used == [("plain",), ("plain",), ("good",)]
+
+
+def test_the_example_exports_are_what_their_script_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(FILE.with_name("lab.yaml"), tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    runpy.run_path(str(FILE.with_name("make_sacct.py")), run_name="__main__")
+
+    for name in ("april.txt", "may.txt"):
+        assert (tmp_path / name).read_text() == FILE.with_name(name).read_text()
+    assert not (tmp_path / "make_sacct.csv").exists()

@@ -105,7 +105,7 @@ def _table(made: "Report") -> str:
         (figure.key, name, number.unit, _shown(number), _paper(number))
         for figure in made.figures
         for name, number in figure.numbers.items()
-        if name in KEY_NUMBERS.get(figure.key, ())
+        if name in KEY_NUMBERS.get(figure.key, ()) and number.value is not None
     ]
     lines = [grid(("figure", "number", "unit", "this trace", "paper"), rows, left=3)]
     if silent := [figure.key for figure in made.figures if not figure.numbers]:

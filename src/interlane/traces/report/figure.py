@@ -89,6 +89,6 @@ def absent(key: str, title: str, missing: tuple[str, ...]) -> Figure:
 def shown(value: float | None, unit: str = "") -> str:
     """Return a number as a sentence says it."""
     if value is None:
-        return "nothing"
+        return "n/a"
     text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
     return f"{text} %" if unit == "%" else f"{text} {unit}".rstrip()

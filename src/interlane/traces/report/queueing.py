@@ -42,12 +42,18 @@ def queueing_delay(tables: Tables) -> Figure:
     more, bars = _by_run_time(tables)
     numbers |= more
     plots.append(Plot("run time", "wait, s", bars, bars=True, y_log=True))
-    shared, whole = numbers["shared_p90"].value, numbers["whole_p90"].value
-    sentence = (
-        f"90 % of the instances that share a GPU start within {shown(shared)} s, of those "
-        f"that take a whole one within {shown(whole)} s (paper: 497 s and 1,150 s)."
-    )
-    return Figure(key, title, sentence, numbers, tuple(plots), missing)
+    return Figure(key, title, _sentence(numbers), numbers, tuple(plots), missing)
+
+
+def _sentence(numbers: dict[str, Number]) -> str:
+    said = [
+        f"of those that ask for {KINDS[kind]} within {shown(wait.value)} s "
+        f"(paper: {shown(paper)})"
+        for kind, paper in P90_BY_KIND.items()
+        if (wait := numbers[f"{kind}_p90"]).value is not None
+    ]
+    every = f"90 % of instances start within {shown(numbers['p90'].value)} s"
+    return "; ".join((every, *said)) + "."
 
 
 def _by_kind(tasks: pl.DataFrame) -> tuple[dict[str, Number], tuple[Curve, ...]]:
