@@ -85,7 +85,9 @@ class Engine:
         self.now_s = 0.0
         self.decisions = 0
         self._numbers = {job.id: number for number, job in enumerate(jobs)}
-        self._runs = [_Run(length_s) for length_s in true_s]
+        self._true_s = true_s
+        self._runs: dict[int, _Run] = {}
+        """Jobs that have started and not ended: few at a time, so they stay in the cache."""
         self._heap: list[tuple[float, int, int, int, int]] = []
         """(time, serial, what, subject, attempt); the serial makes the order total."""
         self._serial = 0
@@ -136,8 +138,9 @@ class Engine:
         while heap and heap[0][0] == now_s:
             _, _, what, subject, attempt = heappop(heap)
             if what == _END:
-                if runs[subject].attempt == attempt:
-                    self._end(subject, now_s)
+                run = runs.get(subject)
+                if run is not None and run.attempt == attempt:
+                    self._end(subject, run, now_s)
             elif what == _TICK:
                 self.scheduler.learn(Ticked(), now_s)
             elif what == _LOST:
@@ -152,12 +155,12 @@ class Engine:
             number += 1
         self._next_job = number
 
-    def _end(self, number: int, now_s: float) -> None:
-        run = self._runs[number]
+    def _end(self, number: int, run: _Run, now_s: float) -> None:
         self._open -= 1
         self.log.add(now_s, Fact.FINISHED, number)
         self.scheduler.learn(Finished(self.jobs[number].id), now_s)
         self._vacate(number, run, now_s)
+        del self._runs[number]
 
     # -- wishes -----------------------------------------------------------------------
 
@@ -192,7 +195,9 @@ class Engine:
 
     def _start(self, number: int, action: Start, now_s: float) -> None:
         placement = action.placement
-        run = self._runs[number]
+        run = self._runs.get(number)
+        if run is None:
+            run = self._runs[number] = _Run(self._true_s[number])
         run.placement = placement
         if self._luck:
             self._running.add(number)
@@ -297,6 +302,7 @@ class Engine:
     def _abandon(self, number: int, now_s: float) -> None:
         """Take back a job that failing machines never let finish; else no run would end."""
         self._open -= 1
+        del self._runs[number]
         self.log.add(now_s, Fact.REFUSED, number)
         self.log.refusals[number] = Refusal(
             Tier.CAPACITY,
