@@ -17,6 +17,7 @@ from interlane.cli.output import say
 
 if TYPE_CHECKING:
     from interlane.sim.experiment import Experiment
+    from interlane.traces.schema import Trace
     from interlane.wiring import PolicyWords
 
 Answer = TypeVar("Answer")
@@ -180,6 +181,12 @@ def takes(options: type) -> Callable[[Callable[..., Answer]], Callable[..., Answ
     return unfold
 
 
+def say_notes(path: Path, trace: "Trace") -> None:
+    """Say what the reader passed over or mended."""
+    for what, rows in trace.notes:
+        say(f"{path}: {what}: {rows}")
+
+
 def words_in(options: RunOptions) -> "PolicyWords":
     """Return the policy that the options name."""
     from interlane.wiring import PolicyWords
@@ -226,6 +233,7 @@ def experiments_in(
             f"{trace}: {table.bad_count} bad rows left out, the first {first.file}, "
             f"line {first.line}: {first.what}"
         )
+    say_notes(trace, table)
     return [
         Experiment(
             table,

@@ -11,6 +11,7 @@ from interlane.cli.options import (
     SeedOption,
     SkipOption,
     TraceArgument,
+    say_notes,
 )
 from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
 
@@ -219,6 +220,7 @@ def _read(
         first = trace.bad[0]
         say(f"{path}: {trace.bad_count} bad rows left out, the first line {first.line}: "
             f"{first.what}")  # fmt: skip
+    say_notes(path, trace)
     runs, notes = informative(wiring.runs_of(trace))
     for note in notes:
         say(note)

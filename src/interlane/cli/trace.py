@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from interlane.cli.options import DataOption, FormatOption, SkipOption
+from interlane.cli.options import DataOption, FormatOption, SkipOption, say_notes
 from interlane.cli.output import Output, OutputOption, emit
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ def convert(
     from interlane.traces.write import write_trace
 
     trace = read_trace(src, fmt=fmt, skip_bad=skip_bad)
+    say_notes(src, trace)
     write_trace(trace, dst)
     typer.echo(f"{dst}: {trace.jobs} jobs{_left_out(trace.bad_count)}", err=True)
 
@@ -49,6 +50,7 @@ def describe(
     from interlane.traces.stats import describe as describe_trace
 
     trace = read_trace(src, fmt=fmt, skip_bad=skip_bad)
+    say_notes(src, trace)
     if trace.bad_count:
         typer.echo(f"{src}: {trace.jobs} jobs{_left_out(trace.bad_count)}", err=True)
         first = trace.bad[0]

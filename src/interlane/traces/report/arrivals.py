@@ -1,5 +1,6 @@
 """When work is submitted, and how much it asks for."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,7 +32,7 @@ def submissions(tables: Tables) -> Figure:
     if missing := tables.lacks("job.start_time", "job.job_name"):
         return absent(key, title, missing)
     hourly = _hourly(tables)
-    if not len(hourly["tasks"]):
+    if hourly is None:
         return absent(key, title, ("job.start_time",))
     missing = () if tables.clock_s is not None else (NO_CLOCK,)
     week = _folded(hourly, HOURS_OF_WEEK)
@@ -54,7 +55,17 @@ def submissions(tables: Tables) -> Figure:
     return Figure(key, title, sentence + ".", numbers, _plots(day, week), missing)
 
 
-def _hourly(tables: Tables) -> dict[str, Floats]:
+@dataclass(frozen=True, slots=True)
+class Hourly:
+    """What was submitted in the hours in which anything was."""
+
+    first: int
+    last: int
+    hours: NDArray[np.int64]
+    columns: dict[str, Floats]
+
+
+def _hourly(tables: Tables) -> Hourly | None:
     """Return what is submitted in each hour, from a Monday's midnight on."""
     clock_s = tables.clock_s if tables.clock_s is not None else 0.0
     hour = ((pl.col("submit_s") + clock_s) // HOUR_S).cast(pl.Int64)
@@ -72,28 +83,26 @@ def _hourly(tables: Tables) -> dict[str, Floats]:
         .collect()
     )
     if by_hour.is_empty():
-        return {name: np.empty(0) for name in PAPER}
+        return None
     hours = by_hour["hour"].to_numpy()
     # The first and the last hour are cut off somewhere; a long trace does without them.
     cut = 1 if hours[-1] - hours[0] > 2 * HOURS_OF_DAY else 0
-    first, last = hours[0] + cut, hours[-1] - cut
-    span = np.zeros(last - first + 1)
-    filled = {"hours": np.arange(first, last + 1).astype(np.float64)}
+    first, last = int(hours[0]) + cut, int(hours[-1]) - cut
     inside = (hours >= first) & (hours <= last)
-    for name in PAPER:
-        column = span.copy()
-        column[hours[inside] - first] = by_hour[name].to_numpy()[inside]
-        filled[name] = column
-    return filled
+    columns = {name: by_hour[name].to_numpy()[inside].astype(np.float64) for name in PAPER}
+    return Hourly(first, last, hours[inside], columns)
 
 
-def _folded(hourly: dict[str, Floats], period: int) -> dict[str, Floats]:
+def _folded(hourly: Hourly, period: int) -> dict[str, Floats]:
     """Return the mean by hour of the period; hours that never came are left out."""
-    place = hourly["hours"].astype(np.int64) % period
-    times = np.bincount(place, minlength=period)
+    place = hourly.hours % period
+    every = np.arange(period)
+    # How often each hour of the period came between the first and the last.
+    times = (hourly.last - every) // period - (hourly.first - 1 - every) // period
     came = times > 0
     folded = {
-        name: np.bincount(place, hourly[name], period)[came] / times[came] for name in PAPER
+        name: np.bincount(place, values, period)[came] / times[came]
+        for name, values in hourly.columns.items()
     }
     return folded | {"hours": np.flatnonzero(came).astype(np.float64)}
 

@@ -34,6 +34,9 @@ HASH_SEED: Final = 20220404
 BLOCK: Final = 1 << 22
 COMMA: Final = ord(",")
 
+MOST: Final = 1e15
+"""Numbers beyond this are taken for damage; bytes received in a life are far below."""
+
 _BARE: Final = '" \t\r'
 """What may surround a name: some writers quote empty fields."""
 
@@ -170,7 +173,7 @@ def _sound(path: Path, layout: Layout) -> pl.DataFrame | None:
     except pl.exceptions.PolarsError:
         return None
     numbers = [name for name, kind in layout.take.items() if kind is Kind.NUMBER]
-    strange = frame.select(pl.col(name).is_finite().not_().any() for name in numbers)
+    strange = frame.select((~_believable(pl.col(name))).any() for name in numbers)
     if numbers and any(strange.row(0)):
         return None
     rows = frame.height + layout.has_header
@@ -270,7 +273,11 @@ def _cut(path: Path, layout: Layout) -> pl.LazyFrame:
 
 def _number(name: str) -> pl.Expr:
     number = pl.col(name).cast(pl.Float64, strict=False)
-    return pl.when(number.is_finite()).then(number)
+    return pl.when(_believable(number)).then(number)
+
+
+def _believable(number: pl.Expr) -> pl.Expr:
+    return number.is_finite() & (number.abs() <= MOST)
 
 
 def _fault(layout: Layout, numbers: Sequence[str]) -> pl.Expr:
@@ -314,7 +321,9 @@ def _wording(fault: int, layout: Layout) -> str:
         return f"damaged: the row does not have {len(layout.names)} fields"
     if fault == _GARBLED:
         return "damaged: the row has bytes that are not UTF-8 text"
-    return f"damaged: {list(layout.take)[fault - _NO_NUMBER]} is not a number"
+    return (
+        f"damaged: {list(layout.take)[fault - _NO_NUMBER]} is not a number, or a senseless one"
+    )
 
 
 # -- files ----------------------------------------------------------------------------

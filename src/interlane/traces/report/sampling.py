@@ -32,12 +32,12 @@ def sampled(runs: pl.DataFrame, every_s: int) -> pl.DataFrame:
     first, last = _moments("start_s", every_s), _moments("end_s", every_s)
     seen = runs.filter(pl.col("start_s").is_not_null() & pl.col("end_s").is_not_null())
     seen = seen.with_columns(first=first, last=last).filter(pl.col("last") > pl.col("first"))
-    ranges = pl.int_ranges("first", "last", dtype=pl.Int32).alias("moment")
+    ranges = pl.int_ranges("first", "last", dtype=pl.Int64).alias("moment")
     return seen.with_columns(ranges).drop("first", "last", "start_s", "end_s").explode("moment")
 
 
 def _moments(column: str, every_s: int) -> pl.Expr:
-    return (pl.col(column) / every_s).ceil().cast(pl.Int32)
+    return (pl.col(column) / every_s).ceil().cast(pl.Int64)
 
 
 def under_way(runs: pl.DataFrame, amount: pl.Series, every_s: int) -> tuple[Floats, Floats]:

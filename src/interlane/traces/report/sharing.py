@@ -25,7 +25,7 @@ def gpus_needed(tables: Tables) -> Figure:
     missing = tables.lacks("instance.start_time", "instance.end_time")
     asked = tables.of_task("gpus") * tables.instances["count"]
     alone = tables.of_task("gpus").ceil() * tables.instances["count"]
-    every_s = min(step_s(tables.instances), DAY_S)
+    every_s = step_s(tables.instances)
     moments_s, shared = under_way(tables.instances, asked, every_s)
     _, whole = under_way(tables.instances, alone, every_s)
     if not len(whole) or not whole.any():

@@ -27,6 +27,9 @@ DAY_S: Final = 24 * HOUR_S
 PAI_CLOCK_S: Final = 8.0 * HOUR_S
 """The PAI tables keep the time of day and of the week in UTC+8."""
 
+LATEST_S: Final = 1e10
+"""No clock counts further than three centuries, unless it counts something else."""
+
 FAR: Final = 50
 """A time further from the median than this many times the middle 90 % is a clock's fault."""
 
@@ -307,9 +310,9 @@ def _plausible(times_s: pl.Series) -> tuple[float, float]:
     some = known.gather_every(max(1, len(known) // SOME))
     low, middle, high = (some.quantile(q, "nearest") for q in (0.05, 0.5, 0.95))
     if low is None or middle is None or high is None:
-        return float("-inf"), float("inf")
+        return 0.0, LATEST_S
     width = FAR * max(high - low, DAY_S)
-    return middle - width, middle + width
+    return max(middle - width, 0.0), min(middle + width, LATEST_S)
 
 
 def _furthest(times_s: pl.Series) -> float:
