@@ -97,6 +97,24 @@ def _one(service: str, start: int) -> Instance:
     return Instance("1g.6gb", start, service, 1, 1, 1.0, 10.0)
 
 
+@given(change=small_changes(), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_is_pinned_or_frozen_stays_whatever_it_costs(
+    change: Change, data: st.DataObject
+) -> None:
+    before, after, _ = change
+    current = optimise(before).plan
+    gpu = data.draw(st.sampled_from(current.gpus))
+    one = data.draw(st.sampled_from(gpu.instances))
+    pinned = replace(after, pinned=(replace(gpu, instances=(one,)),))
+
+    frozen = joint_plan(after, current, frozen=[gpu.id]).plan
+    held = joint_plan(pinned, current).plan
+
+    assert [found for found in frozen.gpus if found.id == gpu.id] == [gpu]
+    assert [one in found.instances for found in held.gpus if found.id == gpu.id] == [True]
+
+
 def test_a_frozen_gpu_stays_exactly_as_it_is() -> None:
     rates = {("a", A30, "1g.6gb"): 1.0, ("b", A30, "1g.6gb"): 1.0}
     services = [Service("a", "a", 1, 100.0), Service("b", "b", 4, 100.0)]

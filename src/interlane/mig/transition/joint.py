@@ -63,8 +63,10 @@ class _Group:
     staying: tuple[Instance, ...]
     """Instances that may stay."""
     layouts: tuple[Layout, ...]
-    is_held: bool
-    """Whether every GPU of it must be used: something on it is pinned."""
+    held: frozenset[Slot] = frozenset()
+    """Slots in which instances must stay, so that every GPU of the group is used."""
+    is_frozen: bool = False
+    """Whether nothing may join what stays."""
 
 
 def joint_plan(
@@ -84,21 +86,22 @@ def joint_plan(
         )
     begin_s = effort.clock()
     optimum = optimise(problem, effort=effort)
-    apart = matched(optimum.plan, current)
+    # Names matter where something is pinned.
+    apart = optimum.plan if problem.pinned else matched(optimum.plan, current).plan
     if problem.survive_gpu_loss:
         # Spreading is no part of the program, so the cheapest plan is taken as it is.
-        return _apart(apart.plan, problem, current, optimum)
+        return _apart(apart, problem, current, optimum)
     left_s = LIMIT_S
     if effort.time_limit_s is not None:
         left_s = min(LIMIT_S, effort.time_limit_s - (effort.clock() - begin_s))
     dearest = max(problem.prices.values())
     for more in range(slack, slack + len({*frozen}) + 2):
         search = _Search(problem, current, optimum.cost + more * dearest, frozen)
-        found = search.run(apart.plan, left_s, optimum)
+        found = search.run(apart, left_s, optimum)
         if found is not None:
             return found
         if not frozen:
-            return _apart(apart.plan, problem, current, optimum)
+            return _apart(apart, problem, current, optimum)
     raise InvalidInput(
         f"No plan meets the demand while {', '.join(sorted(frozen))} cannot be changed; "
         "offer more GPUs."
@@ -128,9 +131,10 @@ class _Search:
     ) -> None:
         self._problem = problem
         self._current = current
+        self._frozen = frozen
         self._groups = list(_groups(problem, current, {*frozen}))
         self._fresh = [
-            _Group(offer.model, (), (), _fresh_layouts(offer.model, problem), is_held=False)
+            _Group(offer.model, (), (), _fresh_layouts(offer.model, problem))
             for offer in problem.offers
         ]
         self._all = [*self._groups, *self._fresh]
@@ -168,14 +172,14 @@ class _Search:
         ]
         self._group_row = len(rows)
         rows += [
-            (float(len(one.gpus)) if one.is_held else 0.0, float(len(one.gpus)))
+            (float(len(one.gpus)) if one.held else 0.0, float(len(one.gpus)))
             for one in self._groups
         ]
         self._stay_row: dict[tuple[int, Slot], int] = {}
         for number, group in enumerate(self._groups):
             for one in group.staying:
                 self._stay_row[number, one.slot] = len(rows)
-                rows.append((0.0, ENDLESS))
+                rows.append((0.0, 0.0 if one.slot in group.held else ENDLESS))
         program = Program(rows)
         program.add(self._columns())
         program.make_whole()
@@ -266,7 +270,7 @@ class _Search:
         for number, name in groups:
             group = self._all[number]
             instances = planned[name].instances if name in planned else ()
-            if not instances and not group.is_held:
+            if not instances and not group.held:
                 continue
             staying = {(one.slot, one.service) for one in group.staying}
             stay = [one for one in instances if (one.slot, one.service) in staying]
@@ -309,9 +313,10 @@ class _Search:
         idle = [
             gpu
             for number, group in enumerate(self._groups)
+            if not group.is_frozen
             for gpu in group.gpus[sum(used[number]) :]
         ]
-        names = free_names(gpu.id for gpu in self._current.gpus)
+        names = free_names([*self._frozen, *(gpu.id for gpu in self._current.gpus)])
         for number, group in enumerate(self._all):
             gpus = iter(group.gpus)
             for layout, times in zip(group.layouts, used[number], strict=True):
@@ -427,13 +432,13 @@ def _groups(problem: Problem, current: Plan, frozen: set[str]) -> Iterator[_Grou
             if one.slot in pinned or (one.service and may_stay(one, first, problem))
         )
         layouts = tuple(_useful(first.model, staying, pinned, problem))
-        yield _Group(first.model, tuple(gpus), staying, layouts, is_held=bool(pinned))
+        yield _Group(first.model, tuple(gpus), staying, layouts, pinned)
 
 
 def _frozen_group(gpu: GpuPlan) -> _Group:
     busy = tuple(one for one in gpu.instances if one.service)
     layout = tuple(sorted(one.slot for one in busy))
-    return _Group(gpu.model, (gpu,), busy, (layout,), is_held=bool(busy))
+    return _Group(gpu.model, (gpu,), busy, (layout,), frozenset(layout), is_frozen=True)
 
 
 def _useful(

@@ -18,7 +18,7 @@ drains that have begun take the last in this count; its starts are over, and no 
 than those before it have begun.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -46,6 +46,7 @@ def ordered(
     *,
     exact: bool = False,
     room: Iterable[GpuPlan] = (),
+    frozen: Collection[str] = (),
     tries: int = TRIES,
     seed: int = 0,
 ) -> Transition:
@@ -53,12 +54,14 @@ def ordered(
 
     Services may change places between new instances of one profile, unless the plan is meant
     to the letter (``exact``).  ``room`` are empty GPUs that are there anyway, as good as
-    borrowed ones but not counted.
+    borrowed ones but not counted; GPUs that are ``frozen`` must be in the plan as they are.
     """
     best: Transition | None = None
     for number in range(tries):
         dice = Random(f"{seed}/{number}") if number else None
-        found = _Play(current, target, floors, problem, exact, tuple(room), dice).run()
+        found = _Play(
+            current, target, floors, problem, exact, tuple(room), frozenset(frozen), dice
+        ).run()
         if best is None or _cost(found) < _cost(best):
             best = found
         if not best.borrowed:
@@ -105,12 +108,14 @@ class _Play:
         problem: Problem,
         exact: bool,  # noqa: FBT001 - the one caller is above
         room: tuple[GpuPlan, ...],
+        frozen: frozenset[str],
         dice: Random | None,
     ) -> None:
         self._current, self._target, self._problem = current, target, problem
         self._floors = floors
         self._dice = dice
         self._exact = exact
+        self._frozen = frozen
         self._model = {gpu.id: gpu.model for gpu in (*target.gpus, *current.gpus, *room)}
         self._given = current.throughputs()
         # GPU -> slot -> what runs there; slots of the plan are Instances of it.
@@ -297,6 +302,8 @@ class _Play:
         )
         tried = [(self._stopgaps(gpu, slot), gpu, slot) for gpu, slot in places]
         stopgaps, gpu, slot = min(tried, key=lambda one: (one[0].borrows, len(one[0].places)))
+        if stopgaps.borrows and self._tidy():
+            return
         for name, one in stopgaps.places:
             if name not in self._model:
                 self._borrow(name, stopgaps.models[name])
@@ -305,6 +312,15 @@ class _Play:
             self._leaving.add((name, one.slot))
         for held in self._blockers(gpu, slot):
             self._drain(gpu, held)
+
+    def _tidy(self) -> bool:
+        """Drain whatever can be spared, in nobody's way or not, to have its room."""
+        moved = False
+        for gpu, slot in self._shuffled([*self._leaving]):
+            if not self._lacking(gpu, [slot]):
+                self._drain(gpu, slot)
+                moved = True
+        return moved
 
     def _borrow(self, name: str, model: str) -> None:
         self._model[name] = model
@@ -342,7 +358,7 @@ class _Play:
             if choices:
                 return min(choices, key=lambda choice: _waste(choice[2], lack, choice[1]))
         # One new GPU at a time; its name is the next that is free.
-        name = next(free_names([*self._model, *found.models]))
+        name = next(free_names([*self._model, *found.models, *self._frozen]))
         models = [offer.model for offer in self._problem.offers]
         fresh = [(name, m, one) for m in models for one in self._could_serve(service, m)]
         return min(fresh, key=lambda choice: _waste(choice[2], lack, choice[1]))
@@ -357,6 +373,8 @@ class _Play:
 
     def _has_room(self, gpu: str, model: str, slot: Slot, taken: Iterable[Slot]) -> bool:
         """Tell whether a slot is free of what runs, of what the plan wants, of ``taken``."""
+        if gpu in self._frozen:
+            return False
         held = (*self._busy.get(gpu, ()), *self._goal.get(gpu, ()), *taken)
         return not any(_clash(model, slot, other) for other in held)
 

@@ -1,0 +1,224 @@
+"""Carrying a transition out: step by step, with every step in the journal before it begins.
+
+The loop looks at the GPUs before each step.  If they are as the journal says, the step is
+carried out; if a step that was begun turns out to have happened, it is noted; if they are
+otherwise, a new way is planned from what is really there.  A step that fails is tried again a
+few times; then its GPU is left alone from there on, and the rest is planned anew around it.
+All of this is the same after a crash: to resume is to read the journal and enter the loop.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from interlane.mig.demand import Problem
+from interlane.mig.plan import Plan
+from interlane.mig.transition.documents import transition_document
+from interlane.mig.transition.joint import joint_plan
+from interlane.mig.transition.journal import (
+    Begun,
+    Done,
+    Failed,
+    Finished,
+    Opened,
+    Phase,
+    Progress,
+    Record,
+    Replanned,
+    RolledBack,
+)
+from interlane.mig.transition.order import ordered
+from interlane.mig.transition.standing import standing
+from interlane.mig.transition.steps import Step, Transition, after_step, content_of
+from interlane.model import InterlaneError, InvalidInput
+
+RETRIES: Final = 2
+"""How often a step that failed is tried again before its GPU is left alone."""
+REPLANS: Final = 8
+"""New ways that one run takes before it gives up."""
+
+
+class StepFailed(InterlaneError):
+    """A step could not be carried out now; it may have happened all the same."""
+
+
+class Executor(Protocol):
+    """Carries steps out on GPUs."""
+
+    def observe(self, expected: Plan) -> Plan:
+        """Return what is there; who cannot see services trusts ``expected`` for them."""
+        ...
+
+    def perform(self, step: Step) -> None:
+        """Carry a step out; raise ``StepFailed`` if that fails."""
+        ...
+
+
+Write = Callable[[Record], None]
+"""Makes a record durable before it returns."""
+
+Tell = Callable[[str], None]
+
+
+class End(StrEnum):
+    """How a run ended."""
+
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    GAVE_UP = "gave up"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a run came to."""
+
+    end: End
+    state: Plan
+    """What is there."""
+    steps: int
+    """Steps that this run carried out."""
+    retries: int
+    replans: int
+    why: str = ""
+
+
+class Run:
+    """One run over a transition, from wherever its journal has come."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        executor: Executor,
+        write: Write,
+        *,
+        tell: Tell | None = None,
+        retries: int = RETRIES,
+        replans: int = REPLANS,
+    ) -> None:
+        self._progress = progress
+        self._executor = executor
+        self._write = write
+        self._tell: Tell = tell or (lambda _: None)
+        self._most_retries = retries
+        self._most_replans = replans
+        self._steps = self._retries = self._replans = 0
+
+    def forward(self) -> Ended:
+        """Go on, forward or back as the journal has it, to the end."""
+        if self._progress.phase is Phase.NEW:
+            self._note(Opened(self._progress.id))
+        return self._loop()
+
+    def back(self) -> Ended:
+        """Go back to the beginning, wherever the transition has come."""
+        progress = self._progress
+        if progress.phase is Phase.NEW:
+            self._note(Opened(progress.id))
+        if not progress.is_back:
+            self._note(RolledBack(self._document(self._way_back(self._observed()))))
+        return self._loop()
+
+    # -- the loop ---------------------------------------------------------------------
+
+    def _loop(self) -> Ended:
+        progress = self._progress
+        while progress.phase is not Phase.OVER:
+            observed = self._observed()
+            here, step = content_of(observed), progress.step
+            if step is not None and progress.phase is Phase.STEPPING:
+                if here == content_of(after_step(progress.expected, step)):
+                    self._note(Done(progress.done))
+                    continue
+                if progress.failures > self._most_retries:
+                    why = f"{step} failed {progress.failures} times"
+                    if not self._replanned(observed, why, progress.frozen | {step.gpu}):
+                        return self._ended(End.GAVE_UP, why)
+                    continue
+            if here != content_of(progress.expected):
+                why = "what is there is not what the journal says"
+                if not self._replanned(observed, why, progress.frozen):
+                    return self._ended(End.GAVE_UP, why)
+            elif step is None:
+                self._note(Finished())
+            else:
+                self._try(step)
+        return self._ended(End.ROLLED_BACK if progress.is_back else End.DONE, "")
+
+    def _try(self, step: Step) -> None:
+        number = self._progress.done
+        self._note(Begun(number))
+        try:
+            self._executor.perform(step)
+        except StepFailed as error:
+            self._retries += 1
+            self._tell(f"{step}: {error}")
+            self._note(Failed(number, str(error)))
+        else:
+            self._steps += 1
+            self._tell(str(step))
+            self._note(Done(number))
+
+    def _observed(self) -> Plan:
+        return self._executor.observe(self._progress.expected)
+
+    def _note(self, record: Record) -> None:
+        self._write(record)
+        self._progress.learn(record)
+
+    def _ended(self, end: End, why: str) -> Ended:
+        return Ended(end, self._observed(), self._steps, self._retries, self._replans, why)
+
+    # -- other ways -------------------------------------------------------------------
+
+    def _replanned(self, observed: Plan, why: str, frozen: frozenset[str]) -> bool:
+        """Take another way from what is there; False if there is none."""
+        self._replans += 1
+        if self._replans > self._most_replans:
+            return False
+        progress = self._progress
+        try:
+            if progress.is_back:
+                way = self._way_back(observed)
+            else:
+                way = replanned(observed, progress.origin, progress.problem, frozen)
+        except InvalidInput as error:
+            self._tell(str(error))
+            return False
+        self._tell(f"{why}; planned anew: {len(way.actions)} actions")
+        self._note(Replanned(why, self._document(way), sorted(frozen)))
+        return True
+
+    def _way_back(self, observed: Plan) -> Transition:
+        origin, problem = self._progress.origin, self._progress.problem
+        there = _standing(observed, problem)
+        return ordered(there, origin.current, origin.floors, problem, exact=True)
+
+    def _document(self, way: Transition) -> dict[str, object]:
+        return transition_document(way, self._progress.problem)
+
+
+def replanned(
+    observed: Plan, origin: Transition, problem: Problem, frozen: frozenset[str]
+) -> Transition:
+    """Return a way from what is really there to where the transition was going.
+
+    Where GPUs cannot be changed, another plan is made around them.
+    """
+    there = _standing(observed, problem)
+    target = origin.target
+    if frozen:
+        target = _with_idle(joint_plan(problem, there, frozen=frozen).plan, there, frozen)
+    return ordered(there, target, origin.floors, problem, frozen=frozen)
+
+
+def _with_idle(plan: Plan, there: Plan, frozen: frozenset[str]) -> Plan:
+    """Return the plan with frozen GPUs as they are, their idle slots included."""
+    held = [gpu for gpu in there.gpus if gpu.id in frozen and gpu.instances]
+    return Plan((*held, *(gpu for gpu in plan.gpus if gpu.id not in frozen)))
+
+
+def _standing(observed: Plan, problem: Problem) -> Plan:
+    known = {service.name for service in problem.services}
+    retired = {one.service for _, one in observed.instances if one.service} - known
+    return standing(observed, problem, retired)

@@ -1,0 +1,58 @@
+"""GPUs that are not there: an executor with seeded failures and a time for every step."""
+
+from collections.abc import Callable, Collection
+from random import Random
+
+from interlane.mig.plan import Plan
+from interlane.mig.transition.run import StepFailed
+from interlane.mig.transition.steps import Step, Times, after_step
+
+
+class SimulatedGpus:
+    """Carries steps out on a state in memory.
+
+    A step fails with the probability ``fail_rate``; every third of those that fail has
+    happened all the same, as with a controller whose answer is lost.  Steps on ``broken`` GPUs
+    always fail.
+    """
+
+    def __init__(
+        self,
+        state: Plan,
+        *,
+        dice: Random | None = None,
+        fail_rate: float = 0.0,
+        times: Times | None = None,
+        broken: Collection[str] = (),
+        keep: Callable[[Plan], None] | None = None,
+    ) -> None:
+        self.state = state
+        self.elapsed_s = 0.0
+        self._dice = dice or Random(0)
+        self._fail_rate = fail_rate
+        self._times = times or Times()
+        self._broken = frozenset(broken)
+        self._keep = keep
+
+    def observe(self, expected: Plan) -> Plan:
+        """Return what is there."""
+        return self.state
+
+    def perform(self, step: Step) -> None:
+        """Carry a step out, or fail."""
+        # Steps take a quarter more or less than they should.
+        self.elapsed_s += self._times.of(step) * self._dice.uniform(0.75, 1.25)
+        if step.gpu in self._broken:
+            raise StepFailed(f"{step.gpu} does not answer.")
+        if self._dice.random() >= self._fail_rate:
+            self._become(after_step(self.state, step))
+            return
+        if self._dice.random() < 1 / 3:
+            self._become(after_step(self.state, step))
+            raise StepFailed("the answer was lost.")
+        raise StepFailed("it was refused for now.")
+
+    def _become(self, state: Plan) -> None:
+        if self._keep is not None:
+            self._keep(state)
+        self.state = state
