@@ -13,6 +13,7 @@ from typing import Final
 COMPILED_MODULES: Final = (
     "kernel/compiled.py",
     "metrics/replay.py",
+    "mig/compiled.py",
     "policy/packing.py",
     "policy/rows.py",
     "policy/scores.py",

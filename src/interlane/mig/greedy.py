@@ -119,7 +119,7 @@ class _Fill:
 
     def __init__(self, covering: Covering) -> None:
         self._covering = covering
-        self._shares = _shares(covering)
+        self._shares = shares_of(covering)
         asked = (covering.needs > 0) | (covering.least > 0)
         self._left = np.where(asked, 1.0, 0.0)  # 1 - c of each service
         self._free = [group.most for group in covering.groups]
@@ -288,7 +288,7 @@ class _Fill:
             self._worth[service] = left * np.minimum(self._completes[service], left)
 
 
-def _shares(covering: Covering) -> Floats:
+def shares_of(covering: Covering) -> Floats:
     """Return which share of each service's need one block of each kind completes.
 
     A service that needs ``k`` instances gets at most ``1/k`` of its need from each, so that
