@@ -35,6 +35,7 @@ def test_a_pod_runs_from_its_scheduling_to_its_deletion(tmp_path: Path) -> None:
     assert (first["cpu_milli"], first["memory_mib"]) == (12000, 16384)
     assert first["gpu_types"] == "T4|V100M16"
     assert first["queue"] == "LS"
+    assert (first["waited_s"], second["waited_s"]) == (20, None)
     # Never scheduled and gone at once: a second is the least there is.
     assert (second["submit_s"], second["duration_s"]) == (20, 1)
     assert (second["gpus"], second["gpu_milli"]) == (0, 1000)
@@ -96,6 +97,10 @@ def test_the_philly_log_sums_its_attempts(tmp_path: Path) -> None:
     # Two attempts of 60 and 30 seconds; three GPUs; handed in a minute after the first.
     assert (job["job_id"], job["duration_s"], job["gpus"]) == ("application_1", 90, 3)
     assert (job["submit_s"], job["user"], job["queue"]) == (60, "u", "v")
+    # From 07:05 to its first start at 07:10; the clock begins at 07:04 of a Monday.
+    assert job["waited_s"] == 300
+    assert trace.clock_s is not None
+    assert trace.clock_s % (7 * 86_400) == 4 * 86_400 + 7 * 3600 + 4 * 60
     assert trace.bad_count == 1
 
 
@@ -133,6 +138,7 @@ def test_original_helios_columns_are_read(tmp_path: Path) -> None:
     assert (first["gpus"], first["cpu_milli"]) == (8, 32_000)
     assert (first["user"], first["queue"]) == ("u1", "vc1")
     assert (second["gpus"], second["submit_s"]) == (0, 0)
+    assert (first["waited_s"], second["waited_s"]) == (60, 0)
 
 
 def test_our_own_schema_needs_three_columns_only(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from interlane.model import InvalidFile
-from interlane.traces.checks import MOST_GPUS, Rows, Table, first_of
+from interlane.traces.checks import MOST_GPUS, Rows, Table, first_of, waits
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
 from interlane.traces.schema import Trace
@@ -39,7 +39,15 @@ def read(source: Source, options: Options) -> Trace:
         "user": rows.text("user"),
         "queue": rows.text("cluster"),
     }
+    if "started" in rows.columns:
+        columns["waited_s"] = waits(_moments_s(rows.text("started")) - moments_s)
     return finish(source, rows, columns, options, zero_s)
+
+
+def _moments_s(given: pl.Series) -> pl.Series:
+    """Return the seconds of dates and times; what is none stays empty."""
+    dates = given.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms", strict=False)
+    return dates.cast(pl.Int64).cast(pl.Float64) / 1000
 
 
 def _ids(rows: Rows) -> pl.Series:
@@ -59,7 +67,8 @@ def _log_table(source: Source) -> Table:
         ) from None
     flat = [_flatten(entry) for entry in entries]
     kinds = dict.fromkeys(
-        ("jobid", "timestamp", "duration", "num_gpus", "cluster", "user"), pl.String
+        ("jobid", "timestamp", "duration", "num_gpus", "cluster", "user", "started"),
+        pl.String,
     )
     frame = pl.DataFrame(flat, schema=kinds, orient="row")
     numbers = pl.int_range(1, frame.height + 1, eager=True)
@@ -80,6 +89,7 @@ def _flatten(entry: object) -> dict[str, str]:
         "num_gpus": str(gpus),
         "cluster": _text(entry.get("vc")),
         "user": _text(entry.get("user")),
+        "started": _text(attempts[0].get("start_time")) if attempts else "",
     }
 
 
