@@ -14,8 +14,9 @@ Set-ups belong to *groups*: the GPUs of one model (at most so many), or the GPUs
 pinned alike (exactly so many, each with a set-up that leaves the pinned instances in place).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import count
 from typing import Final
 
@@ -27,13 +28,14 @@ from interlane.mig.layouts import (
     Configuration,
     Layout,
     Rules,
+    Slot,
     broken_rule,
     configurations_of,
     maximal_layouts,
     undominated,
     without_dominated,
 )
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.plan import GpuPlan, Instance, Member, Plan
 from interlane.mig.profiles import GpuModel, gpu_model
 
 Floats = NDArray[np.float64]
@@ -263,18 +265,20 @@ def plan_of(problem: Problem, covering: Covering, cover: Cover) -> Plan:
     """Put every block of a solution on a GPU; what nobody gets is left out."""
     filler = _Filler(problem, covering, cover)
     pinned = {number: iter(group.pinned) for number, group in enumerate(covering.groups)}
+    names = free_names(gpu.id for gpu in problem.pinned)
     held: list[GpuPlan] = []
     loose: list[GpuPlan] = []
     for set_up, times in zip(covering.set_ups, cover.used.tolist(), strict=True):
+        fill = filler.of(set_up)
         for _ in range(times):
             gpu = next(pinned[set_up.group], None)
+            instances, members = fill()
             if gpu is not None:
-                held.append(filler.filled(set_up, gpu.id, gpu.instances))
-            else:
-                loose.append(filler.filled(set_up, "", ()))
-    names = free_names(gpu.id for gpu in held)
-    busy = (replace(gpu, id=next(names)) for gpu in loose if not gpu.is_spare)
-    return Plan((*held, *busy, *spares(problem)))
+                together = sorted((*gpu.instances, *instances), key=lambda one: one.start)
+                held.append(GpuPlan(gpu.id, gpu.model, tuple(together)))
+            elif instances or members:
+                loose.append(GpuPlan(next(names), set_up.gpu, instances, members))
+    return Plan((*held, *loose, *spares(problem)))
 
 
 def free_names(taken: Iterable[str]) -> Iterator[str]:
@@ -289,36 +293,44 @@ def spares(problem: Problem) -> Iterator[GpuPlan]:
     return (GpuPlan(f"spare-{number}", model) for number, model in enumerate(models))
 
 
+_Filling = tuple[tuple[Instance, ...], tuple[Member, ...]]
+
+
 class _Filler:
     """Hands the blocks of a solution out, GPU by GPU."""
 
     def __init__(self, problem: Problem, covering: Covering, cover: Cover) -> None:
-        self._problem = problem
+        # Equal instances are made once: large plans hold thousands of them.
+        self._instance = cache(partial(instance_of, problem))
         self._waiting = {
             block: iter(_getting(problem, cover.gets[:, column]))
             for column, block in enumerate(covering.blocks)
         }
 
-    def filled(self, set_up: SetUp, name: str, pinned: Iterable[Instance]) -> GpuPlan:
-        """Return one GPU with whatever still waits for its blocks."""
+    def of(self, set_up: SetUp) -> Callable[[], _Filling]:
+        """Return what fills one GPU of a set-up with whatever still waits for its blocks."""
         if set_up.shared is not None:
-            return self._shared(set_up.shared, name)
-        found = list(pinned)
-        for slot in set_up.layout:
-            service = next(self._waiting[Block(set_up.gpu, slot.profile)], None)
-            if service is not None:
-                found.append(
-                    instance_of(self._problem, service, set_up.gpu, slot.profile, slot.start)
-                )
-        return GpuPlan(name, set_up.gpu, tuple(sorted(found, key=lambda one: one.start)))
+            return partial(self._members, set_up.shared)
+        places = [
+            (slot, self._waiting[Block(set_up.gpu, slot.profile)]) for slot in set_up.layout
+        ]
+        return partial(self._instances, set_up.gpu, places)
 
-    def _shared(self, shared: SharedGpu, name: str) -> GpuPlan:
+    def _instances(self, gpu: str, places: Sequence[tuple[Slot, Iterator[str]]]) -> _Filling:
+        instances = tuple(
+            self._instance(service, gpu, slot.profile, slot.start)
+            for slot, waiting in places
+            if (service := next(waiting, "")) != ""
+        )
+        return instances, ()
+
+    def _members(self, shared: SharedGpu) -> _Filling:
         members = tuple(
             member
             for member in shared.members
-            if next(self._waiting[Block(shared.gpu, member.service, shared.name)], None)
+            if next(self._waiting[Block(shared.gpu, member.service, shared.name)], "")
         )
-        return GpuPlan(name, shared.gpu, members=members)
+        return (), members
 
 
 def _getting(problem: Problem, counts: Whole) -> Iterator[str]:

@@ -123,8 +123,10 @@ class _Fill:
         asked = (covering.needs > 0) | (covering.least > 0)
         self._left = np.where(asked, 1.0, 0.0)  # 1 - c of each service
         self._free = [group.most for group in covering.groups]
-        self._used: Whole = np.zeros(len(covering.set_ups), dtype=np.int64)
-        self._gets: Whole = np.zeros(covering.gives.shape, dtype=np.int64)
+        # Plain lists: they are changed number by number, where arrays are slow.
+        self._share_list: list[list[float]] = self._shares.tolist()
+        self._used = [0] * len(covering.set_ups)
+        self._gets = [[0] * len(covering.blocks) for _ in covering.needs]
         # Distinct parts are numbered; a split is a row of them, filled up with "nothing".
         self._parts: list[_Part] = []
         self._owner, self._split = self._index()
@@ -135,12 +137,6 @@ class _Fill:
         )
         # What each part would complete of each service, and what that is worth now.
         self._completes = self._shares @ self._weights()
-        self._columns = np.arange(len(self._parts) + 1)
-        self._paired = np.flatnonzero(
-            (self._split[:, 1] < len(self._parts))
-            & (self._split[:, 2:] == len(self._parts)).all(1)
-        )
-        self._pairs = self._split[self._paired, :2]
         left = self._left[:, None]
         self._worth = left * np.minimum(self._completes, left)
 
@@ -170,7 +166,7 @@ class _Fill:
     @property
     def cover(self) -> Cover:
         """What has been added so far."""
-        return Cover(self._used, self._gets)
+        return Cover(np.array(self._used, np.int64), np.array(self._gets, np.int64))
 
     def in_group(self, number: int) -> Flags:
         """Return which splits belong to a group."""
@@ -181,9 +177,7 @@ class _Fill:
 
         A pinned GPU is there in any case, so it is added even if it is worth nothing.
         """
-        value = np.where(allowed, self._values() / self._price, -1.0)
-        split = int(value.argmax())
-        best = float(value[split])
+        split, best = self._worth_most(allowed)
         if best < 0 or (best == 0 and not self._covering.groups[self._group[split]].pinned):
             return False
         chosen = int(self._owner[split])
@@ -193,20 +187,18 @@ class _Fill:
         self._take(chosen, given)
         return True
 
-    def _values(self) -> Floats:
-        """Return what every split is worth, its parts with different services."""
-        first = self._worth.argmax(axis=0)
-        best = self._worth[first, self._columns]
-        values: Floats = best[self._split].sum(axis=1)
-        one, other = self._pairs[:, 0], self._pairs[:, 1]
-        clash = first[one] == first[other]
-        # Two parts want the same service: one of them must take its second best.
-        self._worth[first, self._columns] = -1.0
-        second = np.maximum(self._worth.max(axis=0), 0.0)
-        self._worth[first, self._columns] = best
-        apart = np.maximum(best[one] + second[other], second[one] + best[other])
-        values[self._paired] = np.where(clash, apart, values[self._paired])
-        return values
+    def _worth_most(self, allowed: Flags) -> tuple[int, float]:
+        """Return the split that is worth most for its price, and that worth."""
+        worth = self._worth.max(axis=0)
+        value = np.where(allowed, worth[self._split].sum(axis=1) / self._price, -1.0)
+        # Where both parts want the same service that is too high: it cannot take both.
+        known: set[int] = set()
+        while (split := int(value.argmax())) not in known and value[split] > 0:
+            served = self._served(self._split[split].tolist())
+            value[split] = sum(self._worth[service, part] for part, service in served)
+            value[split] /= self._price[split]
+            known.add(split)
+        return split, float(value[split])
 
     def _given(self, split: list[int]) -> tuple[_Given, bool]:
         """Return who gets a split's blocks, and whether anybody gets more than is missing."""
@@ -225,14 +217,14 @@ class _Fill:
         """Return the parts of a split, each with the service that gets it."""
         parts = [number for number in split if number < len(self._parts)]
         best = [(number, int(self._worth[:, number].argmax())) for number in parts]
-        if len({service for _, service in best}) == len(best):
+        if len(best) == 1 or len({service for _, service in best}) == len(best):
             return best
         (one, service), (other, _) = best
-        without = self._worth.copy()
+        without = self._worth[:, [one, other]]
         without[service] = -1.0
-        rival_one, rival_other = int(without[:, one].argmax()), int(without[:, other].argmax())
-        keeps = self._worth[service, one] + without[rival_other, other]
-        gives = without[rival_one, one] + self._worth[service, other]
+        rival_one, rival_other = without.argmax(axis=0).tolist()
+        keeps = self._worth[service, one] + without[rival_other, 1]
+        gives = without[rival_one, 0] + self._worth[service, other]
         if keeps >= gives:
             return [(one, service), (other, rival_other)]
         return [(one, rival_one), (other, service)]
@@ -275,17 +267,24 @@ class _Fill:
             if free == 1:
                 self.open &= self._group != group
         for service, block, count in given:
-            # A block that cannot serve, or that its service no longer misses, stays empty.
-            for _ in range(count):
-                if self._left[service] <= 0 or self._shares[service, block] <= 0:
-                    break
-                self._gets[service, block] += 1
-                self._left[service] -= self._shares[service, block]
-                if self._left[service] < ENOUGH:
-                    self._left[service] = 0.0
+            self._give(service, block, count)
         for service in {service for service, _, _ in given}:
             left = self._left[service]
             self._worth[service] = left * np.minimum(self._completes[service], left)
+
+    def _give(self, service: int, block: int, count: int) -> None:
+        """Give a service blocks; those that it does not miss, or cannot use, stay empty."""
+        left, share = float(self._left[service]), self._share_list[service][block]
+        if share <= 0:
+            return
+        taken = 0
+        while taken < count and left > 0:
+            taken += 1
+            left -= share
+            if left < ENOUGH:
+                left = 0.0
+        self._gets[service][block] += taken
+        self._left[service] = left
 
 
 def shares_of(covering: Covering) -> Floats:

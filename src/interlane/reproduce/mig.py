@@ -173,7 +173,8 @@ def _heuristics(setting: Setting) -> list[Row]:
     for number, (gpus, shape, seed) in enumerate(cases, 1):
         instances.append(_instance(table, gpus, shape, seed, slow=seed == setting.seed))
         setting.progress(number, len(cases), "instances")
-    return [instance.row() for instance in instances] + list(_verdicts(instances))
+    published = None if setting.choice == SYNTHETIC else PUBLISHED_SAVING
+    return [one.row() for one in instances] + list(_verdicts(instances, published))
 
 
 def _synthetic() -> "PerformanceTable":
@@ -207,7 +208,7 @@ def _instance(
     return _Instance(gpus, shape, seed, outcomes, wrong)
 
 
-def _verdicts(instances: Sequence[_Instance]) -> Iterator[Row]:
+def _verdicts(instances: Sequence[_Instance], published: str | None) -> Iterator[Row]:
     proven = sum(one.best.is_optimal for one in instances)
     share = proven / len(instances)
     yield Row(
@@ -226,11 +227,10 @@ def _verdicts(instances: Sequence[_Instance]) -> Iterator[Row]:
     most = max(one.saving for one in instances)
     mean = sum(one.saving for one in instances) / len(instances)
     yield Row("GPUs saved over whole ones, mean, %", round(100 * mean, 1), None, mean > 0)
+    # The paper's models were measured, so a synthetic table is not held to its figure.
+    least = 0.0 if published is None else 0.4
     yield Row(
-        "GPUs saved over whole ones, most, %",
-        round(100 * most, 1),
-        PUBLISHED_SAVING,
-        most >= 0.4,
+        "GPUs saved over whole ones, most, %", round(100 * most, 1), published, most >= least
     )
 
 
