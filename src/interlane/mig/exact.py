@@ -107,7 +107,7 @@ def _surviving(problem: Problem, covering: Covering, watch: "_Watch") -> _Found:
     basic = _Search(not_surviving(covering), watch)
     basic.run()
     bound = max(searches[0].bound, bound_of_survivors(covering, basic.bound))
-    stopped = Stop.TIME if watch.is_over else Stop.ROUNDS
+    stopped = Stop.TIME if watch.is_over else Stop.FINISHED
     other = greedy_plan(problem, covering)
     if other is not None and (
         plan is None or other.cost(problem.prices) < plan.cost(problem.prices)

@@ -7,7 +7,7 @@ survive: the whole costs at least one GPU more.
 
 Neither is enough, because a GPU may hold several instances of a service.  So instances are
 spread, each to the GPU that has least of its service; where a service would still miss
-something, its need grows by what one GPU holds of it too much, and the plan is made anew.
+something, its need grows, and the plan is made anew.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,6 @@ from interlane.mig.covering import (
     Block,
     Cover,
     Covering,
-    Floats,
     SetUp,
     free_names,
     instance_of,
@@ -39,31 +38,40 @@ def surviving_plan(
     """Return a plan that survives, of covers that ``solve`` finds; None if it finds none."""
     needs = covering.needs
     for _ in range(MOST_ROUNDS):
-        asked = replace(covering, needs=needs)
-        cover = solve(asked)
+        cover = solve(replace(covering, needs=needs))
         if cover is None:
             return None
         plan = spread_plan(problem, covering, cover)
-        missing = _missing(problem, plan)
-        if not missing.any():
+        short = _shortfalls(problem, plan)
+        if not any(short):
             return plan
-        needs = needs + missing
+        needs = needs + np.array(short)
     return None
 
 
-def _missing(problem: Problem, plan: Plan) -> Floats:
-    """Return what each service misses when the GPU that it relies on most is lost."""
-    given = plan.throughputs()
-    worst = dict.fromkeys(given, 0.0)
+def _shortfalls(problem: Problem, plan: Plan) -> list[float]:
+    """Return by how much each need must grow; 0 where any one GPU may be lost.
+
+    It grows by what is missing without the GPU that the service relies on most; and at least
+    by what that GPU holds beside the one instance that is counted as lost already, since less
+    would hardly ever bring another instance.
+    """
+    worst: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for gpu in plan.gpus:
         for name, amount in gpu.throughputs().items():
-            worst[name] = max(worst[name], amount)
-    missing = [
-        one.rate_per_s - (given.get(one.name, 0.0) - worst.get(one.name, 0.0))
-        for one in problem.services
-    ]
-    slack = [ENOUGH * one.rate_per_s for one in problem.services]
-    return np.where(np.array(missing) > slack, missing, 0.0)
+            worst[name] = max(worst.get(name, 0.0), amount)
+        serving: tuple[Instance | Member, ...] = (*gpu.instances, *gpu.members)
+        for one in serving:
+            largest[one.service] = max(largest.get(one.service, 0.0), one.throughput_per_s)
+    given = plan.throughputs()
+    short = []
+    for service in problem.services:
+        name, lost = service.name, worst.get(service.name, 0.0)
+        missing = service.rate_per_s - (given.get(name, 0.0) - lost)
+        is_short = missing > ENOUGH * service.rate_per_s
+        short.append(max(missing, lost - largest.get(name, 0.0)) if is_short else 0.0)
+    return short
 
 
 def spread_plan(problem: Problem, covering: Covering, cover: Cover) -> Plan:
