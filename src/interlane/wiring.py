@@ -13,8 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from interlane.model import MILLI, Cluster, InvalidField, InvalidInput, UnknownName
-from interlane.model.units import MIB_PER_GIB
+from interlane.model import Cluster, InvalidField, InvalidInput, UnknownName
 from interlane.policy.base import TypeRule
 from interlane.policy.catalogue import (
     ORDERS,
@@ -29,7 +28,8 @@ from interlane.policy.catalogue import (
 )
 from interlane.policy.policy import Discipline
 from interlane.policy.preempt import Preemption
-from interlane.predict.runs import Runs
+from interlane.predict.recall import Recall
+from interlane.predict.store import load
 from interlane.sim.experiment import Choice
 from interlane.sim.world import CpuContention, Failures, ShareContention, SlowDown, World
 from interlane.traces.clusters import load_cluster
@@ -42,6 +42,12 @@ GROUP: Final = "interlane.policies"
 
 TRACE_TIMES: Final = "trace"
 """The word for arrivals as the trace has them."""
+
+LEARNING: Final = "learning"
+"""The word for guesses by a predictor that begins with nothing and learns as jobs end."""
+
+MODEL: Final = ".ildur"
+"""How the names of stored models end."""
 
 NO_SLOW_DOWN: Final = "none"
 
@@ -90,33 +96,6 @@ def path_of(path: Path, data: Path | None = None) -> Path:
     if folder is not None and not path.exists() and (folder / path).exists():
         return folder / path
     return path
-
-
-def runs_of(trace: Trace) -> Runs:
-    """Return the jobs of a trace as a predictor sees them, in the order of the trace."""
-    import polars as pl
-
-    instances = pl.col("instances")
-    jobs = trace.frame.group_by(
-        pl.col("job_id").rle_id().alias("job"), maintain_order=True
-    ).agg(
-        pl.col("submit_s", "duration_s", "group", "user", "gpu_types").first(),
-        gpus=(pl.col("gpus") * pl.col("gpu_milli") * instances).sum() / MILLI,
-        cpus=(pl.col("cpu_milli") * instances).sum() / MILLI,
-        memory_gib=(pl.col("memory_mib") * instances).sum() / MIB_PER_GIB,
-        pods=pl.col("pods").sum(),
-    )
-    return Runs(
-        jobs["submit_s"].to_numpy(),
-        jobs["duration_s"].to_numpy(),
-        tuple(jobs["group"]),
-        tuple(jobs["user"]),
-        jobs["gpus"].to_numpy(),
-        jobs["cpus"].to_numpy(),
-        jobs["memory_gib"].to_numpy(),
-        jobs["pods"].to_numpy(),
-        tuple(jobs["gpu_types"]),
-    )
 
 
 # -- policies -------------------------------------------------------------------------
@@ -188,7 +167,23 @@ def choice_of(words: PolicyWords) -> Choice:
         queue,
         guess,
         Preemption(min_run_s=words.preempt_min_run_s),
+        None if guess is None else _predictor(guess),
     )
+
+
+def _predictor(guess: str) -> Recall | None:
+    """Return the predictor that a guess names; None for a column of the trace."""
+    if guess == LEARNING:
+        return Recall()
+    if not guess.endswith(MODEL):
+        return None
+    found = load(Path(guess)).predictor
+    if not isinstance(found, Recall):
+        raise InvalidInput(
+            f"{guess}: this model does not learn as jobs end; write its guesses into the trace "
+            "with 'interlane predict duration apply' and name the column."
+        )
+    return found
 
 
 def policy_words(text: str, base: PolicyWords) -> PolicyWords:

@@ -15,6 +15,7 @@ from interlane.policy.order import (
     LeastAttainedService,
     PriorityWithAgeing,
     ShortestFirst,
+    ShortestFirstWithAgeing,
 )
 from interlane.testing.build import job
 from interlane.testing.conformance import check_order
@@ -47,6 +48,14 @@ def test_fifo_serves_whoever_came_first() -> None:
 def test_shortest_first_serves_the_shorter_guess_and_jobs_without_one_last() -> None:
     assert ahead(ShortestFirst(), job(guess=10, at=9), job(guess=11))
     assert ahead(ShortestFirst(), job(guess=1e9), job())
+
+
+def test_ageing_lets_a_long_job_go_before_whoever_comes_after_its_patience() -> None:
+    # 100 s long and ten times patient: a job of 1 s passes if it comes before 990 s (1 + 99).
+    order, long = ShortestFirstWithAgeing(patience=10), job("long", guess=100)
+    assert ahead(order, job("short", guess=1, at=989), long)
+    assert ahead(order, long, job("short", guess=1, at=991))
+    assert ahead(order, long, job("nothing", guess=0, at=1001))
 
 
 def test_hrrn_lets_a_long_wait_outweigh_a_short_job() -> None:
@@ -84,6 +93,7 @@ def test_fair_share_divides_by_weight() -> None:
 BAD_SETTINGS: dict[str, Callable[[], Order]] = {
     "levels that do not rise": lambda: LeastAttainedService((10.0, 10.0)),
     "a level of zero": lambda: LeastAttainedService((0.0,)),
+    "no patience at all": lambda: ShortestFirstWithAgeing(patience=0),
     "no ageing at all": lambda: PriorityWithAgeing(age_s=0),
     "an unknown account": lambda: FairShare("team"),
     "a weight of zero": lambda: FairShare(weights={"ann": 0}),

@@ -22,7 +22,7 @@ STRANGER = runs([1.0], group="nobody's", user="nobody", gpus=77)
 
 def made(name: str) -> Predictor:
     """Return a predictor of this name; few trees will do here."""
-    return Recall(rounds=4) if name == "recall" else make_predictor(name)
+    return Recall(rounds=4, least_runs=100) if name == "recall" else make_predictor(name)
 
 
 every_predictor = pytest.mark.parametrize("name", PREDICTORS)

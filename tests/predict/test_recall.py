@@ -75,7 +75,7 @@ def test_a_ring_remembers_the_last_runs_and_no_others(lengths: list[float]) -> N
 
 def test_learning_job_by_job_equals_following_the_trace() -> None:
     known, rest = recurring(700, seed=2), recurring(120, seed=3)
-    model = Recall(rounds=8).fit(known)
+    model = Recall(rounds=8, least_runs=100).fit(known)
     live = Live(model)
     followed = model.follow(rest)
     told = {}

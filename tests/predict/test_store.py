@@ -16,7 +16,9 @@ from interlane.testing.runs import recurring
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("models") / "m.ildur"
-    save(Model(Recall(rounds=3).fit(recurring(500, seed=1)), {"jobs": 500}), path)
+    save(
+        Model(Recall(rounds=3, least_runs=100).fit(recurring(500, seed=1)), {"jobs": 500}), path
+    )
     return path.read_bytes()
 
 
@@ -110,5 +112,8 @@ def test_a_missing_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 def test_the_same_model_gives_the_same_bytes(whole: bytes, tmp_path: Path) -> None:
     again = tmp_path / "again.ildur"
-    save(Model(Recall(rounds=3).fit(recurring(500, seed=1)), {"jobs": 500}), again)
+    save(
+        Model(Recall(rounds=3, least_runs=100).fit(recurring(500, seed=1)), {"jobs": 500}),
+        again,
+    )
     assert again.read_bytes() == whole

@@ -71,9 +71,10 @@ class RunOptions:
     guess: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN",
-            help="Column of the trace with guessed durations; the true duration (an oracle) "
-            "where guesses are needed and none is named.",
+            metavar="COLUMN|MODEL",
+            help="Column of the trace with guessed durations, a model file (.ildur) that "
+            "learns on as jobs end, or 'learning' for one that begins with nothing; the true "
+            "duration (an oracle) where guesses are needed and none is named.",
         ),
     ] = None
     placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack"

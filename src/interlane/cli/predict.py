@@ -181,13 +181,13 @@ def apply(
 
     import polars as pl
 
-    from interlane import wiring
     from interlane.predict.store import load
+    from interlane.sim.learning import runs_of
     from interlane.traces.write import write_trace
 
     predictor = load(model).predictor
     table, _ = _read(trace, fmt, data, skip_bad=skip_bad)
-    guesses = predictor.predict(wiring.runs_of(table))
+    guesses = predictor.predict(runs_of(table))
     told = {
         "predicted_s": guesses.seconds,
         "predicted_p10_s": guesses.low_s,
@@ -214,6 +214,7 @@ def _read(
     """Read a trace; say what is wrong with it and what its names do not tell."""
     from interlane import wiring
     from interlane.predict.runs import informative
+    from interlane.sim.learning import runs_of
 
     trace = wiring.any_trace(path, fmt=fmt, skip_bad=skip_bad, data=data)
     if trace.bad_count:
@@ -221,7 +222,7 @@ def _read(
         say(f"{path}: {trace.bad_count} bad rows left out, the first line {first.line}: "
             f"{first.what}")  # fmt: skip
     say_notes(path, trace)
-    runs, notes = informative(wiring.runs_of(trace))
+    runs, notes = informative(runs_of(trace))
     for note in notes:
         say(note)
     return trace, runs

@@ -27,6 +27,7 @@ ORDERS: Final[Mapping[str, OrderMaker]] = MappingProxyType(
     {
         "fifo": order.Fifo,
         "sjf": order.ShortestFirst,
+        "sjf-aged": order.ShortestFirstWithAgeing,
         "srtf": order.ShortestRemainingFirst,
         "las": order.LeastAttainedService,
         "hrrn": order.HighestResponseRatio,

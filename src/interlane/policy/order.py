@@ -80,6 +80,25 @@ class ShortestFirst(_Plain):
 
 
 @dataclass(frozen=True, slots=True)
+class ShortestFirstWithAgeing(_Plain):
+    """Shortest guess first, but ``patience`` seconds of waiting are worth one of length.
+
+    Nobody who comes later than ``patience`` times a job's own guess can go before it, so
+    that a long job's turn comes.
+    """
+
+    patience: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.patience <= 0:
+            raise InvalidField("patience", self.patience, "it must be above 0")
+
+    def key(self, job: Job, ran_s: float) -> Key:
+        """Order by guess less age; all age alike, so their order is fixed."""
+        return (guess_s(job) + job.submitted_s / self.patience, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class ShortestRemainingFirst(_Plain):
     """Shortest remaining guess first; a shorter newcomer takes a running job's place."""
 

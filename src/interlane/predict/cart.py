@@ -105,8 +105,18 @@ class Cart:
         values = getattr(runs, column)
         if column not in NAMES:
             return np.asarray(values, np.float64)
-        codes, unknown = self.codes_[column], self.fallback_s
-        return np.fromiter((codes.get(name, unknown) for name in values), float, len(values))
+        codes = self.codes_[column]
+        if column != "group":
+            return np.array([codes.get(name, self.fallback_s) for name in values], float)
+        # A group never seen is taken for the user's usual, else trees would be misled.
+        users, unknown = self.codes_["user"], self.fallback_s
+        return np.array(
+            [
+                codes[group] if group and group in codes else users.get(user, unknown)
+                for group, user in zip(values, runs.user, strict=True)
+            ],
+            float,
+        )
 
     def _basis(self, runs: Runs) -> Bases:
         """Return what is known of each job: its group, its user, or neither."""

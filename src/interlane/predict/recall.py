@@ -16,6 +16,7 @@ stay as they are until the next ``fit``.
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from math import log
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -38,11 +39,11 @@ PULL: Final = (0.1, 0.1, 0.5, 2.0, 2.0)
 FEATURES: Final = 4 * LAYERS + 7
 """Columns of the table that trees look at."""
 
-LEAST_TO_BOOST: Final = 400
-"""With fewer runs than this, trees would learn noise; history alone must do."""
-
 CALIBRATED: Final = 0.2
 """The newest part of the runs, on which bands are calibrated."""
+
+COLD: Final = log(600.0)
+"""Logarithm of the guess for a job of which nothing is known, before anything is."""
 
 DAY_S: Final = 86_400.0
 
@@ -53,6 +54,8 @@ class Recall:
 
     rounds: int = 120
     leaves: int = 31
+    least_runs: int = 2_000
+    """With fewer, trees would learn noise; history alone must do."""
     most_runs: int = 400_000
     """Trees learn from at most so many runs, the newest."""
 
@@ -61,7 +64,7 @@ class Recall:
     low_: Forest = field(default_factory=lambda: no_trees(), repr=False)
     high_: Forest = field(default_factory=lambda: no_trees(), repr=False)
     offsets_: Floats = field(default_factory=bands.no_offsets, repr=False)
-    typical_: float = 0.0
+    typical_: float = COLD
     """Logarithm of the middle run time of all."""
 
     @property
@@ -80,7 +83,9 @@ class Recall:
         said = self.history_.replay(runs)
         blend, basis = self._blend(said)
         table, left = _table(runs, said, blend), runs.log_s - blend
-        self._learn_trees(table[-self.most_runs :], left[-self.most_runs :])
+        # Where nothing had ended, as at the beginning, there is nothing to correct.
+        corrected = np.flatnonzero(said[:, Basis.EVERYTHING, SEEN] > 0)[-self.most_runs :]
+        self._learn_trees(table[corrected], left[corrected])
         held = _newest(len(runs))
         low, high = (blend[held] + f.predict(table[held]) for f in (self.low_, self.high_))
         self.offsets_ = bands.offsets(runs.log_s[held], low, high, basis[held])
@@ -88,7 +93,7 @@ class Recall:
 
     def _learn_trees(self, table: Floats, left: Floats) -> None:
         """Learn the three forests; edges do not see the runs they are calibrated on."""
-        if len(left) < LEAST_TO_BOOST:
+        if len(left) < self.least_runs:
             self.middle_ = self.low_ = self.high_ = no_trees()
             return
         # A column in which nothing is known cannot be cut into bins; no tree will use it.

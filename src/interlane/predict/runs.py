@@ -58,6 +58,15 @@ class Runs:
         """Return the runs at these places."""
         return Runs(*(_taken(getattr(self, one.name), places) for one in fields(self)))
 
+    def joined(self, others: "Runs") -> "Runs":
+        """Return these runs and others after them."""
+        return Runs(
+            *(
+                _joined(getattr(self, one.name), getattr(others, one.name))
+                for one in fields(self)
+            )
+        )
+
     @cached_property
     def finish_s(self) -> Floats:
         """When each run was over had it not waited; NaN where it is not known."""
@@ -80,6 +89,10 @@ def _taken(column: Any, places: Ints) -> Any:  # noqa: ANN401 - a column of any 
     if isinstance(column, np.ndarray):
         return column[places]
     return tuple(map(column.__getitem__, places.tolist()))
+
+
+def _joined(one: Any, two: Any) -> Any:  # noqa: ANN401 - columns of any kind
+    return np.concatenate([one, two]) if isinstance(one, np.ndarray) else one + two
 
 
 def in_time_order(runs: Runs) -> Runs:

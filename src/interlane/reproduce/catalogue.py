@@ -10,6 +10,8 @@ from interlane.reproduce.base import Reproduction
 _WHERE: Final = {
     "pai-fifo-1000": ("interlane.reproduce.pai", "FIFO_1000"),
     "pai-sjf": ("interlane.reproduce.pai", "SJF"),
+    "pai-prediction": ("interlane.reproduce.pai_prediction", "PREDICTION"),
+    "pai-sjf-paper": ("interlane.reproduce.pai_sjf", "SJF_PAPER"),
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
     "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),

@@ -18,8 +18,10 @@ from interlane.policy.catalogue import PlacerRecipe
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
+from interlane.predict.recall import Recall
 from interlane.sim.adapt import adaptation
 from interlane.sim.engine import Engine
+from interlane.sim.learning import LearningScheduler, learning_on
 from interlane.sim.world import World
 from interlane.traces.jobs import at_rate, jobs_of, sample
 from interlane.traces.schema import TRUE_DURATION, Trace
@@ -40,8 +42,10 @@ class Choice:
     placer: PlacerRecipe
     queue: Discipline = Discipline.SKIP
     guess: str | None = None
-    """The trace's column that serves as the guess of durations."""
+    """The trace's column that serves as the guess, or the name of a predictor."""
     preemption: Preemption = field(default_factory=Preemption)
+    predictor: Recall | None = None
+    """Gives the guesses instead of a column, and learns as jobs end."""
 
     @property
     def name(self) -> str:
@@ -104,7 +108,7 @@ def jobs_in(experiment: Experiment) -> tuple[list[Job], list[float]]:
         trace = at_rate(trace, experiment.rate)
     return jobs_of(
         trace,
-        guess=experiment.choice.guess,
+        guess=experiment.choice.guess if experiment.choice.predictor is None else None,
         adapt=adaptation(experiment.cluster),
         checkpoint_s=experiment.checkpoint_s,
     )
@@ -133,7 +137,12 @@ def run(experiment: Experiment, progress: Progress | None = None) -> Result:
 
 def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> Engine:
     """Return an engine at the beginning of time."""
-    scheduler = Scheduler(experiment.cluster, policy_for(experiment, jobs), experiment.seed)
+    policy, predictor = policy_for(experiment, jobs), experiment.choice.predictor
+    if predictor is None:
+        scheduler = Scheduler(experiment.cluster, policy, experiment.seed)
+    else:
+        learning = learning_on(experiment.trace, predictor)
+        scheduler = LearningScheduler(experiment.cluster, policy, experiment.seed, learning)
     return Engine(scheduler, jobs, true_s, experiment.world, paranoid=experiment.paranoid)
 
 

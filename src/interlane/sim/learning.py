@@ -1,0 +1,109 @@
+"""A scheduler whose guesses come from a predictor that learns as jobs end.
+
+The predictor is asked when a job is handed in and told when it ends, so that no guess knows
+anything that has not happened.  Everything else is the scheduler's own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import (
+    MILLI,
+    Cancelled,
+    Cluster,
+    Event,
+    Finished,
+    JobId,
+    Preempted,
+    Started,
+    Submitted,
+)
+from interlane.model.units import MIB_PER_GIB
+from interlane.policy.policy import Policy
+from interlane.predict.live import Live
+from interlane.predict.recall import Recall
+from interlane.predict.runs import Runs
+from interlane.traces.schema import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """A predictor to begin with, and what it may know of each job when it is handed in."""
+
+    predictor: Recall
+    runs: Runs
+    places: Mapping[str, int]
+    """Job -> its place in ``runs``."""
+
+    def run(self, job_id: str) -> Runs:
+        """Return what is known of one job; its length is not."""
+        run = self.runs.take(np.array([self.places[job_id]]))
+        return replace(run, duration_s=np.array([np.nan]))
+
+
+def learning_on(trace: Trace, predictor: Recall) -> Learning:
+    """Return what a predictor needs to learn on while a trace is played."""
+    ids = trace.frame["job_id"].filter(trace.frame["job_id"].rle_id().is_first_distinct())
+    return Learning(predictor, runs_of(trace), {name: at for at, name in enumerate(ids)})
+
+
+def runs_of(trace: Trace) -> Runs:
+    """Return the jobs of a trace as a predictor sees them, in the order of the trace."""
+    instances = pl.col("instances")
+    jobs = trace.frame.group_by(
+        pl.col("job_id").rle_id().alias("job"), maintain_order=True
+    ).agg(
+        pl.col("submit_s", "duration_s", "group", "user", "gpu_types").first(),
+        gpus=(pl.col("gpus") * pl.col("gpu_milli") * instances).sum() / MILLI,
+        cpus=(pl.col("cpu_milli") * instances).sum() / MILLI,
+        memory_gib=(pl.col("memory_mib") * instances).sum() / MIB_PER_GIB,
+        pods=pl.col("pods").sum(),
+    )
+    return Runs(
+        jobs["submit_s"].to_numpy(),
+        jobs["duration_s"].to_numpy(),
+        tuple(jobs["group"]),
+        tuple(jobs["user"]),
+        jobs["gpus"].to_numpy(),
+        jobs["cpus"].to_numpy(),
+        jobs["memory_gib"].to_numpy(),
+        jobs["pods"].to_numpy(),
+        tuple(jobs["gpu_types"]),
+    )
+
+
+class LearningScheduler(Scheduler):
+    """Guesses at submission, and learns at the end."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, seed: int, learning: Learning) -> None:
+        super().__init__(cluster, policy, seed)
+        self._live = Live(learning.predictor)
+        self._learning = learning
+        self._ran_s: dict[JobId, float] = {}
+        """What jobs that were stopped had run for before."""
+        self._since_s: dict[JobId, float] = {}
+        """When the present attempt of each running job began."""
+
+    def learn(self, event: Event, now_s: float) -> None:
+        """Take one fact into the books, with a guess where a job is handed in."""
+        match event:
+            case Submitted(job):
+                guess = self._live.submitted(job.id, self._learning.run(job.id))
+                event = Submitted(replace(job, duration_s_guess=guess.seconds))
+            case Started(job_id, _):
+                self._since_s[job_id] = now_s
+            case Preempted(job_id, lost_s):
+                ran_s = now_s - self._since_s.pop(job_id) - lost_s
+                self._ran_s[job_id] = self._ran_s.get(job_id, 0.0) + max(0.0, ran_s)
+            case Finished(job_id):
+                ran_s = self._ran_s.pop(job_id, 0.0) + now_s - self._since_s.pop(job_id)
+                self._live.finished(job_id, ran_s)
+            case Cancelled(job_id):
+                self._live.forget(job_id)
+            case _:
+                pass  # tells nothing about how long jobs run
+        super().learn(event, now_s)
