@@ -320,3 +320,15 @@ def test_terms_that_a_plan_does_not_keep_are_named() -> None:
     }
     for sentence, other in cases.items():
         assert any(sentence in fault for fault in faults(plan, other)), sentence
+
+
+def test_services_that_miss_the_same_rows_share_one_note() -> None:
+    row = Measurement("m", A100, SEVEN_G, 1, 1, 50.0, 10.0)
+    services = [replace(service(5, name=name), model="m") for name in "abcde"]
+
+    problem = problem_of(services, [GpuOffer(A100)], PerformanceTable([row], "t.csv"))
+
+    assert problem.notes == (
+        "t.csv has no row of m on A100-80GB 1g.10gb, 2g.20gb, 3g.40gb, 4g.40gb; "
+        "services a, b, c and 2 more are not placed there.",
+    )

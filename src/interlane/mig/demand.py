@@ -169,7 +169,7 @@ def problem_of(
     columns = tuple(shared)
     _check_shared(columns, services, models, latency)
     serving: dict[Place, Measurement] = {}
-    notes: list[str] = []
+    holes: dict[str, list[str]] = {}
     for service in services:
         found, unmeasured = _best_of(service, models, table, rules, latency, max_processes)
         if not found and not _is_member(service, columns):
@@ -177,7 +177,8 @@ def problem_of(
                 _why_unserved(service, models, table, rules, latency, max_processes)
             )
         serving |= found
-        notes += unmeasured
+        for hole in unmeasured:
+            holes.setdefault(hole, []).append(service.name)
     held = tuple(pinned)
     _check_pinned(held, services, offers)
     return Problem(
@@ -188,8 +189,15 @@ def problem_of(
         columns,
         held,
         survive_gpu_loss,
-        tuple(notes),
+        tuple(f"{hole}; {_not_placed(names)} there." for hole, names in holes.items()),
     )
+
+
+def _not_placed(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"service {names[0]} is not placed"
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"services {shown} are not placed"
 
 
 def best_measurement(
@@ -213,7 +221,7 @@ def _best_of(
     latency: LatencyRule,
     max_processes: int,
 ) -> tuple[dict[Place, Measurement], list[str]]:
-    """Return the best measurement of each profile, and a note on what was not measured."""
+    """Return the best measurement of each profile, and what was not measured."""
     table.gpus_of(service.model)
     found: dict[Place, Measurement] = {}
     notes = []
@@ -230,7 +238,7 @@ def _best_of(
         if unmeasured and len(unmeasured) < len(usable):
             notes.append(
                 f"{table.name} has no row of {service.model} on {gpu.name} "
-                f"{', '.join(unmeasured)}; service {service.name} is not placed there."
+                f"{', '.join(unmeasured)}"
             )
     return found, notes
 
