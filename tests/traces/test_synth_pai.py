@@ -113,6 +113,29 @@ def test_sensors_and_meters_tell_of_instances_on_their_machines(drawn: Drawn) ->
     assert (card < sensors["cap_gpu"]).all()
 
 
+def test_no_machine_holds_more_than_it_has_on_average(drawn: Drawn) -> None:
+    keys = ["job_name", "task_name"]
+    held = (
+        drawn.table("instance_table")
+        .join(drawn.table("task_table"), on=keys, how="left", suffix="_task")
+        .with_columns(
+            (pl.col("end_time") - pl.col("start_time")).alias("run_s"),
+            pl.col("plan_gpu").fill_null(0),
+        )
+        .group_by("machine")
+        .agg(
+            (pl.col("plan_gpu") * pl.col("run_s")).sum().alias("gpu_s"),
+            (pl.col("plan_cpu") * pl.col("run_s")).sum().alias("cpu_s"),
+        )
+        .join(drawn.table("machine_spec"), on="machine")
+    )
+    times = drawn.table("instance_table")
+    span_s = times["end_time"].to_numpy().max() - times["start_time"].to_numpy().min()
+
+    assert (held["gpu_s"] <= 100 * held["cap_gpu"] * span_s).all()
+    assert (held["cpu_s"] <= 100 * held["cap_cpu"] * span_s).all()
+
+
 def test_a_seed_gives_the_same_bytes_and_another_gives_others(tmp_path: Path) -> None:
     for name, seed in (("one", 3), ("two", 3), ("other", 4)):
         write_tables(Scope(days=2, scale=0.01, seed=seed), tmp_path / name)

@@ -56,7 +56,7 @@ def reproduce(
     processes: ProcessesOption = None,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Run a published result by name; exit 0 only if every row holds."""
+    """Run a published result by name; exit 0 only if every row holds or says why it cannot."""
     from interlane.model import InvalidInput, UnknownName
     from interlane.reproduce.catalogue import REPRODUCTIONS
 
@@ -80,7 +80,7 @@ def reproduce(
         "cpu_s": round(_cpu_s() - begin_s, 3),
     }
     emit(answer, output, _table(entry, rows))
-    return 0 if all(row.holds for row in rows) else 1
+    return 0 if all(row.holds or row.why_not for row in rows) else 1
 
 
 def _run(
@@ -127,6 +127,7 @@ def _table(entry: "Reproduction", rows: "Sequence[Row]") -> str:
     table = grid(["what", "holds", "ours", "published"], cells, left=2)
     held = sum(row.holds for row in rows)
     verdict = f"{held} of {len(rows)} rows hold."
-    if held < len(rows):
+    if any(not row.holds and not row.why_not for row in rows):
         verdict += f" {entry.if_not}"
-    return f"{entry.claim}\n\n{table}\n\n{verdict}"
+    reasons = [f"{row.what}: {row.why_not}" for row in rows if row.why_not and not row.holds]
+    return "\n".join([entry.claim, "", table, "", verdict, *reasons])

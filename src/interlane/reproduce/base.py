@@ -14,6 +14,8 @@ class Row:
     ours: float | int | str
     published: float | int | str | None
     holds: bool
+    why_not: str = ""
+    """Why a row that does not hold cannot; such a row is shown and does not fail the run."""
 
 
 class Progress(Protocol):

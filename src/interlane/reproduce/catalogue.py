@@ -12,6 +12,8 @@ _WHERE: Final = {
     "pai-sjf": ("interlane.reproduce.pai", "SJF"),
     "pai-prediction": ("interlane.reproduce.pai_prediction", "PREDICTION"),
     "pai-sjf-paper": ("interlane.reproduce.pai_sjf", "SJF_PAPER"),
+    "pai-figures": ("interlane.reproduce.pai_figures", "FIGURES"),
+    "pai-sharing": ("interlane.reproduce.pai_sharing", "SHARING"),
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
     "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),

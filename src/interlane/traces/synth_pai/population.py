@@ -78,9 +78,9 @@ def draw_groups(rng: Rng, *, jobs: int, users: int, span_s: float, gpus: Floats)
     mean_s = typical_s * np.exp(spread**2 / 2)
     kind = _bare_kinds(rng, runs * instances * (asks.gpu == 0), typical_s)
     gpu_s = runs * instances * asks.gpu / 100 * mean_s
-    _draw_kinds(
-        rng, kind, gpu_s, instances, asks, typical_s, workload, needs_card, span_s, gpus
-    )
+    wanted_s = {one: part * gpus[one] * span_s for one, part in of.GPU_ALLOCATED.items()}
+    fits = _kind_fits(instances, asks, typical_s, workload)
+    _deal_kinds(rng, kind, gpu_s, asks.gpu, needs_card, wanted_s, fits)
     tasks = runs * (1.0 + (servers > 0))
     return Groups(
         runs,
@@ -265,43 +265,44 @@ def _draw_lengths(
     return by_weight(rank, load, of.RUN_AT, of.RUN_S)
 
 
-def _draw_kinds(
+def _kind_fits(
+    instances: Ints, asks: Requests, typical_s: Floats, workload: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """Return how readily programs go to machines that are strong, weak, or have two GPUs."""
+    whole = asks.gpu >= 100
+    ctr = workload == of.CTR
+    strong = np.where(whole, 12.0, 1.0) * np.where(instances > 1, 3.0, 1.0)
+    strong *= np.clip(typical_s / 2000.0, 0.05, 4.0) * np.where(ctr, 0.05, 1.0)
+    weak = np.where(ctr, 0.01, 1.0) * np.select([asks.gpu < 50, whole], [0.5, 1.7], 1.0)
+    # Machines with eight GPUs have few CPUs for each.
+    weak *= np.select([asks.cpu < 600, asks.cpu > 600], [3.0, 0.15], 1.0)
+    return strong, weak, np.where(asks.gpu <= 200, 1.0, 0.0)
+
+
+def _deal_kinds(
     rng: Rng,
     kind: Ints,
     gpu_s: Floats,
-    instances: Ints,
-    asks: Requests,
-    typical_s: Floats,
-    workload: Ints,
+    gpu: Ints,
     needs_card: Flags,
-    span_s: float,
-    gpus: Floats,
+    wanted_s: dict[int, float],
+    fits: tuple[Floats, Floats, Floats],
 ) -> None:
-    """Deal machines by GPU time, so that kinds are as full as they were."""
-    with_gpu = asks.gpu > 0
-    kind[with_gpu & needs_card] = of.V100M32
-    free = np.flatnonzero(with_gpu & ~needs_card)
-    wanted = {one: share * gpus[one] * span_s for one, share in of.GPU_ALLOCATED.items()}
-    wanted[of.V100M32] -= float(gpu_s[with_gpu & needs_card].sum())
-    whole, large = asks.gpu[free] >= 100, instances[free] > 1
-    ctr = workload[free] == of.CTR
-    strong = np.where(whole, 12.0, 1.0) * np.where(large, 3.0, 1.0)
-    strong *= np.clip(typical_s[free] / 2000.0, 0.05, 4.0) * np.where(ctr, 0.05, 1.0)
-    weak = np.where(ctr, 0.01, 1.0) * np.select([asks.gpu[free] < 50, whole], [0.5, 1.7], 1.0)
-    weak *= np.select([asks.cpu[free] < 600, asks.cpu[free] > 600], [3.0, 0.15], 1.0)
-    total = max(float(gpu_s[free].sum()), 1e-9)
+    """Deal machines by GPU time, so that kinds are as full as they were; writes ``kind``."""
+    large = (gpu > 0) & needs_card
+    kind[large] = of.V100M32
+    free = np.flatnonzero((gpu > 0) & ~needs_card)
+    left_s = wanted_s | {of.V100M32: wanted_s[of.V100M32] - float(gpu_s[large].sum())}
+    total_s = max(float(gpu_s[free].sum()), 1e-9)
     order = (of.V100M32, of.V100, of.MISC)
-    parts = [max(wanted[one], 0.0) / total for one in order]
+    parts = [max(left_s[one], 0.0) / total_s for one in order]
     rest = max(1.0 - sum(parts), 0.0)
-    fits = (strong, strong, weak, _two(asks.gpu[free]), None)
-    dealt = deal(rng, gpu_s[free], (*parts, rest * 0.55, rest * 0.45), fits)
+    strong, weak, two = (fit[free] for fit in fits)
+    shares = (*parts, rest * 0.55, rest * 0.45)
+    dealt = deal(rng, gpu_s[free], shares, (strong, strong, weak, two, None))
     kind[free] = np.array((*order, of.P100, of.T4))[dealt]
-    kind[free] = np.where((asks.gpu[free] > 200) & (kind[free] == of.T4), of.MISC, kind[free])
-
-
-def _two(gpu: Ints) -> Floats:
-    """Keep requests of more than two GPUs from machines with two."""
-    return np.where(gpu <= 200, 1.0, 0.0)
+    # The last class takes what is left, but machines with two GPUs cannot take all of it.
+    kind[(gpu > 200) & (kind == of.T4)] = of.MISC
 
 
 def _bare_kinds(rng: Rng, load: Ints, typical_s: Floats) -> Ints:

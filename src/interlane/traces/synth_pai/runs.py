@@ -41,11 +41,11 @@ WAIT_S: Final = {
     # How much of a GPU, on which machines -> median and ninth decile of the wait (4c, 4d).
     **dict.fromkeys(((NO_GPU, where) for where in range(4)), (6.0, 80.0)),
     (SHARED, WEAK): (10.8, 325.0),
-    (SHARED, TWO): (12.0, 420.0),
+    (SHARED, TWO): (12.0, 490.0),
     (SHARED, STRONG): (113.0, 13_709.0),
     (SHARED, STRONGEST): (50.0, 3_000.0),
     (WHOLE, WEAK): (10.8, 325.0),
-    (WHOLE, TWO): (25.0, 500.0),
+    (WHOLE, TWO): (25.0, 600.0),
     (WHOLE, STRONG): (113.0, 13_709.0),
     (WHOLE, STRONGEST): (80.0, 6_000.0),
     **dict.fromkeys(((SEVERAL, where) for where in range(4)), (150.0, 10_000.0)),

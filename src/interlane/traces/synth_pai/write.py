@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from interlane.model import InvalidField, InvalidFile
+from interlane.model import InvalidFile
 from interlane.traces.read.pai2020 import TABLES
 from interlane.traces.read.source import unreadable
 from interlane.traces.synth_pai import shares as of
@@ -20,14 +20,13 @@ from interlane.traces.synth_pai.machines import (
     Meter,
     Singles,
     draw_heat,
-    make_machines,
     mean_over,
     measured,
 )
 from interlane.traces.synth_pai.names import names
-from interlane.traces.synth_pai.population import ROLES, SERVER, Groups, draw_groups
-from interlane.traces.synth_pai.runs import Jobs, Tasks, draw_jobs, tasks_of
-from interlane.traces.synth_pai.use import Habits, Uses, draw_habits, draw_uses
+from interlane.traces.synth_pai.plan import Scope, plan
+from interlane.traces.synth_pai.population import ROLES, SERVER
+from interlane.traces.synth_pai.use import Uses, draw_uses
 
 if TYPE_CHECKING:
     from interlane.traces.synth_pai.place import Floor
@@ -39,7 +38,7 @@ SENSED: Final = 0.41
 """Instances in the sensor table: 3.03 of 7.5 million."""
 METERED: Final = 0.66
 """Of these, the ones in the machines' table."""
-SLOW_IS_BUSY, FAST_IS_IDLE = 0.20, 0.85
+SLOW_IS_BUSY, FAST_IS_IDLE = 0.20, 0.78
 """Ctr instances that are slow for busy CPUs, and fast for idle ones, of all such (22)."""
 
 Progress = Callable[[int, int], None]
@@ -47,37 +46,6 @@ Progress = Callable[[int, int], None]
 
 def _silent(done: int, total: int) -> None:
     pass
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """How much to draw: days, share of the published rate and machines, seed."""
-
-    days: float = float(of.FULL_DAYS)
-    scale: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.days <= 3650:
-            raise InvalidField("days", self.days, "it must be above 0 and at most 3650")
-        if not 0 < self.scale <= 10:
-            raise InvalidField("scale", self.scale, "it must be above 0 and at most 10")
-        if not 0 <= self.seed < 2**63:
-            raise InvalidField("seed", self.seed, "it must be 0 or more and below 2^63")
-        if self.jobs < 1:
-            rule = f"it must be larger, for {self.days:g} days hold no job at this scale"
-            raise InvalidField("scale", self.scale, rule)
-
-    @property
-    def jobs(self) -> int:
-        """Jobs to draw."""
-        return round(of.JOBS_PER_DAY * self.days * self.scale)
-
-    @property
-    def users(self) -> int:
-        """Users to draw; a part of the trace has more than its part of them."""
-        part = min(1.0, self.scale * self.days / of.FULL_DAYS)
-        return max(4, round(of.USERS * float(np.sqrt(part))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,25 +123,12 @@ class _Draw:
         self._scope = scope
         self._files = files
         self._tell = progress
-        streams = np.random.SeedSequence(scope.seed).spawn(6)
-        people, times, uses, heat, batches, metrics = map(np.random.default_rng, streams)
-        self._rng, self._metrics_rng = batches, metrics
-        self._machines = make_machines(scope.scale)
-        kinds = len(of.KINDS)
-        gpus = np.bincount(self._machines.kind, self._machines.gpus, kinds).astype(float)
-        self._groups: Groups = draw_groups(
-            people,
-            jobs=scope.jobs,
-            users=scope.users,
-            span_s=(scope.days + of.TAIL_DAYS) * of.DAY_S,
-            gpus=gpus,
-        )
-        self._jobs: Jobs = draw_jobs(times, self._groups, scope.days)
-        self._tasks: Tasks = tasks_of(self._groups, self._jobs)
-        self._habits: Habits = draw_habits(uses, self._groups)
-        self._end_s = self._jobs.start_s + self._jobs.run_s
+        made = plan(scope)
+        self._machines, self._groups, self._habits = made.machines, made.groups, made.habits
+        self._jobs, self._tasks, self._end_s = made.jobs, made.tasks, made.end_s
+        self._rng, self._metrics_rng = made.batches_rng, made.metrics_rng
         self._hours = int((self._end_s.max() - of.BEGIN_S) // of.HOUR_S) + 2
-        self._heat = draw_heat(heat, self._machines, self._hours)
+        self._heat = draw_heat(made.heat_rng, self._machines, self._hours)
         self._meter = Meter(self._machines.count, of.BEGIN_S, self._hours)
         self._machine_names = self._named("machine", np.arange(self._machines.count))
         self._sensors = 0
