@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from interlane.cli.trace import app
-from interlane.model import InvalidFile
+from interlane.model import InvalidFile, InvalidInput
 from interlane.traces.read import read_trace
 
 HEADER = "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user"
@@ -79,6 +79,39 @@ def test_synth_writes_the_same_trace_for_the_same_seed(tmp_path: Path) -> None:
     assert "200 jobs for pool:64, seed 4" in results[0].stderr
     assert one.read_bytes() == two.read_bytes()
     assert read_trace(one).jobs == 200
+
+
+def test_synth_writes_all_tables_like_pai(tmp_path: Path) -> None:
+    target = tmp_path / "tables"
+    wish = ["--like", "pai2020", "--days", "1", "--scale", "0.005", "--seed", "2"]
+
+    result = CliRunner().invoke(app, ["synth", str(target), *wish])
+
+    assert result.exit_code == 0
+    assert "95 jobs" in result.stderr
+    assert len(list(target.glob("pai_*.csv"))) == len(list(target.glob("pai_*.header"))) == 7
+    assert read_trace(target).jobs == 95
+
+
+WRONG = {
+    "days is -1.0": ["--like", "pai2020", "--days", "-1"],
+    "scale is 0.0": ["--like", "pai2020", "--scale", "0"],
+    "seed is -1": ["--like", "pai2020", "--seed", "-1"],
+    "published trace 'philly' is not known": ["--like", "philly"],
+    "--jobs means nothing with --like": ["--like", "pai2020", "--jobs", "5"],
+    "--load means nothing with --like": ["--like", "pai2020", "--load", "0.5"],
+    "--scale means nothing with --jobs": ["--jobs", "5", "--scale", "0.5"],
+    "Say what to make": [],
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_synth_refuses_what_makes_no_sense(tmp_path: Path, sentence: str) -> None:
+    result = CliRunner().invoke(app, ["synth", str(tmp_path / "x"), *WRONG[sentence]])
+
+    assert isinstance(result.exception, InvalidInput)
+    assert sentence in str(result.exception)
+    assert not (tmp_path / "x").exists()
 
 
 def test_the_commands_load_no_table_library_before_they_run() -> None:

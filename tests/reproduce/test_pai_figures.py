@@ -27,7 +27,7 @@ def test_a_small_trace_has_most_of_the_published_numbers(rows: list[Row]) -> Non
     assert verdict.holds
 
 
-def test_a_row_that_does_not_hold_says_why_only_if_the_paper_contradicts_itself(
+def test_a_row_that_does_not_hold_is_excused_only_if_the_reason_is_known(
     rows: list[Row],
 ) -> None:
     excused = [row for row in rows if row.why_not]

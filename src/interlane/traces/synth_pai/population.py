@@ -166,14 +166,16 @@ def _draw_owners(rng: Rng, load: Floats, budgets: Floats) -> Ints:
     would exceed the budget.
     """
     owner = np.full(len(load), -1, np.int64)
-    budget = budgets / budgets.sum() * load.sum()
+    # Whoever is a user has run something, however short the trace.
+    budget = np.maximum(budgets / budgets.sum() * load.sum(), 1.5)
     tier = np.floor(np.log2(np.maximum(budget, 1.0)) / 2).astype(int)
     for one in np.unique(tier):
         users = np.flatnonzero(tier == one)
         free = np.flatnonzero(owner < 0)
         last = one == tier.max()
         if not last:
-            free = free[load[free] <= max(1.0, float(budget[users].min()) / 2)]
+            small = max(float(budget[users].min()) / 2, np.quantile(load[free], 0.2))
+            free = free[load[free] <= small]
         order = rng.permutation(free)
         reached = np.cumsum(load[order])
         wanted = np.cumsum(budget[users])

@@ -45,7 +45,7 @@ WAIT_S: Final = {
     (SHARED, STRONG): (113.0, 13_709.0),
     (SHARED, STRONGEST): (50.0, 3_000.0),
     (WHOLE, WEAK): (10.8, 325.0),
-    (WHOLE, TWO): (25.0, 600.0),
+    (WHOLE, TWO): (25.0, 500.0),
     (WHOLE, STRONG): (113.0, 13_709.0),
     (WHOLE, STRONGEST): (80.0, 6_000.0),
     **dict.fromkeys(((SEVERAL, where) for where in range(4)), (150.0, 10_000.0)),

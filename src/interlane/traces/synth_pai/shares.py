@@ -127,8 +127,8 @@ TAIL_DAYS: Final = 2.5
 """How long after the last submission the last work ends, about."""
 
 BARE_KINDS: Final = (
-    (P100, 0.082, 4.0), (T4, 0.073, 4.0), (CPU, 0.085, 2.0),
-    (V100, 0.075, 0.25), (V100M32, 0.08, 0.25), (MISC, 0.605, 0.0),
+    (P100, 0.085, 4.0), (T4, 0.085, 4.0), (CPU, 0.065, 2.0),
+    (V100, 0.075, 0.25), (V100M32, 0.08, 0.25), (MISC, 0.61, 0.0),
 )  # fmt: skip
 """Where instances without GPUs run, their share, and how much longer ones are preferred.
 

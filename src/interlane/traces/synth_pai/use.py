@@ -19,9 +19,9 @@ SMALL, HALF, WHOLE = 25, 50, 100
 GPU_AT: Final = (0.0, 0.20, 0.40, 0.60, 0.80, 0.92, 0.97, 1.0)
 GPU_PART: Final = {
     # Least percent asked for -> quantiles of the part of it that is used, where any is.
-    1: (0.004, 0.06, 0.22, 0.42, 0.64, 1.0, 1.04, 1.08),
+    1: (0.004, 0.06, 0.22, 0.42, 0.65, 1.0, 1.06, 1.12),
     SMALL + 1: (0.004, 0.06, 0.22, 0.38, 0.50, 0.56, 0.60, 0.64),
-    WHOLE: (0.004, 0.06, 0.22, 0.47, 0.92, 0.97, 0.99, 1.0),
+    WHOLE: (0.004, 0.06, 0.22, 0.47, 0.90, 0.97, 0.99, 1.0),
 }
 """3 % of instances use more than they asked for, which only who asked for little can."""
 LONG_USE: Final = 0.50

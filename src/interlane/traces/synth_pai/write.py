@@ -38,7 +38,7 @@ SENSED: Final = 0.41
 """Instances in the sensor table: 3.03 of 7.5 million."""
 METERED: Final = 0.66
 """Of these, the ones in the machines' table."""
-SLOW_IS_BUSY, FAST_IS_IDLE = 0.20, 0.78
+SLOW_IS_BUSY, FAST_IS_IDLE = 0.20, 0.85
 """Ctr instances that are slow for busy CPUs, and fast for idle ones, of all such (22)."""
 
 Progress = Callable[[int, int], None]
