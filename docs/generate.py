@@ -53,6 +53,8 @@ COMMANDS: Final = (
     ("mig", "layouts"),
     ("mig", "optimisers"),
     ("mig", "plan"),
+    ("mig", "transition"),
+    ("mig", "apply"),
     ("mig", "table"),
     ("mig", "table", "synth"),
     ("mig", "table", "convert"),

@@ -11,6 +11,7 @@ from interlane.mig.optimise import optimise
 from interlane.mig.plan import GpuPlan, Instance, Plan
 from interlane.mig.transition import replay
 from interlane.mig.transition.documents import read_transition, transition_document
+from interlane.mig.transition.exchange import exchange_and_compact
 from interlane.mig.transition.joint import joint_plan, kept_of
 from interlane.mig.transition.order import ordered
 from interlane.mig.transition.standing import floors_of, standing
@@ -273,3 +274,20 @@ def test_an_instance_without_figures_is_taken_to_run_at_its_best() -> None:
     assert there.throughputs() == {"a": 1.5}
     assert floors_of(there, problem) == {"a": 1.0}
     assert floors_of(there, problem, {"a": 0.5}) == {"a": 0.5}
+
+
+# -- the baseline ---------------------------------------------------------------------
+
+
+@given(change=small_changes(), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_exchange_and_compact_interrupts_nobody_either(change: Change, seed: int) -> None:
+    before, after, terms = change
+    current = standing(optimise(before).plan, after)
+
+    way = exchange_and_compact(current, optimise(after).plan, floors_of(current, after), after)
+
+    for seen in witnessed(way, after, seed):
+        assert seen.faults == ()
+        assert seen.end == content(way.target)
+    assert faults(way.target, terms) == []

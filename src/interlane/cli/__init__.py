@@ -19,6 +19,7 @@ from interlane.cli import (
     demo,
     explain,
     mig,
+    mig_transition,
     predict,
     report,
     reproduce,
@@ -50,6 +51,8 @@ app.command()(about.policies)
 trace.app.command()(report.report)
 app.add_typer(trace.app, name="trace")
 app.add_typer(predict.app, name="predict")
+mig.app.command()(mig_transition.transition)
+mig.app.command()(mig_transition.apply)
 app.add_typer(mig.app, name="mig")
 app.command()(about.version)
 

@@ -218,8 +218,8 @@ def plan(
     from interlane.mig.plan import Effort
     from interlane.model import InterlaneError
 
-    asked = _asked(services, gpu, kind, forbid_4g3g=forbid_4g3g)
-    measured = _measured(asked, table, services)
+    asked = asked_in(services, gpu, kind, forbid_4g3g=forbid_4g3g)
+    measured = measured_for(asked, table, services)
     problem, terms = services_file.problem_from(
         asked, services_file.full_table(asked, measured)
     )
@@ -308,15 +308,16 @@ def _service_table(asked: "Asked", plan: "Plan") -> tuple[list[str], list[list[s
 # -- files ----------------------------------------------------------------------------
 
 
-def _asked(
+def asked_in(
     services: str, gpu: str | None, kind: Sequence[str] | None, *, forbid_4g3g: bool
 ) -> "Asked":
+    """Read a services file, with what the command line says otherwise."""
     from dataclasses import replace
 
     from interlane.mig.layouts import Rules
     from interlane.mig.services_file import kinds_of, read_services, with_gpu
 
-    asked = read_services(_yaml(services), services)
+    asked = read_services(yaml_in(services), services)
     rules = Rules(
         asked.rules.kinds | kinds_of(kind or ()), asked.rules.forbid_4g3g or forbid_4g3g
     )
@@ -331,7 +332,8 @@ def _rules(kind: Sequence[str] | None, *, forbid_4g3g: bool) -> "Rules":
     return Rules(kinds_of(kind or ()), forbid_4g3g)
 
 
-def _yaml(path: str) -> object:
+def yaml_in(path: str) -> object:
+    """Read a YAML file, or standard input."""
     import yaml
 
     from interlane.model import InvalidFile
@@ -356,7 +358,9 @@ def _text(path: str) -> str:
         raise InvalidFile(path, "this is not text in UTF-8; convert it.") from None
 
 
-def _measured(asked: "Asked", given: Path | None, services: str) -> "PerformanceTable | None":
+def measured_for(
+    asked: "Asked", given: Path | None, services: str
+) -> "PerformanceTable | None":
     """Read the table that was named; one that the file names lies beside the file."""
     if given is None and asked.table is None:
         return None

@@ -4,7 +4,7 @@ mig-parted takes counts of profiles and finds places for them itself, so starts 
 written; GPUs that are shared whole or kept spare have MIG switched off.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from interlane.mig.plan import GpuPlan, Plan
@@ -40,3 +40,17 @@ def _devices(gpus: list[GpuPlan]) -> Iterator[dict[str, Any]]:
         alike.setdefault(tuple(sorted(counts.items())), []).append(number)
     for cut, devices in alike.items():
         yield {"devices": devices, "mig-enabled": bool(cut), "mig-devices": dict(cut)}
+
+
+def parted_stages(stages: Iterable[tuple[str, Plan]]) -> dict[str, Any]:
+    """Return the cuts of some stages as one document, a named configuration a stage.
+
+    MIG stays on where nothing is cut: switching it would need the GPU reset.
+    """
+    return {
+        "version": "v1",
+        "mig-configs": {
+            name: [{**one, "mig-enabled": True} for one in _devices(list(plan.gpus))]
+            for name, plan in stages
+        },
+    }

@@ -17,6 +17,7 @@ _WHERE: Final = {
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
     "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),
+    "mig-transition": ("interlane.reproduce.mig_transition", "TRANSITION"),
 }
 """Name -> module and attribute."""
 

@@ -48,7 +48,7 @@ def transition_document(way: Transition, problem: Problem) -> dict[str, Any]:
 
 def digest(document: Mapping[str, Any]) -> str:
     """Return the name of a document: the same for the same content."""
-    content = {key: value for key, value in document.items() if key != "id"}
+    content = {key: value for key, value in document.items() if key not in ("id", "figures")}
     return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -95,17 +95,29 @@ def joint_plan(
     if effort.time_limit_s is not None:
         left_s = min(LIMIT_S, effort.time_limit_s - (effort.clock() - begin_s))
     dearest = max(problem.prices.values())
-    for more in range(slack, slack + len({*frozen}) + 2):
+
+    def at_most(more: int) -> Joint | None:
         search = _Search(problem, current, optimum.cost + more * dearest, frozen)
-        found = search.run(apart, left_s, optimum)
+        return search.run(apart, left_s, optimum)
+
+    for more in range(slack, slack + len({*frozen}) + 2):
+        found = at_most(more)
         if found is not None:
-            return found
+            break
         if not frozen:
             return _apart(apart, problem, current, optimum)
-    raise InvalidInput(
-        f"No plan meets the demand while {', '.join(sorted(frozen))} cannot be changed; "
-        "offer more GPUs."
-    )
+    else:
+        raise InvalidInput(
+            f"No plan meets the demand while {', '.join(sorted(frozen))} cannot be changed; "
+            "offer more GPUs."
+        )
+    # Where everything can stay, further GPUs buy nothing.
+    all_stay = sum(may_stay(one, gpu, problem) for gpu, one in current.instances)
+    for fewer in range(slack if found.kept == all_stay else 0):
+        thrifty = at_most(fewer)
+        if thrifty is not None and thrifty.kept == found.kept:
+            return thrifty
+    return found
 
 
 def _running(current: Plan) -> int:

@@ -38,6 +38,32 @@ _SLACK: Final = 1e-9
 """Share of a floor by which sums of floating-point numbers may fall short."""
 
 
+class Deed(NamedTuple):
+    """One entry of the log of a way: a repartition, or a service created or deleted."""
+
+    kind: Kind
+    gpu: str
+    instance: Instance | None = None
+    destroyed: tuple[Slot, ...] = ()
+    made: tuple[Slot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A way as it was played."""
+
+    log: tuple[Deed, ...]
+    models: Mapping[str, str]
+    """Of every GPU on the way."""
+    reached: Plan
+    borrowed: tuple[str, ...]
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """GPUs borrowed first, then what there is to do."""
+        return len(self.borrowed), len(self.log)
+
+
 def ordered(
     current: Plan,
     target: Plan,
@@ -56,22 +82,48 @@ def ordered(
     to the letter (``exact``).  ``room`` are empty GPUs that are there anyway, as good as
     borrowed ones but not counted; GPUs that are ``frozen`` must be in the plan as they are.
     """
-    best: Transition | None = None
+    return way_of(
+        current,
+        played(
+            current,
+            target,
+            floors,
+            problem,
+            exact=exact,
+            room=room,
+            frozen=frozen,
+            tries=tries,
+            seed=seed,
+        ),
+        floors,
+    )
+
+
+def played(
+    current: Plan,
+    target: Plan,
+    floors: Mapping[str, float],
+    problem: Problem,
+    *,
+    exact: bool = False,
+    room: Iterable[GpuPlan] = (),
+    frozen: Collection[str] = (),
+    tries: int = TRIES,
+    seed: int = 0,
+) -> Played:
+    """Play ways until one borrows nothing, and return the best; as ``ordered``."""
+    best: Played | None = None
     for number in range(tries):
         dice = Random(f"{seed}/{number}") if number else None
         found = _Play(
             current, target, floors, problem, exact, tuple(room), frozenset(frozen), dice
         ).run()
-        if best is None or _cost(found) < _cost(best):
+        if best is None or found.cost < best.cost:
             best = found
         if not best.borrowed:
             break
     assert best is not None
     return best
-
-
-def _cost(way: Transition) -> tuple[int, int]:
-    return len(way.borrowed), len(way.actions)
 
 
 # -- playing --------------------------------------------------------------------------
@@ -81,16 +133,6 @@ def _cost(way: Transition) -> tuple[int, int]:
 def _clash(model: str, one: Slot, other: Slot) -> bool:
     """Tell whether two slots cannot be on one GPU at the same time."""
     return broken_rule(gpu_model(model), (one, other)) is not None
-
-
-class _Deed(NamedTuple):
-    """One entry of the log of a play."""
-
-    kind: Kind
-    gpu: str
-    instance: Instance | None = None
-    destroyed: tuple[Slot, ...] = ()
-    made: tuple[Slot, ...] = ()
 
 
 _Key = tuple[object, ...]
@@ -141,12 +183,12 @@ class _Play:
                 self._pool.setdefault(self._key(gpu.id, one.slot), []).append(one)
         self._placed: dict[tuple[str, Slot], Instance] = {}
         self._borrowed: list[str] = []
-        self._log: list[_Deed] = []
+        self._log: list[Deed] = []
 
     def _key(self, gpu: str, slot: Slot) -> _Key:
         return (gpu, slot) if self._exact else (self._model[gpu], slot.profile)
 
-    def run(self) -> Transition:
+    def run(self) -> Played:
         """Play until everything is where the plan wants it."""
         while True:
             while self._fill() or self._unblock():
@@ -158,10 +200,7 @@ class _Play:
             self._drain(gpu, slot)
         for gpu in self._model:
             self._cut(gpu, set())
-        actions = merged(_actions(self._log, self._model, self._current, self._floors))
-        return Transition(
-            self._current, self._reached(), self._floors, actions, tuple(self._borrowed)
-        )
+        return Played(tuple(self._log), self._model, self._reached(), tuple(self._borrowed))
 
     def _reached(self) -> Plan:
         """Return the plan, with services where they came to be."""
@@ -193,14 +232,14 @@ class _Play:
         self._idle[gpu].discard(one.slot)
         self._busy[gpu][one.slot] = one
         self._given[one.service] = self._given.get(one.service, 0.0) + one.throughput_per_s
-        self._log.append(_Deed(Kind.CREATE, gpu, one))
+        self._log.append(Deed(Kind.CREATE, gpu, one))
 
     def _drain(self, gpu: str, slot: Slot) -> None:
         one = self._busy[gpu].pop(slot)
         self._leaving.discard((gpu, slot))
         self._idle[gpu].add(slot)
         self._given[one.service] -= one.throughput_per_s
-        self._log.append(_Deed(Kind.DELETE, gpu, one))
+        self._log.append(Deed(Kind.DELETE, gpu, one))
 
     def _cut(self, gpu: str, wanted: set[Slot]) -> None:
         """Make slots that are missing; idle ones that nobody wants go at the same time."""
@@ -218,7 +257,7 @@ class _Play:
         if gone or made:
             self._idle[gpu] = (self._idle[gpu] - gone) | made
             self._log.append(
-                _Deed(
+                Deed(
                     Kind.REPARTITION,
                     gpu,
                     destroyed=tuple(sorted(gone)),
@@ -398,8 +437,14 @@ def _waste(one: Instance, lack: float, model: str) -> tuple[bool, float, int]:
 # -- what must wait for what ----------------------------------------------------------
 
 
+def way_of(current: Plan, way: Played, floors: Mapping[str, float]) -> Transition:
+    """Return a way that was played, with what must wait for what."""
+    actions = merged(_actions(way.log, way.models, current, floors))
+    return Transition(current, way.reached, floors, actions, way.borrowed)
+
+
 def _actions(
-    log: Iterable[_Deed], models: Mapping[str, str], current: Plan, floors: Mapping[str, float]
+    log: Iterable[Deed], models: Mapping[str, str], current: Plan, floors: Mapping[str, float]
 ) -> list[Action]:
     """Return the log as actions, each after those that it must wait for."""
     waits = _Waits(current, floors)
@@ -440,7 +485,7 @@ class _Waits:
         self._starts: dict[str, list[tuple[int, float]]] = {}
         self._taken: dict[str, float] = {}
 
-    def repartition(self, number: int, deed: _Deed) -> set[int]:
+    def repartition(self, number: int, deed: Deed) -> set[int]:
         """Return what a repartition waits for: drains of what it destroys, and the last."""
         after = {self._cut[deed.gpu]} if deed.gpu in self._cut else set[int]()
         for slot in deed.destroyed:

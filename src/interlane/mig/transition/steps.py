@@ -191,6 +191,12 @@ class Transition:
             most = max(most, busy)
         return most
 
+    @property
+    def extra_gpus(self) -> int:
+        """GPUs beyond those that hold something at the beginning, or at the end."""
+        ends = (self.current, self.target)
+        return self.peak_gpus - max(sum(bool(g.instances) for g in one.gpus) for one in ends)
+
 
 def waves(actions: Sequence[Action]) -> list[list[int]]:
     """Return actions in waves: those of one wave can go at once, on GPUs that differ."""

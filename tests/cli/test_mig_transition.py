@@ -1,0 +1,340 @@
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from interlane.mig.documents import read_state
+from interlane.mig.transition.steps import content_of
+
+Call = Callable[..., Any]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "services.yaml"
+FACTORS = (0.4, 1.6, 0.7, 1.3, 1.0, 2.0, 0.6)
+
+
+@pytest.fixture
+def now(call: Call, tmp_path: Path) -> Path:
+    """What runs now: the plan of the example."""
+    path = tmp_path / "current.json"
+    path.write_text(call("mig", "plan", "-f", EXAMPLE, "-o", "json").out)
+    return path
+
+
+@pytest.fixture
+def evening(tmp_path: Path) -> Path:
+    """The same services at other rates."""
+    document = yaml.safe_load(EXAMPLE.read_text())
+    for service, factor in zip(document["services"], FACTORS, strict=True):
+        service["rate_per_s"] *= factor
+    path = tmp_path / "evening.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.fixture
+def way(call: Call, now: Path, evening: Path, tmp_path: Path) -> Path:
+    """A transition on disk."""
+    path = tmp_path / "way.json"
+    said = call("mig", "transition", "--from", now, "--to", evening, "--slack", 0, "-o", "json")
+    assert said.code == 0
+    path.write_text(said.out)
+    return path
+
+
+def test_a_transition_says_what_stays_and_what_it_takes(
+    call: Call, now: Path, evening: Path
+) -> None:
+    said = call("mig", "transition", "--from", now, "--to", evening)
+
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert " of 19 running instances stay where they are (" in lines[0]
+    assert "GPUs at the end, " in lines[1]
+    assert " actions in " in lines[2]
+    assert lines[4] == "No GPU is borrowed on the way."
+
+
+def test_the_baseline_keeps_less(call: Call, now: Path, evening: Path) -> None:
+    asked = ("mig", "transition", "--from", now, "--to", evening, "-o", "json")
+
+    joint = json.loads(call(*asked).out)
+    baseline = json.loads(call(*asked, "--method", "exchange-and-compact").out)
+
+    assert joint["kept"] > baseline["kept"]
+    assert joint["figures"]["create"] < baseline["figures"]["create"]
+
+
+def test_a_dry_run_prints_steps_and_changes_nothing(call: Call, way: Path) -> None:
+    said = call("mig", "apply", way, "--dry-run")
+
+    assert said.code == 0
+    steps = [
+        step for action in json.loads(way.read_text())["actions"] for step in action["steps"]
+    ]
+    assert len([line for line in said.out.splitlines() if line.startswith("  ")]) == len(steps)
+    assert sorted(path.name for path in way.parent.glob("way*")) == ["way.json"]
+
+
+def test_a_dry_run_prints_the_commands_of_nvidia_smi(call: Call, way: Path) -> None:
+    said = call("mig", "apply", way, "--dry-run", "--executor", "nvidia-smi")
+
+    lines = said.out.splitlines()
+    assert "nvidia-smi mig -i 5 -dgi -gi $GI" in lines
+    assert any(line.startswith("nvidia-smi mig -i 5 -cgi ") for line in lines)
+    assert any(line.startswith("service-command drain ") for line in lines)
+
+
+def test_mig_parted_gets_a_configuration_for_every_change_of_cuts(
+    call: Call, way: Path
+) -> None:
+    document = yaml.safe_load(call("mig", "apply", way, "--executor", "mig-parted").out)
+
+    stages = document["mig-configs"]
+    assert next(iter(stages)) == "now"
+    assert len(stages) > 1
+    for stage in stages.values():
+        assert sorted(n for entry in stage for n in entry["devices"]) == [
+            *range(len({n for one in stage for n in one["devices"]}))
+        ]
+
+
+def end_of(way: Path, which: str) -> object:
+    return content_of(read_state(json.loads(way.read_text())[which], "way"))
+
+
+def test_a_transition_is_carried_out(call: Call, way: Path) -> None:
+    said = call("mig", "apply", way, "-o", "json")
+
+    answer = json.loads(said.out)
+    assert (said.code, answer["end"], answer["failed"]) == (0, "done", 0)
+    assert content_of(read_state(answer, "answer")) == end_of(way, "target")
+
+
+def test_a_run_that_drops_dead_is_continued_and_can_be_rolled_back(
+    call: Call, way: Path
+) -> None:
+    command = [sys.executable, "-m", "interlane", "mig", "apply", str(way)]
+    dead = subprocess.run([*command, "--crash-after", "3"], capture_output=True, check=False)
+    assert dead.returncode == 70
+
+    said = call("mig", "apply", way, "-o", "json")
+
+    answer = json.loads(said.out)
+    assert answer["end"] == "done"
+    assert content_of(read_state(answer, "answer")) == end_of(way, "target")
+
+    back = json.loads(call("mig", "apply", way, "--roll-back", "-o", "json").out)
+    assert back["end"] == "rolled back"
+    assert content_of(read_state(back, "answer")) == end_of(way, "current")
+
+
+def test_a_gpu_that_never_obeys_is_planned_around(call: Call, way: Path) -> None:
+    said = call("mig", "apply", way, "--broken", "gpu-5", "--fail-rate", "0.05", "-o", "json")
+
+    answer = json.loads(said.out)
+    assert (said.code, answer["end"]) == (0, "done")
+    assert answer["planned_anew"] >= 1
+
+
+def test_a_run_in_which_everything_fails_gives_up_with_exit_1(call: Call, way: Path) -> None:
+    said = call("mig", "apply", way, "--fail-rate", "1", "--seed", "5", "--retries", "0")
+
+    assert said.code == 1
+    assert said.out.startswith("gave up: ")
+
+
+# -- nvidia-smi, played by a small program --------------------------------------------
+
+FAKE = '''#!{python}
+"""Stands in for nvidia-smi: keeps instances in a file, and prints them as it does."""
+import json, sys
+from pathlib import Path
+file = Path({file!r})
+held = json.loads(file.read_text())
+words = sys.argv[2:]
+gpu = words[words.index("-i") + 1] if "-i" in words else None
+mine = [one for one in held["instances"] if gpu in (None, one["gpu"])]
+if "-lgi" in words:
+    if not mine:
+        print("No MIG-enabled devices found.", file=sys.stderr)
+        sys.exit(6)
+    print("| GPU   Name             Profile  Instance   Placement  |")
+    for one in mine:
+        print(f"|   {{one['gpu']}}  MIG {{one['profile']}}  {{one['id']}} ",
+              f"{{one['number']}}  {{one['start']}}:{{one['size']}}     |")
+elif "-cgi" in words:
+    number, _, start = words[words.index("-cgi") + 1].partition(":")
+    profile = held["profiles"][number]
+    new = range(int(start), int(start) + profile["size"])
+    for one in mine:
+        if {{*new}} & {{*range(one["start"], one["start"] + one["size"])}}:
+            print("Insufficient Resources", file=sys.stderr)
+            sys.exit(19)
+    held["next"] += 1
+    held["instances"].append(dict(gpu=gpu, profile=profile["name"], id=number,
+        number=held["next"], start=int(start), size=profile["size"], ci=True))
+else:
+    number = int(words[words.index("-gi") + 1])
+    (one,) = [one for one in mine if one["number"] == number]
+    if "-dci" in words:
+        one["ci"] = False
+    elif one["ci"]:
+        print("In use by another client", file=sys.stderr)
+        sys.exit(19)
+    else:
+        held["instances"].remove(one)
+file.write_text(json.dumps(held))
+'''
+
+
+@pytest.fixture
+def host(way: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the stand-in on the path, with what the transition expects to be there."""
+    from interlane.mig.profiles import gpu_model
+
+    profiles = gpu_model("A100-80GB").profiles
+    current = json.loads(way.read_text())["current"]["gpus"]
+    file = tmp_path / "host.json"
+    sizes = {one.name: (one.profile_id, one.size) for one in profiles}
+    instances = [
+        {
+            "gpu": gpu["id"].removeprefix("gpu-"),
+            "profile": one["profile"],
+            "id": sizes[one["profile"]][0],
+            "number": 10 * number + at,
+            "start": int(one["placement"].split(":")[0]),
+            "size": sizes[one["profile"]][1],
+            "ci": True,
+        }
+        for number, gpu in enumerate(current)
+        for at, one in enumerate(gpu["instances"])
+    ]
+    named = {str(one.profile_id): {"name": one.name, "size": one.size} for one in profiles}
+    file.write_text(json.dumps({"instances": instances, "profiles": named, "next": 1000}))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "nvidia-smi"
+    program.write_text(FAKE.format(python=sys.executable, file=str(file)))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return file
+
+
+def test_nvidia_smi_is_driven_to_the_target(
+    call: Call, way: Path, host: Path, tmp_path: Path
+) -> None:
+    heard = tmp_path / "services"
+    hook = f"/bin/sh -c 'echo \"$@\" >> {heard}' hook"
+
+    said = call("mig", "apply", way, "--executor", "nvidia-smi", "--service-command", hook)
+
+    assert said.code == 0
+    assert said.out.startswith("done: ")
+    there = {
+        (f"gpu-{one['gpu']}", one["profile"], one["start"])
+        for one in json.loads(host.read_text())["instances"]
+    }
+    target = read_state(json.loads(way.read_text())["target"], "way")
+    assert there == {(gpu.id, one.profile, one.start) for gpu, one in target.instances}
+    steps = [s for a in json.loads(way.read_text())["actions"] for s in a["steps"]]
+    told = [tuple(line.split()[:2]) for line in heard.read_text().splitlines()]
+    assert told == [(s["verb"], s["service"]) for s in steps if s["verb"] in ("start", "drain")]
+
+
+def test_nvidia_smi_needs_a_command_for_services(call: Call, way: Path) -> None:
+    said = call("mig", "apply", way, "--executor", "nvidia-smi")
+
+    assert said.code == 2
+    assert "can neither start nor drain services" in said.err
+
+
+# -- bad input ------------------------------------------------------------------------
+
+
+def refused(said: Any) -> str:  # noqa: ANN401 - what the fixture returns
+    assert said.code == 2
+    assert said.err.count("interlane: error:") == 1
+    assert "Traceback" not in said.err
+    return str(said.err.split("interlane: error: ")[1])
+
+
+def test_a_state_that_no_gpu_can_be_is_refused(call: Call, now: Path, evening: Path) -> None:
+    document = json.loads(now.read_text())
+    document["gpus"][0]["instances"] = [{"profile": "3g.40gb", "placement": "1:4"}]
+    now.write_text(json.dumps(document))
+
+    said = refused(call("mig", "transition", "--from", now, "--to", evening))
+
+    assert "gpu-0 is impossible on A100-80GB: start: 3g.40gb cannot start at 1" in said
+
+
+def test_a_service_that_nobody_asked_for_is_refused(
+    call: Call, now: Path, evening: Path
+) -> None:
+    document = json.loads(now.read_text())
+    document["gpus"][0]["instances"][0]["service"] = "ghost"
+    now.write_text(json.dumps(document))
+    asked = ("mig", "transition", "--from", now, "--to", evening)
+
+    assert "serves 'ghost'" in refused(call(*asked))
+    assert call(*asked, "--retire", "ghost").code == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda text: text[:-9], "this is not JSON"),
+        (lambda text: text.replace('"start": 0', '"start": 2', 1), "does not match its id"),
+        (lambda text: "{}", "this is no transition"),
+        (lambda text: "[1]", "must be keys with values"),
+    ],
+    ids=["half a file", "changed by hand", "something else", "a list"],
+)
+def test_a_spoiled_transition_is_refused(
+    call: Call, way: Path, spoil: Callable[[str], str], sentence: str
+) -> None:
+    way.write_text(spoil(way.read_text()))
+
+    assert sentence in refused(call("mig", "apply", way))
+
+
+def test_a_damaged_journal_is_refused(call: Call, way: Path) -> None:
+    journal = way.with_name("way.json.journal")
+    assert call("mig", "apply", way).code == 0
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([*lines[:3], lines[3].replace("step", "stop"), *lines[4:]]))
+
+    assert "line 4: the journal is damaged here" in refused(call("mig", "apply", way))
+
+
+def test_a_journal_of_another_transition_is_refused(
+    call: Call, way: Path, now: Path, evening: Path
+) -> None:
+    other = way.with_name("other.json")
+    said = call("mig", "transition", "--from", now, "--to", evening, "--slack", 2, "-o", "json")
+    other.write_text(said.out)
+    assert call("mig", "apply", way).code == 0
+
+    said = call("mig", "apply", other, "--journal", way.with_name("way.json.journal"))
+
+    assert "this journal belongs to transition" in refused(said)
+
+
+def test_an_unreadable_journal_is_refused(call: Call, way: Path, tmp_path: Path) -> None:
+    strange = tmp_path / "strange"
+    strange.write_bytes(b"\x00\xff\n")
+
+    refused(call("mig", "apply", way, "--journal", strange))
+    refused(call("mig", "apply", way, "--journal", tmp_path))
+    assert strange.read_bytes() == b"\x00\xff\n"
+
+
+@pytest.mark.parametrize("times", ["make=x", "fly=1", "make=-1", ""])
+def test_times_that_make_no_sense_are_refused(call: Call, way: Path, times: str) -> None:
+    assert "--times" in refused(call("mig", "apply", way, "--times", times))

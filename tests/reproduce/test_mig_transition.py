@@ -1,0 +1,24 @@
+from pathlib import Path
+
+import pytest
+
+from interlane.reproduce import mig_transition
+from interlane.reproduce.base import Setting
+from interlane.traces.data import data_dir
+
+
+@pytest.mark.data
+def test_most_instances_stay_and_nobody_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    found = data_dir(None) or beside
+    if not (found / "mig").is_dir():
+        pytest.skip("needs the published measurements; set INTERLANE_DATA")
+    monkeypatch.setattr(mig_transition, "CASES", (("normal", 0.3),))
+
+    rows = mig_transition.TRANSITION.run(Setting(found, seed=42))
+
+    assert [row for row in rows if not row.holds] == []
+    assert rows[-1].what.startswith("moments below a floor, of ")
+    assert rows[-1].ours == 0
