@@ -81,6 +81,9 @@ def transition(
     seed: Annotated[int, typer.Option(help="Seed of the search for an order.")] = 0,
     times: TimesOption = DEFAULT_TIMES,
     shown: Annotated[int, typer.Option(min=0, help="Actions to list; 0 for all.")] = 20,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the transition here, for `mig apply`.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Plan the way from what runs now to a new demand, interrupting nobody."""
@@ -97,7 +100,10 @@ def transition(
     _insist(way, document)
     lines = [*_found_lines(found, way), *_way_lines(way, how_long)]
     text = "\n".join([*lines, "", _listing(way, shown)])
-    emit({**document, **_figures(found, way, how_long)}, output, text)
+    answer = {**document, **_figures(found, way, how_long)}
+    if save is not None:
+        save.write_text(printed(answer, Output.JSON) + "\n", encoding="utf-8")
+    emit(answer, output, text)
 
 
 def _problem(asked: "Asked", measured: "PerformanceTable | None") -> "Problem":
@@ -182,7 +188,8 @@ def _way_lines(way: "Transition", times: "Times") -> Iterator[str]:
     at_once, one_by_one = makespan_s(way.actions, times), one_by_one_s(way.actions, times)
     yield f"{at_once:,.0f} s if actions overlap as they may, {one_by_one:,.0f} s one by one."
     if way.extra_gpus:
-        yield f"{way.extra_gpus} GPUs are borrowed on the way: {way.peak_gpus} at the most."
+        plural = "GPU is" if way.extra_gpus == 1 else "GPUs are"
+        yield f"{way.extra_gpus} {plural} borrowed on the way: {way.peak_gpus} at the most."
     else:
         yield "No GPU is borrowed on the way."
 
@@ -250,7 +257,7 @@ def _times(text: str) -> "Times":
 
 def apply(
     file: Annotated[
-        Path, typer.Argument(metavar="TRANSITION", help="From `mig transition -o json`.")
+        Path, typer.Argument(metavar="TRANSITION", help="From `mig transition --save`.")
     ],
     executor: Annotated[Executes, typer.Option(help="Who carries steps out.")] = (
         Executes.SIMULATED

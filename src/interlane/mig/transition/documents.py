@@ -122,7 +122,7 @@ def read_transition(document: object, file: str) -> tuple[Transition, Problem, s
     whole = Entry(file, "the file", document)
     if whole.first(("is",)) != IS:
         raise InvalidFile(
-            file, "this is no transition; make one with `interlane mig transition -o json`."
+            file, "this is no transition; make one with `interlane mig transition --save`."
         )
     if whole.whole("version") != VERSION:
         raise whole.wrong("version", f"{VERSION}, the only one that is known")
