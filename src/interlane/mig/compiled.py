@@ -23,6 +23,9 @@ _URGENT: Final = 0.3
 """Chance that a roll-out weighs services by what they miss, as the greedy of the paper does."""
 _MOST_NOISE: Final = 0.2
 
+OVER: Final = 0.25
+"""What it counts that services get more than they need: some of it may yet be spared."""
+
 FULL: Final = -2
 """Steps of a roll-out for which there was no room to write it down."""
 
@@ -125,7 +128,11 @@ def value_of(tables, set_up, given, weight, left):
 
 @compiled
 def take(tables, set_up, given, left, free):
-    """Add a filled GPU; slots whose service misses nothing any more become empty."""
+    """Add a filled GPU; slots whose service misses nothing any more become empty.
+
+    Returned is what services get beyond their need, in the worth of needs.
+    """
+    over = 0.0
     free[tables.group[set_up]] -= 1
     for at in range(tables.slots.shape[1]):
         service = given[at]
@@ -136,7 +143,9 @@ def take(tables, set_up, given, left, free):
             continue
         left[service] -= tables.share[service, tables.slots[set_up, at]]
         if left[service] < _ENOUGH:
+            over -= left[service] * tables.worth[service]
             left[service] = 0.0
+    return over
 
 
 @compiled
@@ -182,18 +191,18 @@ def _best_known(tables, memo, weight, left, free, noise, dice, given, scratch):
 def roll_out(tables, memo, weight, urgency, noise, dice, left, free, set_ups, given):
     """Add GPUs by randomised greed until all is served or GPUs run out.
 
-    The GPUs are written to ``set_ups`` and ``given``; returned is how many there are.  Every
-    other step looks at remembered GPUs only.  With ``urgency`` a service weighs the more, the
+    The GPUs are written to ``set_ups`` and ``given``; returned is how many there are, and what
+    services get beyond their need.  Every other step looks at remembered GPUs only.  With ``urgency`` a service weighs the more, the
     more of its need it misses.
     """
     scratch = np.empty_like(left)
     trial = np.empty(tables.slots.shape[1], dtype=np.int64)
     now = np.empty_like(left)
     _copy(weight, now)
-    steps = 0
+    steps, over = 0, 0.0
     while _is_any(left):
         if steps == len(set_ups):
-            return FULL
+            return FULL, over
         if urgency:
             for service in range(len(left)):
                 now[service] = weight[service] * left[service]
@@ -204,11 +213,11 @@ def roll_out(tables, memo, weight, urgency, noise, dice, left, free, set_ups, gi
         if chosen == NOBODY:
             chosen = _best_fill(tables, now, left, free, noise, dice, trial, row, scratch)
         if chosen == NOBODY:
-            return steps
+            return steps, over
         set_ups[steps] = chosen
-        take(tables, chosen, row, left, free)
+        over += take(tables, chosen, row, left, free)
         steps += 1
-    return steps
+    return steps, over
 
 
 @compiled
@@ -251,7 +260,7 @@ def best_roll_out(tables, memo, times, dear, dice, left, free, set_ups, given):
         noise = _MOST_NOISE * uniform(dice)
         _copy(left, now)
         _copy(free, available)
-        steps = roll_out(
+        steps, over = roll_out(
             tables,
             memo,
             weight,
@@ -266,6 +275,7 @@ def best_roll_out(tables, memo, times, dear, dice, left, free, set_ups, given):
         if steps == FULL:
             return FULL, np.inf, np.inf, False
         value = value_after(tables, trial_set_ups, trial_given, steps, now, dear)
+        value -= OVER * over
         total += value
         if value < best:
             best, count, serves = value, steps, not _is_any(now)

@@ -35,8 +35,8 @@ class Deployment:
     """What each service still misses; all 0 if it serves."""
     cost: float
     value: float
-    """Less is better: the cost, less what is empty, plus a forbidding price of what is
-    missing."""
+    """Less is better: the cost, less what is empty or given beyond need, plus a forbidding
+    price of what is missing."""
 
     @property
     def serves(self) -> bool:
@@ -91,11 +91,13 @@ class Board:
         busy = (given != NOBODY).any(axis=1)
         set_ups, given = set_ups[busy], given[busy]
         left = self.all_left - compiled.served(self.tables, set_ups, given)
+        over = -float(np.minimum(left, 0.0) @ self.tables.worth)
         left[left < 1e-9] = 0.0
         cost = float(self.tables.price[set_ups].sum())
         empty = float(compiled.room(self.tables, set_ups, given).sum())
         missing = float((left * self.tables.worth).sum()) + float((left > 0).sum())
-        return Deployment(set_ups, given, left, cost, cost - empty + self.dear * missing)
+        value = cost - empty - compiled.OVER * over + self.dear * missing
+        return Deployment(set_ups, given, left, cost, value)
 
     def cover(self, deployment: Deployment) -> Cover:
         """Return a deployment as a cover."""

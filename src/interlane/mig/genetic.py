@@ -22,7 +22,7 @@ from interlane.mig.demand import Problem
 from interlane.mig.deployment import Board, Deployment, Watch
 from interlane.mig.plan import Effort, Outcome, Stop
 from interlane.mig.searching import Found, outcome_of
-from interlane.mig.tree_search import SHAPE, Memory, Shape, Tree
+from interlane.mig.tree_search import Memory, Shape, Tree
 
 FEWEST_ERASED: Final = 2
 MOST_ERASED: Final = 12
@@ -35,17 +35,17 @@ RELATED: Final = 0.75
 class Breeding:
     """How a population is bred."""
 
-    population: int = 8
-    trials: int = 30
+    population: int = 4
+    trials: int = 60
     """Trials of the tree search that fills a gap."""
-    shape: Shape = SHAPE
+    shape: Shape = Shape(roll_outs=4)  # noqa: RUF009 - frozen
     """Of that search."""
     swaps: int = 6
     """Of one mutation."""
     rounds: int = 5_000
     patience: int = 5
     """Rounds without a better deployment after which it stops, and ..."""
-    patience_a_gpu: int = 4
+    patience_a_gpu: int = 8
     """... as many more for each GPU."""
 
 

@@ -4,8 +4,8 @@ A node is what every service still misses, an edge is one filled GPU.  There are
 ways to fill a GPU, so a node's children are the best few for a few services drawn from those
 that are not served yet.  From a new node a *roll-out* adds GPUs by randomised greed until all
 is served; GPUs of the best deployment so far are remembered and tried again.  The value is what
-the GPUs to completion cost, less what of them is still empty: of two plans of equal cost, the
-one with more room may yet lose a GPU.
+the GPUs to completion cost, less what of them is still empty, and less a little of what is
+given beyond need: of two plans of equal cost, the one with more room may yet lose a GPU.
 
 It answers for a whole problem (optimiser ``mcts``) and, as the crossover of ``genetic``, for
 the gap that is left when some GPUs of a deployment are erased.
@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from interlane.mig import compiled
-from interlane.mig.compiled import FULL, NOBODY, Memo
+from interlane.mig.compiled import FULL, NOBODY, OVER, Memo
 from interlane.mig.covering import Covering, Floats, Whole
 from interlane.mig.demand import Problem
 from interlane.mig.deployment import Board, Watch
@@ -89,6 +89,8 @@ class _Node:
 
     left: Floats
     free: Whole
+    over: float = 0.0
+    """What the GPUs up to here give beyond need."""
     edges: list[Edge] = field(default_factory=list)
     children: list["_Node | None"] = field(default_factory=list)
     visits: int = 0
@@ -213,8 +215,8 @@ class Tree:
     def _step(self, node: _Node, edge: Edge) -> _Node:
         left, free = node.left.copy(), node.free.copy()
         given = np.array(edge.given)
-        compiled.take(self._board.tables, edge.set_up, given, left, free)
-        return _Node(left, free)
+        over = compiled.take(self._board.tables, edge.set_up, given, left, free)
+        return _Node(left, free, node.over + over)
 
     def _proposals(self, node: _Node) -> Iterator[Edge]:
         """Yield the best ways to fill a GPU for a few services that are not served yet."""
@@ -259,7 +261,9 @@ class Tree:
         chosen = np.array([edge.set_up for edge in edges], dtype=np.int64)
         filled = np.array([edge.given for edge in edges], dtype=np.int64)
         filled = filled.reshape(-1, self._board.width)
-        before = compiled.value_after(tables, chosen, filled, len(chosen), _NOTHING, dear)
+        before = -OVER * node.over + compiled.value_after(
+            tables, chosen, filled, len(chosen), _NOTHING, dear
+        )
         filling = Filling(
             np.concatenate([chosen, set_ups[:count]]),
             np.concatenate([filled, given[:count]]),
