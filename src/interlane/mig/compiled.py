@@ -192,8 +192,8 @@ def roll_out(tables, memo, weight, urgency, noise, dice, left, free, set_ups, gi
     """Add GPUs by randomised greed until all is served or GPUs run out.
 
     The GPUs are written to ``set_ups`` and ``given``; returned is how many there are, and what
-    services get beyond their need.  Every other step looks at remembered GPUs only.  With ``urgency`` a service weighs the more, the
-    more of its need it misses.
+    services get beyond their need.  Every other step looks at remembered GPUs only.  With
+    ``urgency`` a service weighs the more, the more of its need it misses.
     """
     scratch = np.empty_like(left)
     trial = np.empty(tables.slots.shape[1], dtype=np.int64)
