@@ -45,6 +45,10 @@ class TypeBits:
         """Return the bit of a type that a machine of the cluster has."""
         return self._bits[gpu_type]
 
+    def bits(self, gpu_type: str) -> list[int]:
+        """Return the bit of a type, or none if no machine has it."""
+        return [self._bits[gpu_type]] if gpu_type in self._bits else []
+
     def mask(self, types: frozenset[str]) -> int:
         """Return the bits of the types that will do; unknown types have none."""
         if not types:

@@ -20,6 +20,9 @@ from interlane.kernel.view import Shape
 from interlane.model import Job, Placement, Refusal
 from interlane.policy.base import Key, Order
 
+BORROWER: Final = 1e12
+"""Added to the rank of groups that would borrow: they come after all who would not."""
+
 UNGUESSED_S: Final = 86_400.0
 """A job without any guess is expected to run for a day."""
 
@@ -28,13 +31,20 @@ class Entry:
     """What the kernel keeps about one job."""
 
     __slots__ = (
-        "claims", "group", "job", "key", "leaf", "placement", "ran_s", "refusal", "rows",
-        "shape", "slot", "started_s", "state", "ticket",
+        "borrows", "claims", "group", "job", "key", "leaf", "placement", "plan", "ran_s",
+        "refusal", "rows", "shape", "slot", "stage", "started_s", "state", "ticket",
     )  # fmt: skip
 
-    def __init__(self, job: Job, shape: Shape) -> None:
+    def __init__(self, job: Job, shape: Shape, plan: tuple[Shape, ...] = ()) -> None:
         self.job = job
         self.shape = shape
+        """What the job asks for, in the present stage of its plan if it has one."""
+        self.plan = plan
+        """Its shapes in the stages of its plan; empty without one."""
+        self.stage = 0
+        """Which of them ``shape`` is."""
+        self.borrows = False
+        """Whether it holds a machine that is only lent to it."""
         self.state = JobState.QUEUED
         self.ran_s = 0.0
         """Seconds of progress kept from earlier attempts."""
@@ -266,7 +276,7 @@ class Awaited:
 class Group:
     """Waiting jobs of one shape (and one account, where accounts count)."""
 
-    __slots__ = ("account", "awaited", "line", "number", "position", "shape", "size")
+    __slots__ = ("account", "awaited", "borrows", "line", "number", "position", "shape", "size")
 
     def __init__(
         self, number: int, shape: Shape, account: str | None, line: Line, awaited: Awaited
@@ -276,6 +286,7 @@ class Group:
         self.account = account
         self.line = line
         self.awaited = awaited
+        self.borrows = shape.stage is not None and bool(shape.stage.lent)
         self.size = 0
         self.position = -1
         """Where it stands in the queue's list of groups with somebody in them."""
@@ -308,6 +319,8 @@ class Queue:
         self.actives = 0
         self._active: list[Group] = []
         """The same groups as objects."""
+        self._entitled = 0
+        """How many of them would not borrow."""
         self.profiles: Table = np.zeros(64, np.int64)
         """Profiles that somebody waits for, from 0 to ``waited_for``."""
         self.waited_for = 0
@@ -370,6 +383,12 @@ class Queue:
         assert entry is not None
         return entry
 
+    def entitled(self) -> list[Group]:
+        """Return the groups with somebody in them that would not borrow."""
+        if not self._entitled:
+            return []
+        return [group for group in self._active if not group.borrows]
+
     def bar(self, number: int, epoch: int) -> None:
         """Leave a group out of greedy walks until something becomes free."""
         self.groups[number, compiled.GROUP_BARRED] = epoch
@@ -395,7 +414,8 @@ class Queue:
         self._running_milli[account] = running
         share = self._order.share(account, running)
         for number in self._accounts.get(account, ()):
-            self.keys[number, compiled.KEY_RANK] = share
+            late = BORROWER if self._by_number[number].borrows else 0.0
+            self.keys[number, compiled.KEY_RANK] = share + late
 
     def _new_group(self, entry: Entry) -> Group:
         number = self._new_number()
@@ -406,10 +426,10 @@ class Queue:
         group = Group(number, entry.shape, account, line, awaited)
         most = part.most if len(entry.shape.parts) == 1 else 0
         self.groups[number] = part.profile, part.least, -1, most
-        rank = 0.0
+        rank = BORROWER if group.borrows else 0.0
         if account is not None:
             self._accounts.setdefault(account, set()).add(number)
-            rank = self._order.share(account, self._running_milli.get(account, 0))
+            rank += self._order.share(account, self._running_milli.get(account, 0))
         self.keys[number, compiled.KEY_RANK] = rank
         self._groups[entry.shape if account is None else (entry.shape, account)] = group
         self._by_number.append(group)
@@ -437,6 +457,7 @@ class Queue:
         self.active[self.actives] = group.number
         self.actives += 1
         self._active.append(group)
+        self._entitled += not group.borrows
         awaited = group.awaited
         awaited.groups += 1
         if awaited.groups == 1:
@@ -456,6 +477,7 @@ class Queue:
         The last one of the list moves into its place.
         """
         self.actives -= 1
+        self._entitled -= not group.borrows
         last = self._active.pop()
         if last is not group:
             at = last.position = group.position

@@ -5,6 +5,8 @@ relaxed at a time, and what would make the job fit is what the sentence names.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +24,7 @@ from interlane.model import (
     Tier,
 )
 from interlane.policy import rows
-from interlane.policy.base import TypeRule
+from interlane.policy.base import Stage, TypeRule
 
 if TYPE_CHECKING:
     from interlane.kernel.ledger import Ledger, Table
@@ -141,8 +143,7 @@ def _enough_in_sum(free: "Table", ask: "Table", instances: int) -> bool:
     """Return whether the machines that may be used have enough of everything in sum."""
     usable = free[:, rows.UP] == 1
     slots = (free.shape[1] - rows.FREE) // 2
-    if ask[rows.ASK_GPUS]:
-        usable &= (ask[rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1 == 1
+    usable &= (ask[rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1 == 1
     idle = free[usable]
     gpu_milli = ask[rows.ASK_GPUS] * ask[rows.ASK_MILLI]
     return bool(
@@ -161,6 +162,15 @@ def _what_would_help(machines: "Table", ask: "Table", least: int) -> Iterator[st
         relaxed[0, column] = easy
         if compiled.room_on(machines, relaxed, 0) >= least:
             yield name
+
+
+def in_stage(refusal: Refusal, stage: Stage) -> Refusal:
+    """Return a refusal that says which part of the job's plan it is about."""
+    if not stage.types:
+        return refusal
+    until = "" if stage.timeout_s == inf else f" for {stage.timeout_s:g} s"
+    held = f" Its plan holds it to {'/'.join(sorted(stage.types))}{until}."
+    return replace(refusal, reason=refusal.reason + held)
 
 
 def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:

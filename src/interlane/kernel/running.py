@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import Entry
 from interlane.kernel.view import Part
-from interlane.model import MILLI
+from interlane.model import MILLI, JobId
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
@@ -258,6 +259,41 @@ def _would_wait_behind(entry: Entry, waiting: Entry, order: Order, now_s: float)
     value, slope = order.key(entry.job, entry.ran_so_far_s(now_s))
     ahead = waiting.key[0] + waiting.key[1] * now_s, waiting.job.serial
     return (value + slope * now_s, entry.job.serial) > ahead
+
+
+def lenders_for(
+    waiting: Entry,
+    borrowers: dict[JobId, Entry],
+    ledger: Ledger,
+    rule: Preemption,
+    now_s: float,
+) -> list[Entry]:
+    """Return the borrowers whose end would make room, cheapest first; or none.
+
+    The latest to borrow are looked at first: they have the least to lose.
+    """
+    latest = reversed(borrowers.values())
+    found: list[Entry] = []
+    most = FIRST_CANDIDATES
+    while True:
+        more = list(islice(latest, most))
+        found += [
+            entry
+            for entry in more
+            if entry.state is JobState.RUNNING and entry.started_s + rule.min_run_s <= now_s
+        ]
+        cost = np.array([_reclaim_gpu_s(entry, now_s, rule.restart_s) for entry in found])
+        stopped = _cheapest_victims(waiting, found, cost, ledger) if found else []
+        if stopped or len(more) < most:
+            return stopped
+        most *= 4
+
+
+def _reclaim_gpu_s(entry: Entry, now_s: float, restart_s: float) -> float:
+    """Return what stopping a borrower costs: work since its last checkpoint, and a restart."""
+    every_s = entry.job.checkpoint_s
+    since_s = (now_s - entry.started_s) % every_s if every_s > 0 else 0.0
+    return (since_s + restart_s) * max(entry.job.request.gpu_milli, 1) / MILLI
 
 
 def _cheapest_victims(

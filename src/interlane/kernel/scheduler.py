@@ -14,12 +14,16 @@ Capacity is held when ``Start`` is wished, confirmed by ``Started`` and given ba
 from collections.abc import Callable, Iterable
 from random import Random
 
+import numpy as np
+from numpy.typing import NDArray
+
 from interlane.kernel import compiled, reasons
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
 from interlane.kernel.queue import Entry, Queue
 from interlane.kernel.reservation import Reservation
-from interlane.kernel.running import Deserving, Running, victims_for
+from interlane.kernel.running import Deserving, Running, lenders_for, victims_for
+from interlane.kernel.staging import Staging
 from interlane.kernel.view import View
 from interlane.model import (
     Action,
@@ -48,6 +52,7 @@ from interlane.model import (
     Wake,
     held_gpu_milli,
 )
+from interlane.policy import rows
 from interlane.policy.base import Rule, Spread
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline, Policy
@@ -79,6 +84,8 @@ class Scheduler:
         """Compiled rules place by count, so that their placements need no second count."""
         self._rule = self._rule_without_dice()
         """The placer's rule if the kernel may carry it out by itself."""
+        self._staging = self._staging_of_plans()
+        """The stages of jobs, where the placer has plans for them."""
         self._rng = Random(seed)
         """The placer's dice; nothing else draws from them."""
         self._entries: dict[JobId, Entry] = {}
@@ -87,6 +94,8 @@ class Scheduler:
         """Wishes that learning produced, handed out by the next decision."""
         self._stopping = 0
         """Jobs in state STOPPING; while there are any, nobody else is stopped."""
+        self._borrowers: dict[JobId, Entry] = {}
+        """Jobs on machines that are only lent to them, in the order of their starts."""
         self._lost: set[int] = set()
         """Machines that are away."""
         self._reservation: Reservation | None = None
@@ -115,6 +124,12 @@ class Scheduler:
             return None
         return placer.rule
 
+    def _staging_of_plans(self) -> Staging | None:
+        placer = self.policy.placer
+        if not isinstance(placer, RulePlacer) or placer.plans is None:
+            return None
+        return Staging(placer.plans, self._view, placer.types)
+
     # -- facts in, wishes out ---------------------------------------------------------
 
     def handle(self, event: Event, now_s: float) -> tuple[Action, ...]:
@@ -142,8 +157,12 @@ class Scheduler:
         if queue:
             queue.refresh(now_s)
             self._walk(now_s, wishes)
+            if self._staging is not None:
+                self._follow_plans(self._staging, now_s, wishes)
             if self._preempts and queue and not self._stopping:
                 self._make_way(now_s, wishes)
+                self._wish_to_wake(now_s, wishes)
+            elif self._staging is not None and queue:
                 self._wish_to_wake(now_s, wishes)
             if queue and not self._running and not self._lost and not wishes:
                 self._give_up(now_s, wishes)
@@ -191,7 +210,7 @@ class Scheduler:
         for part in entry.shape.parts:
             self._view.catch_up(part.profile)
             if self._view.sums[part.profile] < part.least:
-                return self._view.why_not(entry.job, self.policy.placer.types)
+                return self._view.why_not_now(entry.shape)
         return None
 
     def check(self) -> None:
@@ -221,8 +240,9 @@ class Scheduler:
         if shape.never is not None:
             self._wishes.append(Refuse(job.id, shape.never))
             return
-        entry = self._entries[job.id] = Entry(job, shape)
-        self._queue.push(entry, now_s)
+        plan = () if self._staging is None else self._staging.shapes(job)
+        entry = self._entries[job.id] = Entry(job, plan[0] if plan else shape, plan)
+        self._wait(entry, now_s)
         if self._reservation is not None and entry.group is not None:
             self._queue.bar(entry.group.number, -1)
 
@@ -299,7 +319,15 @@ class Scheduler:
         if self.policy.order.counts_lost_work and fact is not StartFailed:
             kept_s = now_s - entry.started_s
         entry.ran_s += kept_s
+        if entry.plan:
+            entry.stage, entry.shape = 0, entry.plan[0]
+        self._wait(entry, now_s)
+
+    def _wait(self, entry: Entry, now_s: float) -> None:
+        """Let a job wait, in the stage of its plan that it is in."""
         self._queue.push(entry, now_s)
+        if self._staging is not None:
+            self._staging.enter(entry, now_s)
 
     def _let_go(self, entry: Entry, now_s: float) -> None:
         """Give back what a job holds."""
@@ -308,6 +336,9 @@ class Scheduler:
             self._reservation = None
         if entry.state is JobState.STOPPING:
             self._stopping -= 1
+        if entry.borrows:
+            entry.borrows = False
+            del self._borrowers[entry.job.id]
         self._ledger.release(entry.rows)
         self._running.remove(entry)
         placement = entry.placement
@@ -335,6 +366,22 @@ class Scheduler:
             self._reservation = Reservation(head, self._running, self._ledger, now_s)
             self._epoch += 1
         self._backfill(self._reservation, now_s, wishes)
+
+    def _follow_plans(
+        self, staging: Staging, now_s: float, wishes: list[Action]
+    ) -> None:
+        """Let jobs whose stage is over try the next one, and take back what was lent."""
+        while over := staging.due(now_s):
+            for entry in over:
+                self._queue.remove(entry, now_s)
+                self._drop_reservation(entry)
+                entry.stage += 1
+                entry.shape = entry.plan[entry.stage]
+                entry.refusal = None
+                self._wait(entry, now_s)
+            self._walk(now_s, wishes)
+        if self._borrowers and not self._stopping:
+            self._reclaim(now_s, wishes)
 
     def _walk_greedily(self, now_s: float, wishes: list[Action]) -> None:
         while self._queue:
@@ -400,11 +447,20 @@ class Scheduler:
         return number
 
     def _try_start(self, entry: Entry, now_s: float, wishes: list[Action]) -> bool:
-        answer = self.policy.placer.place(entry.job, self._view, self._rng)
+        answer = self._place(entry)
         if isinstance(answer, Refusal):
             entry.refusal = answer
             return False
         return self._start(entry, answer, now_s, wishes)
+
+    def _place(self, entry: Entry, avoid: NDArray[np.bool_] | None = None) -> Placement | Refusal:
+        """Ask the placer; for a rule, in the stage of the plan and apart from some machines."""
+        placer = self.policy.placer
+        if not isinstance(placer, RulePlacer) or (avoid is None and not entry.plan):
+            return placer.place(entry.job, self._view, self._rng)
+        draws = placer.rule.spread is Spread.SAMPLE
+        seed = self._rng.getrandbits(53) if draws else 0
+        return self._view.choose_shape(entry.shape, placer.rule, seed, avoid)
 
     def _start(
         self, entry: Entry, placement: Placement, now_s: float, wishes: list[Action]
@@ -439,12 +495,25 @@ class Scheduler:
         entry.placement = placement
         entry.started_s = now_s
         self._running.add(entry)
+        if entry.plan:
+            self._note_borrowing(entry, table)
         if self._accounted:
             account = self.policy.order.account(entry.job)
             self._queue.charge(account, held_gpu_milli(entry.job.request, placement))
         wishes.append(Start(entry.job.id, placement))
         if self._reservation is not None:
             self._drop_reservation(entry)
+
+    def _note_borrowing(self, entry: Entry, table: Table) -> None:
+        """Note whether a job has started on a machine that is only lent to it."""
+        stage = entry.shape.stage
+        if stage is None or not stage.lent:
+            return
+        types = self._ledger.total[table[:, compiled.AT_MACHINE], rows.TYPE]
+        lent = [bit for gpu_type in stage.lent for bit in self._ledger.types.bits(gpu_type)]
+        if np.isin(types, lent).any():
+            entry.borrows = True
+            self._borrowers[entry.job.id] = entry
 
     def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
         """Return a placement as rows if it places what the job asks for."""
@@ -510,14 +579,11 @@ class Scheduler:
 
     def _harmless(self, entry: Entry, promise: Reservation, now_s: float) -> Placement | None:
         """Return a placement that does not delay the head."""
-        placer = self.policy.placer
-        if isinstance(placer, RulePlacer) and not promise.is_short(entry, now_s):
-            draws = placer.rule.spread is Spread.SAMPLE
-            seed = self._rng.getrandbits(53) if draws else 0
-            apart = self._view.choose_avoiding(entry.job, placer.rule, seed, promise.machines)
+        if self._is_rule and not promise.is_short(entry, now_s):
+            apart = self._place(entry, promise.machines)
             if isinstance(apart, Placement):
                 return apart
-        answer = placer.place(entry.job, self._view, self._rng)
+        answer = self._place(entry)
         if isinstance(answer, Refusal):
             return None
         table = self._checked_rows(entry, answer)
@@ -542,6 +608,34 @@ class Scheduler:
             if victims:
                 self._stop(victims, entry, wishes)
                 return
+
+    def _reclaim(self, now_s: float, wishes: list[Action]) -> None:
+        """Wish to stop borrowers for the first waiting job with a right to their machines."""
+        groups = self._queue.entitled()
+        if not groups:
+            return
+        lent_milli = sum(e.job.request.gpu_milli for e in self._borrowers.values())
+        heads = [self._queue.head(group.number, now_s) for group in groups]
+        heads.sort(key=lambda e: (e.key[0] + e.key[1] * now_s, e.job.serial))
+        for entry in heads:
+            if entry.claims == CLAIMS_MAX or not self._could_reclaim(entry, lent_milli):
+                continue
+            rule = self.policy.preemption
+            victims = lenders_for(entry, self._borrowers, self._ledger, rule, now_s)
+            if victims:
+                self._stop(victims, entry, wishes)
+                return
+
+    def _could_reclaim(self, entry: Entry, lent_milli: int) -> bool:
+        """Return whether borrowers hold enough to matter: a first look."""
+        free = self._ledger.free
+        slots = slice(rows.FREE, rows.FREE + (free.shape[1] - rows.FREE) // 2)
+        for task, part in zip(entry.job.request.tasks, entry.shape.parts, strict=True):
+            may = (self._ledger.asks[part.profile, rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1
+            idle = int(free[may == 1, slots].sum())
+            if idle + lent_milli < task.least * task.demand.gpu_milli_total:
+                return False
+        return True
 
     def _could_make_way(
         self, entry: Entry, deserving: Deserving, idle: tuple[int, int]
@@ -571,10 +665,12 @@ class Scheduler:
         return heads
 
     def _wish_to_wake(self, now_s: float, wishes: list[Action]) -> None:
-        """Ask to be woken when a rank rises or a protection ends: that may let somebody in."""
+        """Ask to be woken when a rank rises, or a protection or a stage of a plan ends."""
         moments_s = [self._running.next_rise_s()]
+        if self._staging is not None:
+            moments_s.append(self._staging.next_s())
         min_run_s = self.policy.preemption.min_run_s
-        if min_run_s > 0:
+        if min_run_s > 0 and (self._preempts or self._borrowers):
             moments_s.append(self._running.protection_ends_s(now_s, min_run_s))
         wake_s = min((at_s for at_s in moments_s if at_s is not None), default=None)
         if wake_s is not None and wake_s != self._wake_s:
@@ -585,6 +681,8 @@ class Scheduler:
 
     def _give_up(self, now_s: float, wishes: list[Action]) -> None:
         """Refuse heads that cannot be placed although the whole cluster is idle."""
+        if self._staging is not None and self._staging.next_s() is not None:
+            return  # somebody's next stage may do
         for entry in self._heads(now_s):
             why = self.explain(entry.job.id, now_s)
             reason = why.reason if why is not None else "The placer found no place."

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
-from interlane.kernel.reasons import explain_shortage, explain_waiting
+from interlane.kernel.reasons import explain_shortage, explain_waiting, in_stage
 from interlane.model import Demand, Job, Placement, Refusal, Request, Task
 from interlane.policy import rows
-from interlane.policy.base import FreeMachine, Rule, TypeRule, TypicalDemand
-from interlane.policy.scores import TYPICAL_WIDTH, knowledge
+from interlane.policy import scores as prices
+from interlane.policy.base import FreeMachine, Rule, Stage, Terms, TypeRule, TypicalDemand
+from interlane.policy.scores import TYPICAL_WIDTH, Score, knowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,19 @@ class Part:
 
 
 class Shape:
-    """What all jobs with the same request have in common."""
+    """What all jobs with the same request have in common, in the same stage of a plan."""
 
-    __slots__ = ("instances", "never", "parts", "profiles", "request")
+    __slots__ = ("instances", "never", "parts", "profiles", "request", "stage")
 
     def __init__(
-        self, request: Request, parts: tuple[Part, ...], never: Refusal | None
+        self,
+        request: Request,
+        parts: tuple[Part, ...],
+        never: Refusal | None,
+        stage: Stage | None = None,
     ) -> None:
         self.request = request
+        self.stage = stage
         self.parts = parts
         self.profiles = tuple(part.profile for part in parts)
         self.instances = request.instances
@@ -74,6 +80,7 @@ class View:
         machines = len(ledger.cluster)
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
+        self._staged: dict[tuple[Request, TypeRule, Stage], Shape] = {}
         self._compiled: CompiledRule | None = None
         self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
         self.rooms: NDArray[np.int32] = np.zeros((0, machines), np.int32)
@@ -127,8 +134,14 @@ class View:
 
     def why_not(self, job: Job, types: TypeRule = TypeRule.EXACT) -> Refusal:
         """Return why the job does not fit now."""
-        shape = self.shape(job.request, types)
-        return shape.never or explain_waiting(self._ledger, shape.request, shape.parts)
+        return self.why_not_now(self.shape(job.request, types))
+
+    def why_not_now(self, shape: Shape) -> Refusal:
+        """Return why a shape, which may be that of a stage, does not fit now."""
+        if shape.never is not None:
+            return shape.never
+        refusal = explain_waiting(self._ledger, shape.request, shape.parts)
+        return refusal if shape.stage is None else in_stage(refusal, shape.stage)
 
     # -- for the kernel ---------------------------------------------------------------
 
@@ -145,13 +158,20 @@ class View:
         """Choose as ``choose`` does, on machines that are not to be avoided."""
         settings = self.compiled_rule(rule)
         shape = settings.shapes.get(job.request) or self.shape(job.request, rule.types)
+        return self.choose_shape(shape, rule, seed, avoid)
+
+    def choose_shape(
+        self, shape: Shape, rule: Rule, seed: int, avoid: NDArray[np.bool_] | None = None
+    ) -> Placement | Refusal:
+        """Choose for a shape, which may be that of a stage."""
+        settings = self.compiled_rule(rule)
         if shape.never is not None:
             return shape.never
         table = self._choose_rows(
             shape, settings, seed, self.nowhere if avoid is None else avoid
         )
         if table is None:
-            return explain_waiting(self._ledger, shape.request, shape.parts)
+            return self.why_not_now(shape)
         return self._ledger.to_placement(table)
 
     def shapes(self, types: TypeRule) -> dict[Request, Shape]:
@@ -165,9 +185,23 @@ class View:
             parts = tuple(self._part(task, types) for task in request.tasks)
             never = explain_shortage(self._ledger, request, parts)
             shape = self._shapes[types][request] = Shape(request, parts, never)
-            if never is None and shape.instances > len(self.out):
-                self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
+            self._make_room_for(shape)
         return shape
+
+    def staged_shape(self, request: Request, types: TypeRule, stage: Stage) -> Shape:
+        """Return what the request becomes in one stage of a plan."""
+        key = request, types, stage
+        shape = self._staged.get(key)
+        if shape is None:
+            parts = tuple(self._part(task, types, stage) for task in request.tasks)
+            never = explain_shortage(self._ledger, request, parts)
+            shape = self._staged[key] = Shape(request, parts, never, stage)
+            self._make_room_for(shape)
+        return shape
+
+    def _make_room_for(self, shape: Shape) -> None:
+        if shape.never is None and shape.instances > len(self.out):
+            self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
 
     def catch_up(self, profile: int) -> None:
         """Bring one profile's room up to date."""
@@ -186,9 +220,12 @@ class View:
 
     # -- inside -----------------------------------------------------------------------
 
-    def _part(self, task: Task, types: TypeRule) -> Part:
+    def _part(self, task: Task, types: TypeRule, stage: Stage | None = None) -> Part:
         together = task.least if task.same_machine else 1
-        binding = types.binding(task.demand) if task.demand.gpus else frozenset()
+        bare = task.demand.gpus == 0
+        binding = frozenset() if bare else types.binding(task.demand)
+        if stage is not None:
+            binding = stage.narrows(binding, bare=bare)
         key = task.demand, binding, together
         profile = self._numbers.get(key)
         if profile is None:
@@ -216,6 +253,8 @@ class View:
             self.cursors[:, compiled.SCORE_CURSOR] = -1
         typical = self._typical_rows(rule.typical)
         weights = np.array([kind.weight for kind in rule.typical], np.float64)
+        if rule.score is Score.BLEND:
+            weights = self._prices(rule.terms)
         self._compiled = CompiledRule(
             rule,
             int(rule.score),
@@ -227,6 +266,24 @@ class View:
             self._shapes[rule.types],
         )
         return self._compiled
+
+    def _prices(self, terms: Terms) -> NDArray[np.float64]:
+        """Return the terms of a blend as compiled code takes them."""
+        weights = np.zeros(prices.BLEND_WIDTH, np.float64)
+        weights[: prices.BLEND_DEAR] = (
+            terms.tight,
+            terms.fill,
+            terms.balance,
+            terms.match,
+            terms.contention,
+            terms.cores_per_gpu,
+        )
+        types = self._ledger.types
+        for gpu_type, price in terms.dear:
+            weights[prices.BLEND_DEAR + types.bits(gpu_type)] = price
+        for gpu_type in terms.spread:
+            weights[prices.BLEND_SPREADS + types.bits(gpu_type)] = 1.0
+        return weights
 
     def _typical_rows(self, typical: tuple[TypicalDemand, ...]) -> Table:
         table = np.empty((len(typical), TYPICAL_WIDTH), np.int64)

@@ -2,6 +2,7 @@
 
 * ``Order`` says who goes first.
 * ``Placer`` says where a job goes, or why it does not.
+* ``Plans`` say which GPU types a job tries, in what order and for how long each.
 * ``ClusterView`` is all that a placer may see; it answers questions and cannot be changed.
 
 Policies read no clock and roll no global dice: time and randomness are arguments.  A policy's
@@ -11,10 +12,11 @@ fields are its settings; ``catalogue`` maps names to policies.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from math import inf
 from random import Random
 from typing import Protocol
 
-from interlane.model import Demand, Job, MachineId, Placement, Refusal, Task
+from interlane.model import Demand, InvalidField, Job, MachineId, Placement, Refusal, Task
 from interlane.policy.scores import Score
 
 Key = tuple[float, float]
@@ -123,6 +125,47 @@ class TypicalDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What ``Score.BLEND`` adds up, each as a price; the machine with the lowest sum wins.
+
+    A piece of a policy is one such object, and ``a + b`` has the prices of both.  The unit is
+    a GPU: a price of 1 is as bad as one GPU's worth of whatever the term measures.
+    """
+
+    tight: float = 0.0
+    """For what the tightest GPU that fits would have left over, in GPUs."""
+    fill: float = 0.0
+    """For the machine's idle GPU share, over all it has: full machines first."""
+    balance: float = 0.0
+    """For the mean allocation rate of CPU, memory and GPU: the least allocated first."""
+    match: float = 0.0
+    """For GPUs that are newly left without the CPUs that GPU work needs."""
+    contention: float = 0.0
+    """For the slow-down by scarce CPUs that the instance would meet, 0.24 at most."""
+    cores_per_gpu: float = 6.0
+    """CPUs that one GPU's worth of work needs, by which ``match`` counts."""
+    dear: tuple[tuple[str, float], ...] = ()
+    """Further prices of machines with a GPU type, such as those to be kept free."""
+    spread: frozenset[str] = frozenset()
+    """GPU types on which ``balance`` alone counts, of the first three terms."""
+
+    def __add__(self, other: "Terms") -> "Terms":
+        prices = dict(self.dear)
+        for gpu_type, price in other.dear:
+            prices[gpu_type] = prices.get(gpu_type, 0.0) + price
+        return Terms(
+            self.tight + other.tight,
+            self.fill + other.fill,
+            self.balance + other.balance,
+            self.match + other.match,
+            self.contention + other.contention,
+            other.cores_per_gpu if other.match else self.cores_per_gpu,
+            tuple(sorted(prices.items())),
+            self.spread | other.spread,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """How the view should choose: what the built-in placers are made of."""
 
@@ -132,6 +175,53 @@ class Rule:
     choices: int = 1
     types: TypeRule = TypeRule.EXACT
     typical: tuple[TypicalDemand, ...] = ()
+    terms: Terms = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a plan: the machines that a waiting job is held to, and for how long.
+
+    What a job names itself stays binding: a stage narrows it where both have types in
+    common, and is without effect on it otherwise.
+    """
+
+    types: frozenset[str] = frozenset()
+    """GPU types that tasks with GPUs may use; empty means any."""
+    timeout_s: float = inf
+    """Seconds of waiting after which the next stage begins; 0 tries once."""
+    bare_types: frozenset[str] = frozenset()
+    """Types of the machines that tasks without GPUs may use; empty means any."""
+    lent: frozenset[str] = frozenset()
+    """Types of machines that are only lent: whoever is held to them by right takes them back.
+
+    Jobs in a stage that borrows come after all who do not, whatever the order says.
+    """
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s >= 0:
+            raise InvalidField("timeout_s", self.timeout_s, "it must be 0 or more")
+
+    def narrows(self, named: frozenset[str], *, bare: bool) -> frozenset[str]:
+        """Return the types that a task is held to which is held to ``named`` already."""
+        allowed = self.bare_types if bare else self.types
+        return (named & allowed or named) if named and allowed else named or allowed
+
+
+class Plans(Protocol):
+    """Says which machines a job tries, in what order and how long it waits for each."""
+
+    @property
+    def lends(self) -> bool:
+        """Whether any stage borrows."""
+        ...
+
+    def stages(self, job: Job) -> tuple[Stage, ...]:
+        """Return the stages of a job's plan; asked once, when the job is handed in.
+
+        The last one lasts as long as the job waits, whatever its time-out.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

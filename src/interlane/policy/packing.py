@@ -47,6 +47,22 @@ def pack_score(free, total, at, asks, of):
 
 
 @inlined
+def left_over(free, at, asks, of):
+    """Return what the tightest GPU that fits would have left; 0 unless one GPU is shared."""
+    slots = (free.shape[1] - FREE) // 2
+    milli = asks[of, ASK_MILLI]
+    if asks[of, ASK_GPUS] != 1 or free[at, POOLED] == 1:
+        return 0
+    left = MILLI
+    for gpu in range(free[at, GPUS]):
+        here = free[at, FREE + gpu]
+        fits = here >= milli and free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
+        if fits and here - milli < left:
+            left = here - milli
+    return left
+
+
+@inlined
 def left_in_brief(shares, at, milli):
     """Return what the tightest GPU that has the share would have left; too much if none has."""
     if shares[at, 0] == POOL:

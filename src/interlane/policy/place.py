@@ -11,6 +11,7 @@ from interlane.model import InvalidField, Job, Placement, Refusal
 from interlane.policy.base import (
     ClusterView,
     GpuChoice,
+    Plans,
     Rule,
     Spread,
     TypeRule,
@@ -28,6 +29,8 @@ class RulePlacer:
     name: str
     rule: Rule
     about: str = ""
+    plans: Plans | None = None
+    """Which GPU types jobs try, in what order; the kernel follows them stage by stage."""
 
     @property
     def types(self) -> TypeRule:

@@ -175,7 +175,7 @@ def room_for_inlined(free, at, asks, of):
         or free[at, MEMORY] < asks[of, ASK_MEMORY]
     ):
         return 0
-    if asks[of, ASK_GPUS] > 0 and (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
+    if (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
         return 0
     if free[at, POOLED] == 1 and asks[of, ASK_GPUS] > 0:
         slots = (free.shape[1] - FREE) // 2
@@ -267,9 +267,8 @@ def ask_in_brief(asks, of):
     """Return what the ask wants in the terms of the brief: CPU, memory, GPU share, types."""
     cpu = min(asks[of, ASK_CPU], _BRIEF_MAX)
     memory = min(asks[of, ASK_MEMORY], _BRIEF_MAX)
-    if asks[of, ASK_GPUS] == 0:
-        return cpu, memory, 0, _BRIEF_MAX
-    return cpu, memory, asks[of, ASK_MILLI], _folded(asks[of, ASK_TYPES])
+    milli = asks[of, ASK_MILLI] if asks[of, ASK_GPUS] > 0 else 0
+    return cpu, memory, milli, _folded(asks[of, ASK_TYPES])
 
 
 @inlined

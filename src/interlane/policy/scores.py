@@ -6,6 +6,9 @@ machine with the highest number wins, and the first in cluster order on ties.  R
 results hinge on the ties that this makes ("Beware of Fragmentation", ATC'23; the tie rule is
 the smallest node name in the authors' scheduler).
 
+A *blend* adds up prices that the policy sets (``base.Terms``), so that pieces of policies can
+be put together without a rule of their own.
+
 The fragmentation rules know the *typical demands* of the workload: one row of ``typical`` a
 kind (GPUS, MILLI, CPU, TYPES) and its weight in ``weights``.  ``knowledge`` appends to the
 weights whatever else a rule derives from them once.
@@ -18,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.model.units import MILLI
-from interlane.policy.packing import pack_score
+from interlane.policy.contention import stretch
+from interlane.policy.packing import left_over, pack_score
 from interlane.policy.rows import (
     ASK_CPU,
     ASK_GPUS,
@@ -57,6 +61,7 @@ class Score(IntEnum):
     FGD = 8
     PAI_BALANCE = 9
     LOOKAHEAD = 10
+    BLEND = 11
 
 
 _FIRST: Final = int(Score.FIRST)
@@ -70,12 +75,24 @@ _BEST_FIT: Final = int(Score.BEST_FIT)
 _FGD: Final = int(Score.FGD)
 _PAI_BALANCE: Final = int(Score.PAI_BALANCE)
 _LOOKAHEAD: Final = int(Score.LOOKAHEAD)
+_BLEND: Final = int(Score.BLEND)
 
 TYPICAL_GPUS: Final = 0
 TYPICAL_MILLI: Final = 1
 TYPICAL_CPU: Final = 2
 TYPICAL_TYPES: Final = 3
 TYPICAL_WIDTH: Final = 4
+
+# What a blend knows, in the place of the weights: prices, then two columns by type bit.
+BLEND_TIGHT: Final = 0
+BLEND_FILL: Final = 1
+BLEND_BALANCE: Final = 2
+BLEND_MATCH: Final = 3
+BLEND_CONTENTION: Final = 4
+BLEND_CORES: Final = 5
+BLEND_DEAR: Final = 6
+BLEND_SPREADS: Final = BLEND_DEAR + 64
+BLEND_WIDTH: Final = BLEND_SPREADS + 64
 
 CPU_SCALE: Final = 128_000.0
 """The FGD authors normalise CPU by 128 cores ..."""
@@ -482,6 +499,34 @@ def _pack(free, total, at, asks, of):
 
 
 @compiled
+def _without_cpu(gpu_milli, cpu, cores):
+    """Return the idle GPU share for which the CPUs do not last."""
+    return max(0.0, gpu_milli - cpu / cores)
+
+
+@compiled
+def _blend(free, total, at, asks, of, weights):
+    """Add up the prices of ``base.Terms``; the lowest sum wins."""
+    kind = free[at, TYPE]
+    idle = free_milli(free, at)
+    price = weights[BLEND_DEAR + kind]
+    price += weights[BLEND_BALANCE] * _utilisation(free, total, at, asks, of)
+    if weights[BLEND_SPREADS + kind] == 0.0:
+        has = free_milli(total, at)
+        price += weights[BLEND_TIGHT] * left_over(free, at, asks, of) / MILLI
+        price += weights[BLEND_FILL] * (idle / has if has > 0 else 0.0)
+    cpu_after = free[at, CPU] - asks[of, ASK_CPU]
+    if weights[BLEND_MATCH] > 0.0:
+        idle_after = idle - asks[of, ASK_GPUS] * asks[of, ASK_MILLI]
+        after = _without_cpu(idle_after, cpu_after, weights[BLEND_CORES])
+        before = _without_cpu(idle, free[at, CPU], weights[BLEND_CORES])
+        price += weights[BLEND_MATCH] * (after - before) / MILLI
+    if weights[BLEND_CONTENTION] > 0.0:
+        price += weights[BLEND_CONTENTION] * stretch(cpu_after / max(total[at, CPU], 1))
+    return -price
+
+
+@compiled
 def score(rule, free, total, at, asks, of, typical, weights):
     """Return the score of one machine under one rule; the caller knows that it has room."""
     if rule == _PACK:
@@ -502,4 +547,6 @@ def score(rule, free, total, at, asks, of, typical, weights):
         return lookahead_choice(free, at, asks, of, typical, weights)[0]
     if rule == _PAI_BALANCE:
         return -_pai_utilisation(free, total, at)
+    if rule == _BLEND:
+        return _blend(free, total, at, asks, of, weights)
     return 0.0
