@@ -147,6 +147,10 @@ class Job:
     priority: int = 0
     checkpoint_s: float = 0.0
     """Seconds between checkpoints; 0 means that a preempted job loses nothing."""
+    program: str = ""
+    """What recurs: jobs of one program run the same code."""
+    family: str = ""
+    """Family of the model, such as ``ctr`` or ``bert``, where it is known."""
 
 
 def one_task(demand: Demand, instances: int = 1) -> Request:

@@ -95,6 +95,8 @@ def jobs_of(
         jobs["queue"].to_list(),
         jobs["priority"].to_list(),
         repeat(checkpoint_s),
+        jobs["group"].to_list(),
+        jobs["family"].to_list(),
     )
     with _collector_paused():
         return list(made), jobs["duration_s"].to_list()

@@ -21,6 +21,7 @@ column                  default  meaning
 ``queue``               empty    queue, virtual cluster or class of service
 ``priority``            0        larger is more urgent
 ``group``               empty    what recurs: jobs of one group run the same program
+``family``              empty    family of the model, such as ``ctr`` or ``bert``
 ``pods``                all      pods the trace counted where it gives job totals only
 ``waited_s``            unknown  how long the job really waited; for reports, never played
 ======================  =======  =====================================================
@@ -63,6 +64,7 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = MappingProxyType(
         "queue": pl.String(),
         "priority": pl.Int64(),
         "group": pl.String(),
+        "family": pl.String(),
         "pods": pl.Int64(),
         "waited_s": pl.Float64(),
     }
@@ -96,6 +98,7 @@ JOB_COLUMNS: Final = (
     "queue",
     "priority",
     "group",
+    "family",
     "waited_s",
 )
 """What belongs to the whole job and must agree in all of its rows."""
@@ -118,6 +121,7 @@ _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
         "queue": "",
         "priority": 0,
         "group": "",
+        "family": "",
         "waited_s": None,
     }
 )

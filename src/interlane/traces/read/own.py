@@ -63,6 +63,7 @@ def _columns(rows: Rows, options: Options) -> dict[str, pl.Series]:
         "queue": rows.text("queue"),
         "priority": rows.whole("priority", missing=0, least=-(10**9), most=10**9),
         "group": _groups(rows),
+        "family": rows.text("family"),
     }
     if "serial" in rows.columns:
         columns["serial"] = rows.whole("serial", least=-(2**53), most=2**53)

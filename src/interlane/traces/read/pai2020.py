@@ -118,7 +118,7 @@ def read(source: Source, options: Options) -> Trace:
         .select(pl.exclude("task_started_s", "task_ended_s", "line"))
         .join(whole.lazy(), on="job_id", how="inner", maintain_order="left")
         .join(tags.lazy(), on="inst_id", how="left", maintain_order="left")
-        .with_columns(pl.col("gpu_types", "group").fill_null(""))
+        .with_columns(pl.col("gpu_types", "group", "family").fill_null(""))
         .sort("row", maintain_order=True)
         .drop("row", "inst_id")
         .collect()
@@ -299,13 +299,14 @@ def _with_spans(
 
 def _tags(source: Source, options: Options) -> tuple[pl.DataFrame, Bad]:
     if _find(source, "pai_group_tag_table") is None:
-        kinds = dict.fromkeys(("inst_id", "gpu_types", "group"), pl.String)
+        kinds = dict.fromkeys(("inst_id", "gpu_types", "group", "family"), pl.String)
         return pl.DataFrame(schema=kinds), Bad()
     rows = _rows(source, "pai_group_tag_table")
     columns = {
         "inst_id": rows.text("inst_id", missing=None),
         "gpu_types": rows.gpu_types("gpu_type_spec", known_gpu_types(options.extra_gpu_types)),
         "group": rows.text("group"),
+        "family": rows.text("workload"),
     }
     good, bad = rows.settle(skip_bad=options.skip_bad)
     return pl.DataFrame(columns).filter(good).unique("inst_id", keep="first"), bad
