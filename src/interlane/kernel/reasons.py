@@ -166,11 +166,12 @@ def _what_would_help(machines: "Table", ask: "Table", least: int) -> Iterator[st
 
 def in_stage(refusal: Refusal, stage: Stage) -> Refusal:
     """Return a refusal that says which part of the job's plan it is about."""
-    if not stage.types:
+    what = "holds it to" if stage.types else "keeps it from"
+    types = "/".join(sorted(stage.types or stage.spared))
+    if not types:
         return refusal
     until = "" if stage.timeout_s == inf else f" for {stage.timeout_s:g} s"
-    held = f" Its plan holds it to {'/'.join(sorted(stage.types))}{until}."
-    return replace(refusal, reason=refusal.reason + held)
+    return replace(refusal, reason=f"{refusal.reason} Its plan {what} {types}{until}.")
 
 
 def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:

@@ -367,9 +367,7 @@ class Scheduler:
             self._epoch += 1
         self._backfill(self._reservation, now_s, wishes)
 
-    def _follow_plans(
-        self, staging: Staging, now_s: float, wishes: list[Action]
-    ) -> None:
+    def _follow_plans(self, staging: Staging, now_s: float, wishes: list[Action]) -> None:
         """Let jobs whose stage is over try the next one, and take back what was lent."""
         while over := staging.due(now_s):
             for entry in over:
@@ -453,7 +451,9 @@ class Scheduler:
             return False
         return self._start(entry, answer, now_s, wishes)
 
-    def _place(self, entry: Entry, avoid: NDArray[np.bool_] | None = None) -> Placement | Refusal:
+    def _place(
+        self, entry: Entry, avoid: NDArray[np.bool_] | None = None
+    ) -> Placement | Refusal:
         """Ask the placer; for a rule, in the stage of the plan and apart from some machines."""
         placer = self.policy.placer
         if not isinstance(placer, RulePlacer) or (avoid is None and not entry.plan):

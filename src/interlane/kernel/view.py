@@ -80,6 +80,7 @@ class View:
         machines = len(ledger.cluster)
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
+        self._every_type = frozenset(machine.gpu_type for machine in ledger.cluster)
         self._staged: dict[tuple[Request, TypeRule, Stage], Shape] = {}
         self._compiled: CompiledRule | None = None
         self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
@@ -225,7 +226,7 @@ class View:
         bare = task.demand.gpus == 0
         binding = frozenset() if bare else types.binding(task.demand)
         if stage is not None:
-            binding = stage.narrows(binding, bare=bare)
+            binding = stage.binding(binding, self._every_type, bare=bare)
         key = task.demand, binding, together
         profile = self._numbers.get(key)
         if profile is None:
@@ -280,9 +281,11 @@ class View:
         )
         types = self._ledger.types
         for gpu_type, price in terms.dear:
-            weights[prices.BLEND_DEAR + types.bits(gpu_type)] = price
+            for bit in types.bits(gpu_type):
+                weights[prices.BLEND_DEAR + bit] = price
         for gpu_type in terms.spread:
-            weights[prices.BLEND_SPREADS + types.bits(gpu_type)] = 1.0
+            for bit in types.bits(gpu_type):
+                weights[prices.BLEND_SPREADS + bit] = 1.0
         return weights
 
     def _typical_rows(self, typical: tuple[TypicalDemand, ...]) -> Table:

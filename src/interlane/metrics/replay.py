@@ -61,7 +61,7 @@ def fragmentation_ratio(
     if not kinds or end_s <= begin_s or not log.cluster.gpus:
         return 0.0
     moments_s = begin_s + (np.arange(SAMPLES) + 0.5) / SAMPLES * (end_s - begin_s)
-    holdings = _holdings(log, tries, moments_s)
+    holdings = holdings_at(log, tries, moments_s)
     machines, free = _machines(log.cluster)
     table = _kind_rows(kinds, log.cluster)
     weights = np.array([weight for _, weight in kinds], np.float64)
@@ -71,7 +71,7 @@ def fragmentation_ratio(
     return float(_mean_ratio(free, machines, up, holdings, begins, ends, table, weights))
 
 
-def _holdings(log: EventLog, tries: Attempts, moments_s: NDArray[np.float64]) -> Table:
+def holdings_at(log: EventLog, tries: Attempts, moments_s: NDArray[np.float64]) -> Table:
     """Return the spots that are held in at least one moment, and from which to which."""
     firsts = np.searchsorted(moments_s, tries.start_s, "left")
     lasts = np.searchsorted(moments_s, tries.end_s, "left")

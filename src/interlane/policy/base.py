@@ -187,13 +187,13 @@ class Stage:
     """
 
     types: frozenset[str] = frozenset()
-    """GPU types that tasks with GPUs may use; empty means any."""
+    """GPU types that tasks with GPUs may use; empty means any that is not spared."""
     timeout_s: float = inf
     """Seconds of waiting after which the next stage begins; 0 tries once."""
-    bare_types: frozenset[str] = frozenset()
-    """Types of the machines that tasks without GPUs may use; empty means any."""
+    spared: frozenset[str] = frozenset()
+    """Types of machines that are not used, by tasks without GPUs neither."""
     lent: frozenset[str] = frozenset()
-    """Types of machines that are only lent: whoever is held to them by right takes them back.
+    """Types of machines that are only lent: whoever waits for them by right takes them back.
 
     Jobs in a stage that borrows come after all who do not, whatever the order says.
     """
@@ -202,9 +202,16 @@ class Stage:
         if not self.timeout_s >= 0:
             raise InvalidField("timeout_s", self.timeout_s, "it must be 0 or more")
 
-    def narrows(self, named: frozenset[str], *, bare: bool) -> frozenset[str]:
-        """Return the types that a task is held to which is held to ``named`` already."""
-        allowed = self.bare_types if bare else self.types
+    def binding(
+        self, named: frozenset[str], every: frozenset[str], *, bare: bool
+    ) -> frozenset[str]:
+        """Return the types that a task is held to; empty means any.
+
+        ``named`` is what it is held to without a plan, ``every`` what the cluster has.
+        """
+        allowed = frozenset() if bare else self.types
+        if not allowed and self.spared:
+            allowed = every - self.spared
         return (named & allowed or named) if named and allowed else named or allowed
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from interlane.model import InvalidField, InvalidInput, UnknownName
-from interlane.policy import order, place
+from interlane.policy import order, place, reserve
 from interlane.policy.base import Order, Placer, TypeRule, TypicalDemand
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline
@@ -52,6 +52,9 @@ PLACERS: Final[Mapping[str, PlacerMaker]] = MappingProxyType(
         "d-choices": place.d_choices,
         "pai-pack": place.pai_pack,
         "pai-balance": place.pai_balance,
+        "reserve-and-pack": reserve.reserve_and_pack,
+        "reserve-and-lend": reserve.reserve_and_lend,
+        "uncontended": reserve.uncontended,
     }
 )
 """Where a job goes."""

@@ -9,21 +9,21 @@ weak types, then take any) or ``Lending`` (take any at once, but give strong one
 """
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import Final
 
 from interlane.model import InvalidField, Job
-from interlane.model.gpu import NO_GPU
-from interlane.policy.base import GpuChoice, Rule, Stage, Terms, TypeRule
+from interlane.policy.base import Rule, Stage, Terms, TypeRule
 from interlane.policy.performance import AsAsked, PerformanceModel
 from interlane.policy.place import RulePlacer
 from interlane.policy.scores import Score
 
 STRONG: Final = "V100|V100M32"
-WEAK: Final = "MISC|T4|P100"
 
 PATIENCE_S: Final = 600.0
 """How long tasks wait for the types that they should use, unless said otherwise."""
+
+LEND_AFTER_S: Final = 120.0
+"""How long others wait for other machines before they borrow strong ones."""
 
 HIGH: Final = 0.4
 """Share of a GPU from which on a task is worth a strong one."""
@@ -31,10 +31,9 @@ HIGH: Final = 0.4
 
 @dataclass(frozen=True)
 class Reserving:
-    """Plans by what a task will use: strong types first, or weak ones first."""
+    """Plans by what a task will use: strong types first, or all but the strong ones first."""
 
     strong: frozenset[str]
-    weak: frozenset[str]
     patience_s: float = PATIENCE_S
     high: float = HIGH
     model: PerformanceModel = field(default_factory=AsAsked)
@@ -46,8 +45,11 @@ class Reserving:
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return the side that suits the job, then all."""
-        first = self.strong if is_high(job, self) else self.weak
-        return (Stage(first, self.patience_s, self.weak | {NO_GPU}), Stage())
+        return self._first(high=is_high(job, self)), Stage()
+
+    def _first(self, *, high: bool) -> Stage:
+        held_to: frozenset[str] = self.strong if high else frozenset()
+        return Stage(held_to, self.patience_s, spared=self.strong)
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,11 @@ class Lending(Reserving):
     """Plans in which idle strong machines are lent to all others, and taken back when needed.
 
     Tasks with a right to strong types try them for a while, as under ``Reserving``; all
-    others may use any machine from the beginning, the strong ones until somebody with a right
-    to them waits.
+    others wait for other machines for a while, and may then use any, the strong ones until
+    somebody with a right to them waits.
     """
+
+    lend_after_s: float = LEND_AFTER_S
 
     @property
     def lends(self) -> bool:
@@ -66,12 +70,33 @@ class Lending(Reserving):
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return strong types first where that is right, else all of them, some lent."""
-        if not is_high(job, self):
-            return (Stage(lent=self.strong),)
-        return (
-            Stage(self.strong, self.patience_s, self.weak | {NO_GPU}),
-            Stage(bare_types=self.weak | {NO_GPU}, timeout_s=inf),
-        )
+        if is_high(job, self):
+            return self._first(high=True), Stage()
+        return Stage(timeout_s=self.lend_after_s, spared=self.strong), Stage(lent=self.strong)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Plans as a list of types with time-outs, one for each kind of task.
+
+    ``((frozenset({"MISC"}), 60.0), (frozenset({"T4"}), 60.0))`` tries MISC for a minute, then
+    T4 for another, and then whatever there is.
+    """
+
+    strong_first: tuple[tuple[frozenset[str], float], ...]
+    weak_first: tuple[tuple[frozenset[str], float], ...]
+    high: float = HIGH
+    model: PerformanceModel = field(default_factory=AsAsked)
+
+    @property
+    def lends(self) -> bool:
+        """Never."""
+        return False
+
+    def stages(self, job: Job) -> tuple[Stage, ...]:
+        """Return the list that suits the job, then all."""
+        listed = self.strong_first if self.model.gpu_use(job) >= self.high else self.weak_first
+        return *(Stage(types, timeout_s) for types, timeout_s in listed), Stage()
 
 
 def is_high(job: Job, plans: Reserving) -> bool:
@@ -118,7 +143,6 @@ def keeping(strong: frozenset[str], price: float = 100.0) -> Terms:
 
 def reserve_and_pack(
     strong: str = STRONG,
-    weak: str = WEAK,
     patience_s: float = PATIENCE_S,
     high: float = HIGH,
     types: TypeRule = TypeRule.EXACT,
@@ -126,14 +150,11 @@ def reserve_and_pack(
 ) -> RulePlacer:
     """Reserve strong GPU types for tasks that will use much, and pack (PAI's deployed policy).
 
-    Others try weak types first and any after ``patience_s``; within a stage the tightest GPU
-    wins, then the least allocated machine.  ``strong`` and ``weak`` name types, as in
-    ``V100|V100M32``; ``high`` is the share of a GPU from which on a task is worth a strong
-    one.
+    Others try all but the strong types first, and any after ``patience_s``; within a stage
+    the tightest GPU wins, then the least allocated machine.  ``strong`` names types, as in
+    ``V100|V100M32``; ``high`` is the share of a GPU from which on a task is worth one.
     """
-    plans = Reserving(
-        *_sides(strong, weak, patience_s), patience_s, high, model or AsAsked()
-    )
+    plans = Reserving(_named(strong), _positive(patience_s), high, model or AsAsked())
     return RulePlacer(
         "reserve-and-pack", Rule(Score.BLEND, types=types, terms=packing()), plans=plans
     )
@@ -141,9 +162,9 @@ def reserve_and_pack(
 
 def reserve_and_lend(
     strong: str = STRONG,
-    weak: str = WEAK,
     patience_s: float = PATIENCE_S,
     high: float = HIGH,
+    lend_after_s: float = LEND_AFTER_S,
     types: TypeRule = TypeRule.EXACT,
     model: PerformanceModel | None = None,
 ) -> RulePlacer:
@@ -153,10 +174,10 @@ def reserve_and_lend(
     ones kept level and lent until somebody with a right to them waits, and work that needs
     many CPUs goes where it strands no GPU.
     """
-    sides = _sides(strong, weak, patience_s)
-    plans = Lending(*sides, patience_s, high, model or AsAsked())
-    terms = filling() + spreading(sides[0]) + matching() + keeping(sides[0])
-    rule = Rule(Score.BLEND, gpu_choice=GpuChoice.TIGHTEST, types=types, terms=terms)
+    patience_s, lend_after_s = _positive(patience_s), _positive(lend_after_s)
+    plans = Lending(_named(strong), patience_s, high, model or AsAsked(), lend_after_s)
+    terms = packing() + matching() + keeping(plans.strong)
+    rule = Rule(Score.BLEND, types=types, terms=terms)
     return RulePlacer("reserve-and-lend", rule, plans=plans)
 
 
@@ -166,13 +187,14 @@ def uncontended(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     return RulePlacer("uncontended", Rule(Score.BLEND, types=types, terms=terms))
 
 
-def _sides(
-    strong: str, weak: str, patience_s: float
-) -> tuple[frozenset[str], frozenset[str]]:
-    sides = frozenset(strong.split("|")) - {""}, frozenset(weak.split("|")) - {""}
-    if not sides[0] or not sides[1] or sides[0] & sides[1]:
-        rule = "it must name GPU types, as in V100|V100M32, none of them strong and weak"
-        raise InvalidField("strong", strong, rule)
+def _named(strong: str) -> frozenset[str]:
+    types = frozenset(strong.split("|")) - {""}
+    if not types:
+        raise InvalidField("strong", strong, "it must name GPU types, as in V100|V100M32")
+    return types
+
+
+def _positive(patience_s: float) -> float:
     if not patience_s >= 0:
         raise InvalidField("patience_s", patience_s, "it must be 0 or more")
-    return sides
+    return patience_s

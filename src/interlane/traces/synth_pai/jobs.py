@@ -1,8 +1,7 @@
 """The jobs of a synthetic trace alone: what a simulation needs, without its seven tables.
 
-Jobs carry what the tables only show in several places: the machine types that a program ran on
-where these are strong (others may run anywhere, as in the published simulator), its family,
-and what earlier runs used of a GPU.
+Jobs carry what the tables show in several places: the GPU types that a program insists on or
+whose memory it needs (all others may run anywhere), its family, and what runs used of a GPU.
 """
 
 from dataclasses import dataclass
@@ -21,8 +20,11 @@ from interlane.traces.synth_pai.runs import Jobs, Tasks, draw_jobs, tasks_of
 from interlane.traces.synth_pai.use import draw_habits
 from interlane.traces.synth_pai.write import Scope
 
-STRONG: Final = {of.V100: "V100|V100M32", of.V100M32: "V100M32"}
-"""Kinds of machines that a job is held to, and what it may use."""
+NAMES: Final = ("", "MISC", "T4", "P100", "V100|V100M32", "V100M32")
+"""What a job may use that insists on a kind of machine; a larger V100 is a V100, too."""
+
+LARGE_CARDS: Final = "V100|V100M32"
+"""What a job may use that needs 16 GB of a card and more speed than a P100 has."""
 
 BY_RUN: Final = 0.15
 """Spread of what single runs use about their program's habit, as in ``use``."""
@@ -82,7 +84,7 @@ def _frame(groups: Groups, jobs: Jobs, tasks: Tasks) -> pl.DataFrame:
             "gpu_milli": np.where((gpu > 0) & (gpu < 100), gpu * 10, 1000),
             "cpu_milli": tasks.cpu[order] * 10,
             "memory_mib": (tasks.memory_gib[order] * MIB_PER_GIB).astype(np.int64),
-            "gpu_types": _held_to(np.where(gpu > 0, tasks.kind[order], of.CPU)),
+            "gpu_types": _held_to(groups, group, np.where(gpu > 0, tasks.kind[order], of.CPU)),
             "user": pl.Series(groups.user[group]).cast(pl.String),
             "group": pl.Series(group).cast(pl.String),
             "family": _texts(of.WORKLOADS, groups.workload[group]),
@@ -90,9 +92,11 @@ def _frame(groups: Groups, jobs: Jobs, tasks: Tasks) -> pl.DataFrame:
     )
 
 
-def _held_to(kind: Ints) -> pl.Series:
-    words = tuple(STRONG.get(one, "") for one in range(len(of.KINDS)))
-    return _texts(words, kind)
+def _held_to(groups: Groups, group: Ints, kind: Ints) -> pl.Series:
+    """Return the types that each task is held to; nothing for work without GPUs."""
+    large = groups.needs_card[group] & (kind != of.CPU)
+    word = np.where(groups.names_type[group], kind, np.where(large, len(NAMES), of.CPU))
+    return _texts((*NAMES, LARGE_CARDS), word)
 
 
 def _texts(words: tuple[str, ...], index: Ints) -> pl.Series:

@@ -1,0 +1,215 @@
+"""Plans: stages with time-outs, what a job names itself, and machines that are lent."""
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlane.metrics.log import Fact
+from interlane.model import (
+    Cluster,
+    Finished,
+    Job,
+    JobId,
+    Preempt,
+    Start,
+    Started,
+    Submitted,
+    Wake,
+)
+from interlane.policy.base import Rule, Stage
+from interlane.policy.performance import AsAsked
+from interlane.policy.place import RulePlacer
+from interlane.policy.reserve import reserve_and_lend, reserve_and_pack
+from interlane.policy.scores import Score
+from interlane.sim.engine import Engine
+from interlane.testing.build import cluster, job, machine, make
+from interlane.testing.strategies import clusters, traces
+
+V100 = frozenset({"V100"})
+
+
+@dataclass(frozen=True)
+class Same:
+    """The same plan for everybody."""
+
+    plan: tuple[Stage, ...]
+
+    @property
+    def lends(self) -> bool:
+        return any(stage.lent for stage in self.plan)
+
+    def stages(self, job: Job) -> tuple[Stage, ...]:
+        return self.plan
+
+
+def first_fit(*plan: Stage) -> RulePlacer:
+    return RulePlacer("planned", Rule(Score.FIRST), plans=Same(plan))
+
+
+def two() -> Cluster:
+    return cluster(
+        machine("strong", gpus=1, type="V100"), machine("weak", gpus=1, type="T4", cpus=8)
+    )
+
+
+def where(wishes: tuple[object, ...]) -> dict[str, str]:
+    """Return the machine of every job that is to start."""
+    return {
+        str(wish.job_id): str(wish.placement.spots[0].machine)
+        for wish in wishes
+        if isinstance(wish, Start)
+    }
+
+
+def test_a_job_waits_for_its_types_and_takes_others_when_the_time_is_over() -> None:
+    scheduler = make(two(), placer=first_fit(Stage(frozenset({"T4"}), 60.0), Stage()))
+
+    wishes = scheduler.handle_all([Submitted(job(name, gpus=1)) for name in "ab"], 0.0)
+    assert where(wishes) == {"a": "weak"}
+    assert Wake(60.0) in wishes
+    assert where(scheduler.decide(59.0)) == {}
+    assert where(scheduler.decide(60.0)) == {"b": "strong"}
+
+
+def test_the_types_of_a_stage_are_taken_at_once_when_they_become_free() -> None:
+    scheduler = make(two(), placer=first_fit(Stage(frozenset({"T4"}), 60.0), Stage()))
+    wishes = scheduler.handle_all([Submitted(job(name, gpus=1)) for name in "ab"], 0.0)
+    for wish in wishes:
+        if isinstance(wish, Start):
+            scheduler.learn(_started(wish), 0.0)
+
+    assert where(scheduler.handle(Finished(JobId("a")), 10.0)) == {"b": "weak"}
+    assert where(scheduler.decide(60.0)) == {}
+
+
+def _started(wish: Start) -> Started:
+    return Started(wish.job_id, wish.placement)
+
+
+def test_a_stage_without_patience_is_tried_once_in_the_same_decision() -> None:
+    plan = Stage(frozenset({"T4"}), 0.0), Stage(V100, 0.0), Stage()
+    scheduler = make(two(), placer=first_fit(*plan))
+
+    wishes = scheduler.handle_all([Submitted(job(name, gpus=1)) for name in "ab"], 0.0)
+
+    assert where(wishes) == {"a": "weak", "b": "strong"}
+
+
+def test_stages_that_no_machine_could_serve_are_passed_over() -> None:
+    scheduler = make(two(), placer=first_fit(Stage(frozenset({"A100"}), 1e6), Stage(V100)))
+
+    assert where(scheduler.handle(Submitted(job(gpus=1)), 0.0)) == {"a": "strong"}
+
+
+def test_what_a_job_names_is_binding_whatever_its_plan() -> None:
+    scheduler = make(two(), placer=first_fit(Stage(V100, 60.0), Stage()))
+
+    wishes = scheduler.handle(Submitted(job(gpus=1, types=["T4"])), 0.0)
+
+    assert where(wishes) == {"a": "weak"}
+
+
+def test_work_without_gpus_keeps_away_from_machines_that_are_spared() -> None:
+    scheduler = make(two(), placer=first_fit(Stage(spared=V100, timeout_s=60.0), Stage()))
+
+    wishes = scheduler.handle_all([Submitted(job(name, cpus=8)) for name in "ab"], 0.0)
+
+    assert where(wishes) == {"a": "weak"}
+    assert where(scheduler.decide(60.0)) == {"b": "strong"}
+
+
+def test_a_refusal_names_the_stage() -> None:
+    scheduler = make(two(), placer=first_fit(Stage(frozenset({"T4"}), 60.0), Stage()))
+    scheduler.handle_all([Submitted(job(name, gpus=1)) for name in "ab"], 0.0)
+
+    refusal = scheduler.explain(JobId("b"), 1.0)
+
+    assert refusal is not None
+    assert refusal.reason.endswith("Its plan holds it to T4 for 60 s.")
+
+
+def test_tasks_that_use_much_try_strong_types_first_and_others_last() -> None:
+    scheduler = make(two(), placer=reserve_and_pack())
+
+    wishes = scheduler.handle_all(
+        [Submitted(job("little", gpus=1, gpu_milli=100)), Submitted(job("much", gpus=1))], 0.0
+    )
+
+    assert where(wishes) == {"little": "weak", "much": "strong"}
+
+
+def test_lent_machines_are_taken_back_by_who_has_a_right_to_them() -> None:
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=0.0))
+    wishes = scheduler.handle_all([Submitted(job(name, gpus=1)) for name in "ab"], 0.0)
+    assert where(wishes) == {"a": "weak", "b": "strong"}
+    for wish in wishes:
+        if isinstance(wish, Start):
+            scheduler.learn(_started(wish), 0.0)
+
+    wishes = scheduler.handle(Submitted(job("c", gpus=1, types=["V100"], at=5)), 5.0)
+
+    assert [wish for wish in wishes if not isinstance(wish, Wake)] == [
+        Preempt(JobId("b"), JobId("c"))
+    ]
+
+
+def test_a_borrower_does_not_take_its_place_back_from_who_reclaimed_it() -> None:
+    jobs = [
+        job("a", gpus=1),
+        job("b", gpus=1),
+        job("c", gpus=1, types=["V100"], at=5),
+    ]
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=0.0))
+
+    log = Engine(scheduler, jobs, [100.0, 100.0, 50.0], paranoid=True).run()
+
+    facts = [(line.at_s, line.fact, line.subject) for line in log.lines()]
+    assert (5.0, Fact.PREEMPTED, 1) in facts
+    assert (5.0, Fact.STARTED, 2) in facts
+    assert (55.0, Fact.STARTED, 1) in facts
+    assert facts[-1] == (150.0, Fact.FINISHED, 1)
+
+
+def test_nobody_is_stopped_for_a_job_that_would_borrow_too() -> None:
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=0.0))
+    for name in "ab":
+        for wish in scheduler.handle(Submitted(job(name, gpus=1)), 0.0):
+            if isinstance(wish, Start):
+                scheduler.learn(_started(wish), 0.0)
+
+    wishes = scheduler.handle(Submitted(job("c", gpus=1)), 5.0)
+
+    assert not [wish for wish in wishes if isinstance(wish, Preempt)]
+
+
+TYPES = ("T4", "V100", "P100")
+stages = st.builds(
+    Stage,
+    st.frozensets(st.sampled_from(TYPES), max_size=2),
+    st.sampled_from([0.0, 1.0, 30.0, 1e4]),
+    spared=st.frozensets(st.sampled_from(TYPES), max_size=1),
+    lent=st.frozensets(st.sampled_from(TYPES), max_size=1),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(on=clusters(), trace=traces(), plan=st.lists(stages, min_size=1, max_size=4))
+def test_under_any_plan_books_balance_and_everybody_ends(
+    on: Cluster, trace: tuple[list[Job], list[float]], plan: list[Stage]
+) -> None:
+    jobs, true_s = trace
+    placer = first_fit(*plan, Stage())
+
+    log = Engine(make(on, placer=placer), jobs, true_s, paranoid=True).run()
+
+    ended = [line for line in log.lines() if line.fact in (Fact.FINISHED, Fact.REFUSED)]
+    assert len(ended) == len(jobs)
+
+
+def test_expected_use_counts_what_is_asked_unless_the_family_waits_for_cpus() -> None:
+    whole = job(gpus=1)
+
+    assert AsAsked().gpu_use(whole) == 1.0
+    assert AsAsked().gpu_use(replace(whole, family="ctr")) == 0.1
+    assert AsAsked().gpu_use(job(cpus=4)) == 0.0
