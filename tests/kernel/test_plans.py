@@ -36,8 +36,8 @@ class Same:
     plan: tuple[Stage, ...]
 
     @property
-    def lends(self) -> bool:
-        return any(stage.lent for stage in self.plan)
+    def lent(self) -> frozenset[str]:
+        return frozenset(one for stage in self.plan for one in stage.lent)
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         return self.plan
@@ -179,6 +179,20 @@ def test_nobody_is_stopped_for_a_job_that_would_borrow_too() -> None:
                 scheduler.learn(_started(wish), 0.0)
 
     wishes = scheduler.handle(Submitted(job("c", gpus=1)), 5.0)
+
+    assert not [wish for wish in wishes if isinstance(wish, Preempt)]
+
+
+def test_nobody_is_stopped_for_a_job_that_is_still_kept_from_lent_machines() -> None:
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=60.0))
+    for name in "ab":
+        scheduler.learn(Submitted(job(name, gpus=1)), 0.0)
+    for now_s in (0.0, 60.0):
+        for wish in scheduler.decide(now_s):
+            if isinstance(wish, Start):
+                scheduler.learn(_started(wish), now_s)
+
+    wishes = scheduler.handle(Submitted(job("c", gpus=1)), 70.0)
 
     assert not [wish for wish in wishes if isinstance(wish, Preempt)]
 

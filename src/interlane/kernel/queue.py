@@ -320,7 +320,7 @@ class Queue:
         self._active: list[Group] = []
         """The same groups as objects."""
         self._entitled = 0
-        """How many of them would not borrow."""
+        """How many of them have a right to machines that are lent."""
         self.profiles: Table = np.zeros(64, np.int64)
         """Profiles that somebody waits for, from 0 to ``waited_for``."""
         self.waited_for = 0
@@ -384,10 +384,10 @@ class Queue:
         return entry
 
     def entitled(self) -> list[Group]:
-        """Return the groups with somebody in them that would not borrow."""
+        """Return the groups with somebody in them who has a right to what is lent."""
         if not self._entitled:
             return []
-        return [group for group in self._active if not group.borrows]
+        return [group for group in self._active if group.shape.reclaims]
 
     def bar(self, number: int, epoch: int) -> None:
         """Leave a group out of greedy walks until something becomes free."""
@@ -457,7 +457,7 @@ class Queue:
         self.active[self.actives] = group.number
         self.actives += 1
         self._active.append(group)
-        self._entitled += not group.borrows
+        self._entitled += group.shape.reclaims
         awaited = group.awaited
         awaited.groups += 1
         if awaited.groups == 1:
@@ -477,7 +477,7 @@ class Queue:
         The last one of the list moves into its place.
         """
         self.actives -= 1
-        self._entitled -= not group.borrows
+        self._entitled -= group.shape.reclaims
         last = self._active.pop()
         if last is not group:
             at = last.position = group.position

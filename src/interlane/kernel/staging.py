@@ -18,7 +18,6 @@ class Staging:
     """The plans of waiting jobs."""
 
     def __init__(self, plans: Plans, view: View, types: TypeRule) -> None:
-        self.lends = plans.lends
         self._plans = plans
         self._view = view
         self._types = types
@@ -36,7 +35,16 @@ class Staging:
             every = [self._view.staged_shape(key[0], self._types, one) for one in key[1]]
             shapes = tuple(shape for shape in every if shape.never is None)
             self._shapes[key] = shapes
+            for shape in shapes:
+                shape.reclaims = self._has_a_right(shape)
         return shapes
+
+    def _has_a_right(self, shape: Shape) -> bool:
+        """Return whether the shape may use a machine that is only lent to others."""
+        if shape.stage is None or shape.stage.lent:
+            return False
+        lent = self._plans.lent
+        return bool(lent) and any(not part.types or part.types & lent for part in shape.parts)
 
     def enter(self, entry: Entry, now_s: float) -> None:
         """Note that a job has begun to wait in its stage; the last one has no end."""

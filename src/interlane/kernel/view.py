@@ -39,7 +39,7 @@ class Part:
 class Shape:
     """What all jobs with the same request have in common, in the same stage of a plan."""
 
-    __slots__ = ("instances", "never", "parts", "profiles", "request", "stage")
+    __slots__ = ("instances", "never", "parts", "profiles", "reclaims", "request", "stage")
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class Shape:
     ) -> None:
         self.request = request
         self.stage = stage
+        self.reclaims = False
+        """Whether borrowers of machines are stopped for it."""
         self.parts = parts
         self.profiles = tuple(part.profile for part in parts)
         self.instances = request.instances

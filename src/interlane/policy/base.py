@@ -219,8 +219,8 @@ class Plans(Protocol):
     """Says which machines a job tries, in what order and how long it waits for each."""
 
     @property
-    def lends(self) -> bool:
-        """Whether any stage borrows."""
+    def lent(self) -> frozenset[str]:
+        """Types of machines that any stage borrows."""
         ...
 
     def stages(self, job: Job) -> tuple[Stage, ...]:

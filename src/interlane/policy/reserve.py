@@ -39,9 +39,9 @@ class Reserving:
     model: PerformanceModel = field(default_factory=AsAsked)
 
     @property
-    def lends(self) -> bool:
-        """Never."""
-        return False
+    def lent(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return the side that suits the job, then all."""
@@ -64,9 +64,9 @@ class Lending(Reserving):
     lend_after_s: float = LEND_AFTER_S
 
     @property
-    def lends(self) -> bool:
+    def lent(self) -> frozenset[str]:
         """Strong machines."""
-        return True
+        return self.strong
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return strong types first where that is right, else all of them, some lent."""
@@ -89,9 +89,9 @@ class Listed:
     model: PerformanceModel = field(default_factory=AsAsked)
 
     @property
-    def lends(self) -> bool:
-        """Never."""
-        return False
+    def lent(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return the list that suits the job, then all."""
