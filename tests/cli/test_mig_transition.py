@@ -338,3 +338,59 @@ def test_an_unreadable_journal_is_refused(call: Call, way: Path, tmp_path: Path)
 @pytest.mark.parametrize("times", ["make=x", "fly=1", "make=-1", ""])
 def test_times_that_make_no_sense_are_refused(call: Call, way: Path, times: str) -> None:
     assert "--times" in refused(call("mig", "apply", way, "--times", times))
+
+
+@pytest.mark.parametrize("limit", [0, 0.05, 1])
+def test_any_time_limit_gives_a_valid_transition(
+    call: Call, now: Path, evening: Path, limit: float
+) -> None:
+    said = call(
+        "mig", "transition", "--from", now, "--to", evening, "--time-limit", limit, "-o", "json"
+    )
+
+    assert said.code == 0
+    answer = json.loads(said.out)
+    assert 0 <= answer["kept"] <= answer["figures"]["most_kept"] <= answer["running"] == 19
+
+
+def test_a_pin_of_what_is_not_there_is_refused(call: Call, now: Path, evening: Path) -> None:
+    document = yaml.safe_load(evening.read_text())
+    document["pinned"] = [{"gpu": "gpu-9", "profile": "2g.20gb", "start": 4, "service": "chat"}]
+    evening.write_text(yaml.safe_dump(document))
+
+    said = refused(call("mig", "transition", "--from", now, "--to", evening))
+
+    assert "pins 2g.20gb@4 on gpu-9, which is not there now" in said
+
+
+def test_a_gpu_model_that_is_not_on_offer_is_refused(
+    call: Call, now: Path, evening: Path
+) -> None:
+    text = now.read_text().replace("A100-80GB", "H100-80GB-SXM5")
+    now.write_text(text)
+
+    said = refused(call("mig", "transition", "--from", now, "--to", evening))
+
+    assert "gpu-0 is a H100-80GB-SXM5, which the demand does not offer" in said
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"options": {"survive_gpu_loss": True, "max_processes": 2, "latency_share": 0.5}},
+        {"gpus": [{"model": "A100-80GB", "spare": 1}]},
+        {"gpus": [{"model": "A100-80GB", "price": 1.0}, {"model": "A30-24GB", "price": 0.3}]},
+        {"options": {"forbid_4g3g": True, "max_processes": 2, "latency_share": 0.5}},
+        {"options": {"kinds": ["double-memory"], "max_processes": 2, "latency_share": 0.5}},
+        {"options": {"max_processes": 1}},
+    ],
+    ids=["survive a loss", "a spare GPU", "two models", "no 4g+3g", "double memory", "others"],
+)
+def test_every_wish_of_a_services_file_leads_to_a_transition_that_holds(
+    call: Call, now: Path, evening: Path, keys: dict[str, object]
+) -> None:
+    evening.write_text(yaml.safe_dump({**yaml.safe_load(evening.read_text()), **keys}))
+
+    said = call("mig", "transition", "--from", now, "--to", evening)
+
+    assert said.code == 0, said.err

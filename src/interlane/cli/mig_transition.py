@@ -12,6 +12,7 @@ from interlane.cli.mig import asked_in, measured_for, read_plan, yaml_in
 from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
 
 if TYPE_CHECKING:
+    from interlane.mig.check import Terms
     from interlane.mig.demand import Problem
     from interlane.mig.plan import Plan
     from interlane.mig.services_file import Asked
@@ -92,12 +93,12 @@ def transition(
 
     how_long = _times(times)
     asked = asked_in(services, None, None, forbid_4g3g=False)
-    problem = _problem(asked, measured_for(asked, table, services))
+    problem, terms = _problem(asked, measured_for(asked, table, services))
     there = standing(read_plan(source, asked.offers[0].model), problem, retire or ())
     floors = floors_of(there, problem, _old_rates(old_demand))
     way, found = _way(method, problem, there, floors, slack, time_limit, seed)
     document = transition_document(way, problem)
-    _insist(way, document)
+    _insist(way, document, terms)
     lines = [*_found_lines(found, way), *_way_lines(way, how_long)]
     text = "\n".join([*lines, "", _listing(way, shown)])
     answer = {**document, **_figures(found, way, how_long)}
@@ -106,11 +107,11 @@ def transition(
     emit(answer, output, text)
 
 
-def _problem(asked: "Asked", measured: "PerformanceTable | None") -> "Problem":
+def _problem(asked: "Asked", measured: "PerformanceTable | None") -> "tuple[Problem, Terms]":
     from interlane.mig import services_file
 
     table = services_file.full_table(asked, measured)
-    return services_file.problem_from(asked, table)[0]
+    return services_file.problem_from(asked, table)
 
 
 def _old_rates(old_demand: str | None) -> dict[str, float] | None:
@@ -147,12 +148,17 @@ def _way(
     return ordered(there, found.plan, floors, problem, seed=seed), found
 
 
-def _insist(way: "Transition", document: dict[str, Any]) -> None:
-    """Let the independent witness look; no transition leaves here with a fault."""
+def _insist(way: "Transition", document: dict[str, Any], terms: "Terms") -> None:
+    """Let checker and witness look; no transition leaves here with a fault."""
+    from interlane.mig.check import faults
     from interlane.mig.transition import replay
     from interlane.model import InterlaneError
 
-    wrong = replay.faults_in_order(way.current, replay.deeds_of(document), way.floors).faults
+    deeds = replay.deeds_of(document)
+    wrong = [
+        *faults(way.target, terms),
+        *replay.faults_in_order(way.current, deeds, way.floors).faults,
+    ]
     if wrong:
         raise InterlaneError(
             f"The transition does not hold: {wrong[0]} This is a fault of interlane; please "
@@ -166,7 +172,7 @@ def _insist(way: "Transition", document: dict[str, Any]) -> None:
 def _found_lines(found: "Joint | None", way: "Transition") -> Iterator[str]:
     share = way.kept / way.running if way.running else 1.0
     kept = f"{way.kept} of {way.running} running instances stay where they are ({share:.1%})"
-    gpus = sum(bool(gpu.instances) for gpu in way.target.gpus)
+    gpus = _busy(way.target)
     if found is None:
         yield f"{kept}, on {gpus} GPUs."
         return
@@ -176,7 +182,12 @@ def _found_lines(found: "Joint | None", way: "Transition") -> Iterator[str]:
         else (f"no plan keeps more than {found.most_kept}")
     )
     yield f"{kept}; {proof}."
-    yield f"{gpus} GPUs at the end, {len(found.optimum.plan.gpus)} would be the fewest."
+    yield f"{gpus} GPUs at the end, {_busy(found.optimum.plan)} would be the fewest."
+
+
+def _busy(plan: "Plan") -> int:
+    """Count GPUs that hold something; spare ones do not."""
+    return sum(not gpu.is_spare for gpu in plan.gpus)
 
 
 def _way_lines(way: "Transition", times: "Times") -> Iterator[str]:
@@ -202,8 +213,8 @@ def _figures(found: "Joint | None", way: "Transition", times: "Times") -> dict[s
         "figures": {
             "kept_share": way.kept / way.running if way.running else 1.0,
             "most_kept": None if found is None else found.most_kept,
-            "fewest_gpus": None if found is None else len(found.optimum.plan.gpus),
-            "gpus": sum(bool(gpu.instances) for gpu in way.target.gpus),
+            "fewest_gpus": None if found is None else _busy(found.optimum.plan),
+            "gpus": _busy(way.target),
             "peak_gpus": way.peak_gpus,
             "borrowed_gpus": way.extra_gpus,
             "at_once_s": makespan_s(way.actions, times),

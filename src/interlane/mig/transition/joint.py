@@ -88,6 +88,11 @@ def joint_plan(
     optimum = optimise(problem, effort=effort)
     # Names matter where something is pinned.
     apart = optimum.plan if problem.pinned else matched(optimum.plan, current).plan
+    if problem.survive_gpu_loss and frozen:
+        raise InvalidInput(
+            "No plan that survives the loss of a GPU is made around "
+            f"{', '.join(sorted(frozen))}, which cannot be changed; mend it, or plan anew."
+        )
     if problem.survive_gpu_loss:
         # Spreading is no part of the program, so the cheapest plan is taken as it is.
         return _apart(apart, problem, current, optimum)
@@ -258,7 +263,8 @@ class _Search:
             return None
         plan = self._plan(np.rint(solved.values).astype(np.int64).tolist())
         kept = kept_of(plan, self._current)
-        most = min(running, int(-solved.bound + TOLERANCE)) if solved.bound < 0 else running
+        # Before the first bound is found it is minus infinity.
+        most = int(min(float(running), max(0.0, -solved.bound) + TOLERANCE))
         if kept >= most:
             stopped = Stop.OPTIMAL
         else:

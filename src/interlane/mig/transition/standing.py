@@ -6,7 +6,7 @@ from dataclasses import replace
 from interlane.mig.covering import instance_of
 from interlane.mig.demand import Problem
 from interlane.mig.plan import GpuPlan, Instance, Plan
-from interlane.model import InvalidInput, UnknownName
+from interlane.model import InvalidInput
 
 Floors = Mapping[str, float]
 """Service -> requests a second that it must have at every moment."""
@@ -24,7 +24,19 @@ def standing(current: Plan, problem: Problem, retired: Collection[str] = ()) -> 
             raise InvalidInput(
                 f"Service {name} is to retire, but the demand asks for it; take it out of one."
             )
+    _check_pins(current, problem)
     return Plan(tuple(_standing_gpu(gpu, problem, known, {*retired}) for gpu in current.gpus))
+
+
+def _check_pins(current: Plan, problem: Problem) -> None:
+    """Refuse pins of what is not there: nothing can be told to stay where it never was."""
+    there = {(gpu.id, one.slot) for gpu, one in current.instances}
+    for gpu, one in Plan(problem.pinned).instances:
+        if (gpu.id, one.slot) not in there:
+            raise InvalidInput(
+                f"The demand pins {one.slot} on {gpu.id}, which is not there now; take the pin "
+                "out, or name a slot that is."
+            )
 
 
 def _standing_gpu(
@@ -36,7 +48,10 @@ def _standing_gpu(
             "transitions move MIG instances only, so empty it first."
         )
     if gpu.model not in problem.prices:
-        raise UnknownName(f"GPU model of {gpu.id} in the demand", gpu.model, problem.prices)
+        raise InvalidInput(
+            f"{gpu.id} is a {gpu.model}, which the demand does not offer; add the model under "
+            "gpus, or leave the GPU out of what runs now."
+        )
     for one in gpu.instances:
         if one.service and one.service not in known | retired:
             raise InvalidInput(
