@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -177,6 +178,28 @@ def test_plans_survive_the_loss_of_a_gpu_if_asked(
     problem, terms = asked(*demand, survive_gpu_loss=True)
 
     assert faults(search.solve(problem, Effort()).plan, terms) == []
+
+
+@given(demand=small_demands(services=2))
+@settings(max_examples=8)
+def test_two_phases_are_never_worse_than_greedy_when_a_gpu_may_be_lost(demand: Demand) -> None:
+    problem, _ = asked(*demand, survive_gpu_loss=True)
+
+    outcome = TwoPhase(BRIEF).solve(problem, Effort())
+
+    assert outcome.cost <= optimise(problem, "greedy").cost + 1e-9
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_all_attempts_to_survive_share_one_time_limit(name: str) -> None:
+    plain, terms = drawn()
+    problem = replace(plain, survive_gpu_loss=True)
+
+    outcome = optimise(problem, name, Effort(10.0, 0, ticking(0.05)))
+
+    assert faults(outcome.plan, replace(terms, survive_gpu_loss=True)) == []
+    # A search looks at the clock a few times more before it sees that time is up.
+    assert outcome.seconds <= 12.0
 
 
 @pytest.mark.parametrize("search", CONSTRAINED, ids=SEARCHES)

@@ -152,17 +152,12 @@ def _block_worth(covering: Covering) -> Floats:
 class Watch:
     """Tells whether the time of an effort is over."""
 
-    def __init__(self, effort: Effort, share: float = 1.0) -> None:
-        """Start now; only a share of the time may be used."""
+    def __init__(self, effort: Effort) -> None:
+        """Start now."""
         self._clock = effort.clock
-        self.begin_s = effort.clock()
+        begin_s = effort.clock()
         limit_s = effort.time_limit_s
-        self._end_s = None if limit_s is None else self.begin_s + share * limit_s
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return self._clock() - self.begin_s
+        self._end_s = None if limit_s is None else begin_s + limit_s
 
     @property
     def is_over(self) -> bool:

@@ -1,18 +1,18 @@
 """What heuristic searches share: how a cover becomes an outcome with its bound."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interlane.mig.covering import Cover, Covering, covering_of, plan_of
 from interlane.mig.demand import Problem
-from interlane.mig.greedy import no_room
+from interlane.mig.greedy import greedy_plan, no_room
 from interlane.mig.plan import TOLERANCE, Effort, Outcome, Stop
 from interlane.mig.pricing import simple_bound
 from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
 
 SURVIVING_SHARE = 0.3
-"""Share of the time for each of the plans of which one will survive the loss of a GPU."""
+"""Share of the time that is left for each of the plans of which one survives a GPU's loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,23 @@ def outcome_of(name: str, problem: Problem, effort: Effort, search: Search) -> O
     bound = simple_bound(covering)
     stops: list[Stop] = []
 
+    def left(share: float) -> Effort:
+        if effort.time_limit_s is None:
+            return effort
+        left_s = effort.time_limit_s - (effort.clock() - begin_s)
+        return replace(effort, time_limit_s=max(share * left_s, 0.0))
+
     def cover_of(asked: Covering) -> Cover | None:
-        found = search(asked, effort, enough)
+        found = search(asked, left(SURVIVING_SHARE if asked.survives else 1.0), enough)
         stops.append(found.stopped)
         return found.cover
 
     enough = bound - covering.constant - pinned_cost(covering) + TOLERANCE
     if covering.survives:
-        plan = surviving_plan(problem, covering, cover_of)
+        # Needs that grow until a plan survives may overshoot; then the greedy plan is cheaper.
+        plans = (surviving_plan(problem, covering, cover_of), greedy_plan(problem, covering))
+        found = [plan for plan in plans if plan is not None]
+        plan = min(found, key=lambda one: one.cost(problem.prices), default=None)
     else:
         cover = cover_of(covering)
         plan = None if cover is None else plan_of(problem, covering, cover)
