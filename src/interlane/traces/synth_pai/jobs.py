@@ -15,10 +15,10 @@ from interlane.traces.schema import Trace, canonical
 from interlane.traces.synth_pai import shares as of
 from interlane.traces.synth_pai.deal import Floats, Ints
 from interlane.traces.synth_pai.machines import make_machines
+from interlane.traces.synth_pai.plan import Scope
 from interlane.traces.synth_pai.population import ROLES, SERVER, Groups, draw_groups
 from interlane.traces.synth_pai.runs import Jobs, Tasks, draw_jobs, tasks_of
 from interlane.traces.synth_pai.use import draw_habits
-from interlane.traces.synth_pai.write import Scope
 
 NAMES: Final = ("", "MISC", "T4", "P100", "V100|V100M32", "V100M32")
 """What a job may use that insists on a kind of machine; a larger V100 is a V100, too."""
