@@ -1,12 +1,14 @@
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from interlane.mig.check import Terms, faults
 from interlane.mig.demand import GpuOffer, Problem, Service
+from interlane.mig.layouts import maximal_layouts
 from interlane.mig.optimise import optimise
 from interlane.mig.plan import GpuPlan, Instance, Plan
 from interlane.mig.transition import replay
@@ -291,3 +293,73 @@ def test_exchange_and_compact_interrupts_nobody_either(change: Change, seed: int
         assert seen.faults == ()
         assert seen.end == content(way.target)
     assert faults(way.target, terms) == []
+
+
+# -- by trying everything -------------------------------------------------------------
+
+Gains = tuple[tuple[float, int], ...]
+"""Throughput and replicas of each service."""
+
+
+def most_kept_by_trying(problem: Problem, current: Plan, gpus: int) -> int:
+    """Return the most instances that any plan of so many GPUs keeps, by making them all."""
+    services = problem.services
+    nothing: Gains = tuple((0.0, 0) for _ in services)
+    found: dict[tuple[Gains, int], int] = {(nothing, 0): 0}
+    places: list[GpuPlan | None] = [*current.gpus, *[None] * max(0, gpus - len(current.gpus))]
+    for gpu in places:
+        longer = dict(found)
+        for (gains, used), kept in found.items():
+            for more, stay in _uses(problem, gpu).items() if used < gpus else ():
+                total = tuple(
+                    (min(a + c, s.rate_per_s), min(b + d, s.min_replicas))
+                    for (a, b), (c, d), s in zip(gains, more, services, strict=True)
+                )
+                key = (total, used + 1)
+                longer[key] = max(longer.get(key, 0), kept + stay)
+        found = longer
+    enough = tuple((s.rate_per_s, s.min_replicas) for s in services)
+    return max(kept for (gains, _), kept in found.items() if gains == enough)
+
+
+def _uses(problem: Problem, gpu: GpuPlan | None) -> dict[Gains, int]:
+    """Return what one GPU can give, each with the most instances that stay meanwhile."""
+    there = set() if gpu is None else {(one.slot, one.service) for one in gpu.instances}
+    found: dict[Gains, int] = {}
+    names = [service.name for service in problem.services]
+    for layout in maximal_layouts(A30):
+        for chosen in product(("", *names), repeat=len(layout)):
+            filled = [
+                (slot, name)
+                for slot, name in zip(layout, chosen, strict=True)
+                if (name, A30, slot.profile) in problem.serving
+            ]
+            gives = tuple(
+                (
+                    sum(
+                        problem.serving[name, A30, slot.profile].throughput_per_s
+                        for slot, who in filled
+                        if who == name
+                    ),
+                    sum(who == name for _, who in filled),
+                )
+                for name in names
+            )
+            stay = sum(place in there for place in filled)
+            found[gives] = max(found.get(gives, 0), stay)
+    return found
+
+
+@given(change=small_changes(services=2, gpus=(A30,)), slack=st.sampled_from([0, 1]))
+@settings(max_examples=30, deadline=None)
+def test_no_plan_that_exists_keeps_more(change: Change, slack: int) -> None:
+    before, after, _ = change
+    current = optimise(before).plan
+    found = joint_plan(after, current, slack=slack)
+    gpus = len(found.optimum.plan.gpus) + slack
+    assume(gpus <= 3)
+    assume(len(current.gpus) <= 4)
+
+    most = most_kept_by_trying(after, current, gpus)
+
+    assert found.kept == found.most_kept == most

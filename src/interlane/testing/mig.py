@@ -137,9 +137,11 @@ def _undominated(gains: set[_Gain]) -> list[_Gain]:
 
 
 @st.composite
-def small_changes(draw: st.DrawFn, services: int = 3) -> tuple[Problem, Problem, Terms]:
+def small_changes(
+    draw: st.DrawFn, services: int = 3, gpus: Sequence[str] = ("A30-24GB", "A100-80GB")
+) -> tuple[Problem, Problem, Terms]:
     """Draw what was asked for, what is asked for now, and the terms of that."""
-    wanted, offers, rates = draw(small_demands(services=services))
+    wanted, offers, rates = draw(small_demands(gpus=gpus, services=services))
     factors = st.sampled_from([0.2, 0.5, 1.0, 1.0, 1.5, 3.0])
     now = [
         replace(service, rate_per_s=service.rate_per_s * draw(factors)) for service in wanted
