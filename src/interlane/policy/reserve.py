@@ -22,7 +22,10 @@ STRONG: Final = "V100|V100M32"
 PATIENCE_S: Final = 600.0
 """How long tasks wait for the types that they should use, unless said otherwise."""
 
-LEND_AFTER_S: Final = 120.0
+WIDE: Final = "MISC"
+"""Weak types with many GPUs a machine, where instances that need them all may go."""
+
+LEND_AFTER_S: Final = 0.0
 """How long others wait for other machines before they borrow strong ones."""
 
 HIGH: Final = 0.4
@@ -114,8 +117,8 @@ def packing() -> Terms:
 
 
 def filling() -> Terms:
-    """Fill machines up, so that whole ones stay free for large instances."""
-    return Terms(tight=1.0, fill=1.0)
+    """Fill the tightest GPU of the fullest machine, so that whole ones stay free."""
+    return Terms(tight=100.0, fill=10.0)
 
 
 def spreading(strong: frozenset[str]) -> Terms:
@@ -162,6 +165,7 @@ def reserve_and_pack(
 
 def reserve_and_lend(
     strong: str = STRONG,
+    wide: str = WIDE,
     patience_s: float = PATIENCE_S,
     high: float = HIGH,
     lend_after_s: float = LEND_AFTER_S,
@@ -176,7 +180,8 @@ def reserve_and_lend(
     """
     patience_s, lend_after_s = _positive(patience_s), _positive(lend_after_s)
     plans = Lending(_named(strong), patience_s, high, model or AsAsked(), lend_after_s)
-    terms = packing() + matching() + keeping(plans.strong)
+    kept = keeping(plans.strong, 200.0) + keeping(_named(wide), 400.0)
+    terms = filling() + spreading(plans.strong) + matching() + kept
     rule = Rule(Score.BLEND, types=types, terms=terms)
     return RulePlacer("reserve-and-lend", rule, plans=plans)
 

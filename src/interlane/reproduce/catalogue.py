@@ -14,6 +14,7 @@ _WHERE: Final = {
     "pai-sjf-paper": ("interlane.reproduce.pai_sjf", "SJF_PAPER"),
     "pai-figures": ("interlane.reproduce.pai_figures", "FIGURES"),
     "pai-sharing": ("interlane.reproduce.pai_sharing", "SHARING"),
+    "pai-reserve": ("interlane.reproduce.pai_reserve", "RESERVE"),
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
     "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),

@@ -1,0 +1,87 @@
+"""Reserving against balancing: what the rows say, and what is known beforehand."""
+
+from dataclasses import replace
+
+import pytest
+
+from interlane.reproduce import pai_reserve
+from interlane.reproduce.base import Row
+from interlane.reproduce.catalogue import REPRODUCTIONS
+from interlane.reproduce.pai_reserve import BALANCED, COMPOSED, RESERVED, Figures
+from interlane.testing.build import job
+from interlane.traces.jobs import jobs_of
+from interlane.traces.synth_pai.jobs import Drawn, draw_trace
+from interlane.traces.synth_pai.write import Scope
+
+BEFORE = Figures(1000.0, 2000.0, 93.0, 49.0, 0.06, 0)
+AFTER = Figures(500.0, 600.0, 91.5, 58.0, 0.10, 0)
+BEST = Figures(400.0, 100.0, 97.0, 99.0, 0.05, 7)
+
+
+def verdicts(**found: Figures) -> dict[str, bool]:
+    given = {BALANCED: BEFORE, RESERVED: AFTER, COMPOSED: BEST}
+    names = {"reserved": RESERVED, "composed": COMPOSED}
+    rows = pai_reserve._rows(given | {names[one]: found[one] for one in found})
+    return {row.what: row.holds for row in rows}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Drawn:
+    return draw_trace(Scope(pai_reserve.HISTORY_DAYS + 0.25, 0.05, 7))
+
+
+def test_all_rows_hold_where_reserving_helps_and_composing_helps_more() -> None:
+    assert all(verdicts().values())
+
+
+def test_a_gain_below_the_published_one_does_not_hold() -> None:
+    said = verdicts(reserved=replace(AFTER, wait_s=560.0, strong_wait_s=641.0))
+
+    assert not said["mean wait down, all tasks, %"]
+    assert not said["mean wait down, V100 tasks, %"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("wait_s", 500.0), ("strong_wait_s", 600.0), ("imbalance", 0.06)]
+)
+def test_the_composed_policy_must_beat_the_better_of_both(field: str, value: float) -> None:
+    said = verdicts(composed=replace(BEST, **{field: value}))
+
+    assert list(said.values()).count(False) == 1
+
+
+def test_what_is_shown_beside_the_paper_names_its_readings() -> None:
+    rows = pai_reserve._told(BALANCED, BEFORE)
+
+    assert Row("balance: no wait, V100, %", 49.0, 49.0, holds=True) in rows
+
+
+def test_only_jobs_after_the_history_are_played(drawn: Drawn) -> None:
+    later = pai_reserve._after_history(drawn.trace)
+
+    assert 0 < later.jobs < drawn.trace.jobs
+    assert 0 <= later.frame["submit_s"].min() <= later.frame["submit_s"].max() <= 21_600  # type: ignore[operator]
+
+
+def test_programs_that_used_much_before_are_expected_to_again(drawn: Drawn) -> None:
+    model = pai_reserve._history(drawn.trace, drawn.gpu_used)
+
+    assert 0.0 < model.overall < 1.0
+    assert max(total / runs for total, runs in model.by_program.values()) > 0.5
+    assert model.gpu_use(job(gpus=1)) <= 1.0
+
+
+def test_drawn_jobs_name_types_only_where_they_insist(drawn: Drawn) -> None:
+    jobs, true_s = jobs_of(drawn.trace, guess=None)
+    named = [any(task.demand.gpu_types for task in each.request.tasks) for each in jobs]
+
+    assert 0.03 < sum(named) / len(named) < 0.2
+    assert len(true_s) == len(jobs) == len(drawn.gpu_used)
+    assert all(length_s > 0 for length_s in true_s)
+
+
+def test_the_entry_needs_no_data_and_has_a_small_variant() -> None:
+    entry = REPRODUCTIONS["pai-reserve"]
+
+    assert not entry.needs_data
+    assert entry.variants == ("small",)
