@@ -68,7 +68,7 @@ def test_strong_machines_are_kept_unless_no_other_has_room() -> None:
 
 
 def test_spreading_holds_on_the_types_that_it_names_only() -> None:
-    terms = Terms(fill=2.0) + reserve.spreading(V100)
+    terms = reserve.filling() + reserve.spreading(V100)
     strong = [machine(name, gpus=2, type="V100") for name in "ab"]
     weak = [machine(name, gpus=2) for name in "cd"]
 
@@ -80,7 +80,7 @@ def test_pieces_add_up_whatever_their_order() -> None:
     one, two = reserve.packing() + reserve.keeping(V100), reserve.matching(9)
 
     assert one + two == two + one
-    assert (reserve.keeping(V100) + reserve.keeping(V100)).dear == (("V100", 200.0),)
+    assert (reserve.keeping(V100) + reserve.keeping(V100)).dear == (("V100", 2 * reserve.KEPT),)
 
 
 @pytest.mark.parametrize(("idle", "steps_per_s"), contention.STEPS_PER_S)

@@ -25,6 +25,9 @@ PATIENCE_S: Final = 600.0
 WIDE: Final = "MISC"
 """Weak types with many GPUs a machine, where instances that need them all may go."""
 
+KEPT: Final = 3_600.0
+"""Price of a strong machine that is lent, above that of any place on a weak one."""
+
 LEND_AFTER_S: Final = 0.0
 """How long others wait for other machines before they borrow strong ones."""
 
@@ -118,12 +121,12 @@ def packing() -> Terms:
 
 def filling() -> Terms:
     """Fill the tightest GPU of the fullest machine, so that whole ones stay free."""
-    return Terms(tight=100.0, fill=10.0)
+    return Terms(tight=1_800.0, fill=180.0)
 
 
 def spreading(strong: frozenset[str]) -> Terms:
     """Keep strong machines equally allocated; the least allocated takes the next instance."""
-    return Terms(balance=1.0, spread=strong)
+    return Terms(balance=60.0, spread=strong)
 
 
 def matching(cores_per_gpu: float = 6.0) -> Terms:
@@ -136,8 +139,8 @@ def avoiding_contention() -> Terms:
     return Terms(contention=2.0)
 
 
-def keeping(strong: frozenset[str], price: float = 100.0) -> Terms:
-    """Take strong machines only where no other has room."""
+def keeping(strong: frozenset[str], price: float = KEPT) -> Terms:
+    """Take machines of these types only where no other has room."""
     return Terms(dear=tuple(sorted((name, price) for name in strong)))
 
 
@@ -174,13 +177,14 @@ def reserve_and_lend(
 ) -> RulePlacer:
     """Reserve strong GPU types, lend them while idle, spread load there and match CPUs.
 
-    The pieces that PAI's paper leaves open, put together: weak machines are filled up, strong
-    ones kept level and lent until somebody with a right to them waits, and work that needs
-    many CPUs goes where it strands no GPU.
+    The pieces that PAI's paper leaves open, put together: weak machines are filled up, those
+    with many GPUs (``wide``) last, so that whole ones stay free; strong ones are kept level
+    and lent until somebody with a right to them waits; and work that needs many CPUs goes
+    where it strands no GPU.
     """
     patience_s, lend_after_s = _positive(patience_s), _positive(lend_after_s)
     plans = Lending(_named(strong), patience_s, high, model or AsAsked(), lend_after_s)
-    kept = keeping(plans.strong, 200.0) + keeping(_named(wide), 400.0)
+    kept = keeping(plans.strong, KEPT) + keeping(_named(wide), 2 * KEPT)
     terms = filling() + spreading(plans.strong) + matching() + kept
     rule = Rule(Score.BLEND, types=types, terms=terms)
     return RulePlacer("reserve-and-lend", rule, plans=plans)
