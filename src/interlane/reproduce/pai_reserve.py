@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from interlane.policy.performance import FromHistory
     from interlane.sim.experiment import Experiment
     from interlane.traces.schema import Trace
@@ -76,7 +79,7 @@ def _tell(setting: Setting, number: int, jobs: int, ended: int) -> None:
     setting.progress(number * jobs + ended, 3 * jobs, "jobs")
 
 
-def _history(trace: "Trace", gpu_used: object) -> "FromHistory":
+def _history(trace: "Trace", gpu_used: "NDArray[np.float64]") -> "FromHistory":
     """Return the model of what jobs use, from those before the first that is played."""
     import polars as pl
 
@@ -102,11 +105,11 @@ def _after_history(trace: "Trace") -> "Trace":
 def _experiment(trace: "Trace", name: str, model: "FromHistory", seed: int) -> "Experiment":
     from interlane import wiring
     from interlane.policy import place, reserve
-    from interlane.policy.catalogue import PlacerRecipe
+    from interlane.policy.catalogue import PlacerMaker, PlacerRecipe
     from interlane.policy.order import Fifo
     from interlane.sim.experiment import Choice, Experiment
 
-    makers = {
+    makers: dict[str, PlacerMaker] = {
         BALANCED: place.balance,
         RESERVED: partial(reserve.reserve_and_pack, high=HIGH, model=model),
         COMPOSED: partial(reserve.reserve_and_lend, high=HIGH, model=model),
