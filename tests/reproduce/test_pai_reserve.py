@@ -11,7 +11,7 @@ from interlane.reproduce.pai_reserve import BALANCED, COMPOSED, RESERVED, Figure
 from interlane.testing.build import job
 from interlane.traces.jobs import jobs_of
 from interlane.traces.synth_pai.jobs import Drawn, draw_trace
-from interlane.traces.synth_pai.write import Scope
+from interlane.traces.synth_pai.plan import Scope
 
 BEFORE = Figures(1000.0, 2000.0, 93.0, 49.0, 0.06, 0)
 AFTER = Figures(500.0, 600.0, 91.5, 58.0, 0.10, 0)

@@ -62,7 +62,7 @@ class Figures:
 
 def _reserve(setting: Setting) -> list[Row]:
     from interlane.traces.synth_pai.jobs import draw_trace
-    from interlane.traces.synth_pai.write import Scope
+    from interlane.traces.synth_pai.plan import Scope
 
     days = SMALL_DAYS if setting.choice == SMALL else FULL_DAYS
     drawn = draw_trace(Scope(days + HISTORY_DAYS, LOAD, setting.seed))
