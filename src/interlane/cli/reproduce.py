@@ -75,7 +75,7 @@ def reproduce(
     rows = _run(entry, listed, data, chosen, processes or cores())
     answer = {
         "name": name,
-        "rows": [asdict(row) for row in rows],
+        "rows": [_as_json(row) for row in rows],
         "seed": chosen,
         "cpu_s": round(_cpu_s() - begin_s, 3),
     }
@@ -99,6 +99,14 @@ def _run(
                 variant or None,
             )
         )
+
+
+def _as_json(row: "Row") -> dict[str, object]:
+    """Return a row's fields; the reason only where there is something to excuse."""
+    fields = asdict(row)
+    if row.holds or not row.why_not:
+        del fields["why_not"]
+    return fields
 
 
 def _cpu_s() -> float:
