@@ -14,6 +14,7 @@ COMPILED_MODULES: Final = (
     "kernel/compiled.py",
     "metrics/replay.py",
     "mig/compiled.py",
+    "policy/contention.py",
     "policy/packing.py",
     "policy/rows.py",
     "policy/scores.py",
