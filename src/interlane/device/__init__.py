@@ -1,0 +1,1 @@
+"""One machine's devices, shared by many programs that are switched between iterations."""

@@ -1,0 +1,44 @@
+"""What every kind of device can tell about the memory of one job, and do about it.
+
+All numbers are bytes of this process beyond what it held when its backend was made: the
+interpreter, its libraries and the device's context are counted apart, once per process.
+At an iteration boundary ``live`` is the job's persistent memory; ``peak`` minus that is what
+the iterations since ``reset_peak`` needed in passing.
+"""
+
+from typing import Protocol
+
+
+class Backend(Protocol):
+    """The memory of one job on one device, seen from inside its process."""
+
+    def live(self) -> int:
+        """Return the bytes in use; cached free memory is given back first where it counts.
+
+        Exact and for that reason not cheap (up to a millisecond): ask at some boundaries, not
+        at all.
+        """
+        ...
+
+    def peak(self) -> int:
+        """Return the most bytes that were in use at once since ``reset_peak``."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Forget the peak so far."""
+        ...
+
+    def trim(self) -> int:
+        """Give cached free memory back to the device; return how many bytes that freed."""
+        ...
+
+    def fence(self) -> None:
+        """Wait until all submitted work is finished; the next holder may then begin."""
+        ...
+
+    def limit(self, nbytes: int | None) -> None:
+        """Let this process use so many bytes and no more; ``None`` lifts the limit.
+
+        Beyond it the job gets an out-of-memory error of its own that it can catch.
+        """
+        ...
