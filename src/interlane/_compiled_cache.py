@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 COMPILED_MODULES: Final = (
+    "compiling.py",
     "kernel/compiled.py",
+    "metrics/fragments.py",
     "metrics/replay.py",
     "mig/compiled.py",
     "policy/contention.py",

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from interlane.compiling import compiled, inlined
 from interlane.policy.packing import looseness, pack_score
 from interlane.policy.rows import (
     ANY_FULLNESS,
@@ -28,9 +29,7 @@ from interlane.policy.rows import (
     ask_in_brief,
     change,
     choose_gpus,
-    compiled,
     fullness,
-    inlined,
     is_sound,
     may_fit,
     next_candidate,
@@ -834,16 +833,9 @@ def room_on(rows, asks, profile):
 @compiled
 def fits(rows, total, asks, out):
     """Return whether a placement fits on these machine rows, which are left unchanged."""
-    sound = True
-    taken = 0
-    for index in range(out.shape[0]):
-        machine = out[index, AT_MACHINE]
-        change_rows(rows, asks, out, index, index + 1, 1)
-        taken += 1
-        if not is_sound(rows, total, machine):
-            sound = False
-            break
-    change_rows(rows, asks, out, 0, taken, -1)
+    change_rows(rows, asks, out, 0, out.shape[0], 1)
+    sound = _all_sound(rows, total, out, out.shape[0])
+    change_rows(rows, asks, out, 0, out.shape[0], -1)
     return sound
 
 

@@ -14,15 +14,14 @@ row a machine: CPU, then the free share of each GPU (a pooled machine has one wi
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from interlane.compiling import compiled
 from interlane.metrics.attempts import Attempts
+from interlane.metrics.fragments import unusable
 from interlane.metrics.kinds import Kinds
 from interlane.metrics.log import EventLog, Fact
 from interlane.model import MILLI, Cluster
-
-compiled = njit(cache=True, error_model="numpy")
 
 SAMPLES: Final = 100
 """Moments at which the cluster is looked at."""
@@ -158,16 +157,8 @@ def _lost(free, machines, at, idle, kind):
         or not (kind[K_TYPES] >> machines[at, M_TYPE]) & 1
     ):
         return idle
-    if machines[at, M_POOLED]:
-        return idle if idle < gpus * kind[K_SHARE] else 0
-    usable = 0
-    slivers = 0
-    for gpu in range(machines[at, M_GPUS]):
-        if free[at, 1 + gpu] >= kind[K_SHARE]:
-            usable += 1
-        else:
-            slivers += free[at, 1 + gpu]
-    return slivers if usable >= gpus else idle
+    here = machines[at]
+    return unusable(free, at, 1, here[M_GPUS], here[M_POOLED], idle, gpus, kind[K_SHARE])
 
 
 @compiled

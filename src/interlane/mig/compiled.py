@@ -7,10 +7,9 @@
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-compiled = njit(cache=True, error_model="numpy")
+from interlane.compiling import compiled
 
 NOBODY: Final = -1
 """In a slot: it is empty, or there is no such slot.  As a set-up: there is none."""

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from interlane.compiling import inlined
 from interlane.model.units import MILLI
 from interlane.policy.rows import (
     ABSENT,
@@ -21,7 +22,6 @@ from interlane.policy.rows import (
     POOL,
     POOLED,
     free_rate,
-    inlined,
 )
 
 _LEFT: Final = 100_000 * FULLNESS_TIE

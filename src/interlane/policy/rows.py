@@ -18,15 +18,9 @@ that tests compare with.
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from interlane.compiling import compiled, inlined
 from interlane.model.units import MILLI
-
-compiled = njit(cache=True, error_model="numpy")
-"""Compile a function on first use and keep the result on disk."""
-
-inlined = njit(cache=True, error_model="numpy", inline="always")
-"""The same for a leaf of the hottest loops: a call that passes tables costs more than it."""
 
 CPU: Final = 0
 MEMORY: Final = 1

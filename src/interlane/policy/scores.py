@@ -20,6 +20,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from interlane.compiling import compiled
+from interlane.metrics.fragments import unusable
 from interlane.model.units import MILLI
 from interlane.policy.contention import stretch
 from interlane.policy.packing import left_over, pack_score
@@ -37,7 +39,6 @@ from interlane.policy.rows import (
     TIGHTEST,
     TYPE,
     choose_gpus,
-    compiled,
     gpu_admits,
     kind_of,
     slots_of,
@@ -127,10 +128,9 @@ def free_milli(free, at):
 
 @compiled
 def fragments(free, at, cpu, typical, weights):
-    """Return the idle GPU share that typical demands cannot use here (FGD, section 3).
+    """Return the idle GPU share that typical demands cannot use here.
 
-    For a kind that does not fit at all the whole idle share is a fragment; otherwise only
-    what lies on GPUs with less left than the kind asks of each.
+    For a kind whose type or CPU is not here that is all of it.
     """
     idle = free_milli(free, at)
     if idle == 0:
@@ -146,18 +146,9 @@ def fragments(free, at, cpu, typical, weights):
         ):
             lost += weights[kind] * idle
             continue
-        if free[at, POOLED] == 1:
-            if idle < gpus * milli:
-                lost += weights[kind] * idle
-            continue
-        usable = 0
-        slivers = 0
-        for gpu in range(free[at, GPUS]):
-            if free[at, FREE + gpu] >= milli:
-                usable += 1
-            else:
-                slivers += free[at, FREE + gpu]
-        lost += weights[kind] * (slivers if usable >= gpus else idle)
+        lost += weights[kind] * unusable(
+            free, at, FREE, free[at, GPUS], free[at, POOLED], idle, gpus, milli
+        )
     return lost
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from interlane.policy.rows import change, compiled, room_for
+from interlane.compiling import compiled
+from interlane.policy.rows import change, room_for
 
 # Columns of the table of holdings, one row a spot.
 HELD_MACHINE: Final = 0

@@ -9,9 +9,8 @@ seen, so that learning as jobs finish is as cheap as learning from a trace.
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-compiled = njit(cache=True, error_model="numpy")
+from interlane.compiling import compiled
 
 LEAF: Final = -1
 """The feature of a node that compares nothing."""

@@ -1,8 +1,6 @@
 """The loop that puts instances on machines, compiled; see ``place`` for what it is for."""
 
-from numba import njit
-
-compiled = njit(cache=True, error_model="numpy")
+from interlane.compiling import compiled
 
 PICKS = 6
 LEANING_PICKS = 16
