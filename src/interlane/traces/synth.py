@@ -174,7 +174,7 @@ def _draw_groups(rng: np.random.Generator, jobs: int) -> _Groups:
         due += jobs * share
         wanted = left if least == 1 else min(left, round(due))
         if least <= min(largest, wanted):
-            drawn = _sizes(rng, least, min(most, largest), wanted)
+            drawn = log_even_sizes(rng, least, min(most, largest), wanted)
             sizes.append(drawn)
             left -= wanted
             due -= wanted
@@ -185,8 +185,10 @@ def _draw_groups(rng: np.random.Generator, jobs: int) -> _Groups:
     return _Groups(size, user.astype(np.int64))
 
 
-def _sizes(rng: np.random.Generator, least: int, most: int, wanted: int) -> Ints:
-    """Return sizes between bounds, spread evenly on a log scale, that sum up to ``wanted``."""
+def log_even_sizes(rng: np.random.Generator, least: int, most: int, wanted: int) -> Ints:
+    """Return whole numbers between bounds, even on a log scale, that sum up to ``wanted``."""
+    if wanted <= 0:
+        return np.zeros(0, np.int64)
     drawn = rng.uniform(np.log(least), np.log(most + 1), wanted // least + 1)
     size = np.clip(np.exp(drawn).astype(np.int64), least, most)
     cut = int(np.searchsorted(np.cumsum(size), wanted))

@@ -8,12 +8,7 @@ group table's ``gpu_type_spec`` is a demand.
 The instance table has 7.5 million rows, so it is streamed: only two times per job are kept.
 """
 
-import gzip
-import shutil
-import tempfile
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -33,7 +28,7 @@ from interlane.traces.checks import (
     waits,
 )
 from interlane.traces.read.finish import make_trace
-from interlane.traces.read.source import Options, Source, bad_gzip
+from interlane.traces.read.source import Options, Source, unpacked
 from interlane.traces.schema import Trace
 
 TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -202,7 +197,7 @@ def _happened(column: str) -> pl.Expr:
 
 def _instance_spans(path: Path, options: Options) -> tuple[pl.DataFrame, Bad]:
     columns = TABLES["pai_instance_table"]
-    with _unpacked(path) as plain:
+    with unpacked(path) as plain:
         rows = _instances(plain, columns)
         spans = (
             rows.filter(pl.col("why").is_null())
@@ -330,19 +325,3 @@ def _needed(source: Source, table: str) -> Path:
 def _find(source: Source, table: str) -> Path | None:
     paths = (source.path / f"{table}.csv", source.path / f"{table}.csv.gz")
     return next((path for path in paths if path.is_file()), None)
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[Path]:
-    """Give a plain file that can be streamed: the file itself, or its gzip unpacked."""
-    if path.suffix != ".gz":
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / path.stem
-        try:
-            with gzip.open(path) as packed, plain.open("wb") as file:
-                shutil.copyfileobj(packed, file, 1 << 20)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise bad_gzip(path) from None
-        yield plain

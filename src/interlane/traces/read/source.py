@@ -8,8 +8,11 @@ import csv
 import gzip
 import io
 import re
+import shutil
+import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +25,9 @@ from interlane.traces.checks import KEPT, Table
 
 PARQUET: Final = (".parquet", ".pq")
 """Endings of Parquet files."""
+
+_UNPACK_BYTES: Final = 1 << 22
+"""Bytes of a gzip that are unpacked at a time."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,24 @@ def read_bytes(path: Path) -> bytes:
         raise bad_gzip(path) from None
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Give a plain file that can be streamed: the file itself, or its gzip unpacked."""
+    if path.suffix != ".gz":
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / path.stem
+        try:
+            with gzip.open(path) as packed, plain.open("wb") as file:
+                shutil.copyfileobj(packed, file, _UNPACK_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise bad_gzip(path) from None
+        except OSError as error:
+            raise unreadable(path, error) from None
+        yield plain
 
 
 def bad_gzip(path: Path) -> InvalidFile:

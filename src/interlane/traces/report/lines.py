@@ -10,10 +10,7 @@ or too many fields, or with a word where a number belongs, is left out of the fi
 counted with its reason and the first line at which it happened.
 """
 
-import gzip
-import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from interlane.model import InvalidFile
-from interlane.traces.read.source import bad_gzip, unreadable
+from interlane.traces.read.source import unpacked
 from interlane.traces.report.quality import Finding
 
 HASH_SEED: Final = 20220404
@@ -101,7 +98,7 @@ def load(
     ``joint`` names keys that are made of several columns.  A column that the file lacks
     comes out empty.
     """
-    with _plain(path) as plain:
+    with unpacked(path) as plain:
         layout = Layout(*_names(plain, path, columns), take, joint or {})
         frame = _sound(plain, layout)
         if frame is not None:
@@ -327,24 +324,6 @@ def _wording(fault: int, layout: Layout) -> str:
 
 
 # -- files ----------------------------------------------------------------------------
-
-
-@contextmanager
-def _plain(path: Path) -> Iterator[Path]:
-    """Give a plain file that can be streamed: the file itself, or its gzip unpacked."""
-    if path.suffix != ".gz":
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / path.stem
-        try:
-            with gzip.open(path) as packed, plain.open("wb") as file:
-                shutil.copyfileobj(packed, file, BLOCK)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise bad_gzip(path) from None
-        except OSError as error:
-            raise unreadable(path, error) from None
-        yield plain
 
 
 @contextmanager

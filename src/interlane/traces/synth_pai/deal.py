@@ -72,18 +72,6 @@ def pick(rng: Rng, choices: Sequence[tuple[float, float]], count: int) -> Floats
     return np.asarray(rng.choice(values, count, p=odds / odds.sum()))
 
 
-def sizes(rng: Rng, least: int, most: int, wanted: int) -> Ints:
-    """Return whole numbers between bounds, even on a log scale, that sum up to ``wanted``."""
-    if wanted <= 0:
-        return np.zeros(0, np.int64)
-    drawn = rng.uniform(np.log(least), np.log(most + 1), wanted // least + 1)
-    size = np.clip(np.exp(drawn).astype(np.int64), least, most)
-    cut = int(np.searchsorted(np.cumsum(size), wanted))
-    size = size[: cut + 1].copy()
-    size[-1] -= int(size.sum()) - wanted
-    return size[size > 0]
-
-
 def by_weight(
     rank: Floats, weight: Floats, at: Sequence[float], value: Sequence[float]
 ) -> Floats:

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from interlane.traces.synth import log_even_sizes
 from interlane.traces.synth_pai import shares as of
 from interlane.traces.synth_pai.deal import (
     Flags,
@@ -15,7 +16,6 @@ from interlane.traces.synth_pai.deal import (
     deal,
     pick,
     portion,
-    sizes,
 )
 
 ROLES: Final = ("tensorflow", "PyTorchWorker", "worker", "xComputeWorker", "evaluator", "ps")
@@ -109,7 +109,7 @@ def _draw_runs(rng: Rng, jobs: int) -> Ints:
         due += jobs * share
         wanted = left if least == 1 else min(left, round(due))
         if least <= min(largest, wanted):
-            found.append(sizes(rng, least, min(most, largest), wanted))
+            found.append(log_even_sizes(rng, least, min(most, largest), wanted))
             left -= wanted
             due -= wanted
     return np.concatenate(found)
