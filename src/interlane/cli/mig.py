@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
+from interlane.cli.progress import saying_if_slow
 
 if TYPE_CHECKING:
+    from interlane.mig.check import Terms
+    from interlane.mig.demand import Problem
     from interlane.mig.layouts import Rules
     from interlane.mig.plan import Outcome, Plan
     from interlane.mig.services_file import Asked
@@ -210,27 +213,18 @@ def plan(
     """Plan the fewest GPUs that meet every service's throughput and latency target."""
     import time
 
-    from interlane.mig import draw, services_file
-    from interlane.mig.check import faults
+    from interlane.mig import draw
     from interlane.mig.documents import outcome_document
     from interlane.mig.optimise import optimise
     from interlane.mig.parted import parted_document
     from interlane.mig.plan import Effort
-    from interlane.model import InterlaneError
 
     asked = asked_in(services, gpu, kind, forbid_4g3g=forbid_4g3g)
-    measured = measured_for(asked, table, services)
-    problem, terms = services_file.problem_from(
-        asked, services_file.full_table(asked, measured)
-    )
+    problem, terms = problem_of(asked, measured_for(asked, table, services))
     there = None if current is None else read_plan(current, asked.offers[0].model)
-    outcome = optimise(problem, optimiser, Effort(time_limit, seed, time.monotonic))
-    wrong = faults(outcome.plan, terms)
-    if wrong:
-        raise InterlaneError(
-            f"Optimiser {optimiser} made a plan that does not hold: {wrong[0]} "
-            "This is a fault of interlane; please report it."
-        )
+    with saying_if_slow(f"Looking for a better plan, for at most {time_limit:g} s..."):
+        outcome = optimise(problem, optimiser, Effort(time_limit, seed, time.monotonic))
+    _insist(outcome, optimiser, terms)
     for note in outcome.notes:
         say(note)
     if there is not None:
@@ -247,6 +241,25 @@ def plan(
     if shown:
         text += "\n\n" + draw.terminal(outcome.plan, shown)
     emit(outcome_document(outcome), Output(output.value), text)
+
+
+def problem_of(asked: "Asked", measured: "PerformanceTable | None") -> "tuple[Problem, Terms]":
+    """Return what is to be solved, and what a plan must keep to."""
+    from interlane.mig import services_file
+
+    return services_file.problem_from(asked, services_file.full_table(asked, measured))
+
+
+def _insist(outcome: "Outcome", optimiser: str, terms: "Terms") -> None:
+    from interlane.mig.check import faults
+    from interlane.model import InterlaneError
+
+    wrong = faults(outcome.plan, terms)
+    if wrong:
+        raise InterlaneError(
+            f"Optimiser {optimiser} made a plan that does not hold: {wrong[0]} "
+            "This is a fault of interlane; please report it."
+        )
 
 
 def _summary(outcome: "Outcome") -> str:
@@ -376,18 +389,23 @@ def read_performance(path: Path) -> "PerformanceTable":
     return read_table(_text(str(path)).splitlines(), str(path))
 
 
-def read_plan(path: Path, default_model: str | None = None) -> "Plan":
-    """Read a plan, or what is there now, from JSON."""
+def json_in(path: Path) -> object:
+    """Read a JSON file."""
     import json
 
-    from interlane.mig.documents import read_state
     from interlane.model import InvalidFile
 
     try:
-        document = json.loads(_text(str(path)))
+        return json.loads(_text(str(path)))
     except json.JSONDecodeError as error:
         raise InvalidFile(str(path), f"this is not JSON ({error.msg}).", error.lineno) from None
-    return read_state(document, str(path), default_model)
+
+
+def read_plan(path: Path, default_model: str | None = None) -> "Plan":
+    """Read a plan, or what is there now, from JSON."""
+    from interlane.mig.documents import read_state
+
+    return read_state(json_in(path), str(path), default_model)
 
 
 # -- tables ---------------------------------------------------------------------------

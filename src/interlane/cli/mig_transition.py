@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from interlane.cli.mig import asked_in, measured_for, read_plan, yaml_in
+from interlane.cli.mig import (
+    asked_in,
+    json_in,
+    measured_for,
+    problem_of,
+    read_plan,
+    yaml_in,
+)
 from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
+from interlane.cli.progress import saying_if_slow
 
 if TYPE_CHECKING:
     from interlane.mig.check import Terms
     from interlane.mig.demand import Problem
     from interlane.mig.plan import Plan
-    from interlane.mig.services_file import Asked
-    from interlane.mig.table import PerformanceTable
     from interlane.mig.transition.joint import Joint
     from interlane.mig.transition.run import Ended, Executor
     from interlane.mig.transition.steps import Times, Transition
@@ -93,10 +99,11 @@ def transition(
 
     how_long = _times(times)
     asked = asked_in(services, None, None, forbid_4g3g=False)
-    problem, terms = _problem(asked, measured_for(asked, table, services))
+    problem, terms = problem_of(asked, measured_for(asked, table, services))
     there = standing(read_plan(source, asked.offers[0].model), problem, retire or ())
     floors = floors_of(there, problem, _old_rates(old_demand))
-    way, found = _way(method, problem, there, floors, slack, time_limit, seed)
+    with saying_if_slow(f"Looking for the best way, for at most {time_limit:g} s..."):
+        way, found = _way(method, problem, there, floors, slack, time_limit, seed)
     document = transition_document(way, problem)
     _insist(way, document, terms)
     lines = [*_found_lines(found, way), *_way_lines(way, how_long)]
@@ -105,13 +112,6 @@ def transition(
     if save is not None:
         save.write_text(printed(answer, Output.JSON) + "\n", encoding="utf-8")
     emit(answer, output, text)
-
-
-def _problem(asked: "Asked", measured: "PerformanceTable | None") -> "tuple[Problem, Terms]":
-    from interlane.mig import services_file
-
-    table = services_file.full_table(asked, measured)
-    return services_file.problem_from(asked, table)
 
 
 def _old_rates(old_demand: str | None) -> dict[str, float] | None:
@@ -316,12 +316,13 @@ def apply(
     """Carry a transition out, or go on with one that was interrupted."""
     from random import Random
 
+    from interlane.mig.transition.documents import read_transition
     from interlane.mig.transition.journal import resumed
     from interlane.mig.transition.run import End, Run
     from interlane.mig.transition.simulated import SimulatedGpus
     from interlane.migctl.journal_file import JournalFile, StateFile
 
-    way, problem, name = _read(file)
+    way, problem, name = read_transition(json_in(file), str(file))
     how_long = _times(times)
     if executor is Executes.MIG_PARTED:
         typer.echo(printed(_parted(way), Output.YAML))
@@ -349,21 +350,6 @@ def apply(
     elapsed_s = None if simulated is None else round(simulated.elapsed_s, 1)
     _report(ended, elapsed_s, output)
     return 1 if ended.end is End.GAVE_UP else 0
-
-
-def _read(file: Path) -> "tuple[Transition, Problem, str]":
-    import json
-
-    from interlane.mig.transition.documents import read_transition
-    from interlane.model import InvalidFile
-
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise InvalidFile(str(file), "this is not text in UTF-8; convert it.") from None
-    except json.JSONDecodeError as error:
-        raise InvalidFile(str(file), f"this is not JSON ({error.msg}).", error.lineno) from None
-    return read_transition(document, str(file))
 
 
 def _crashing(write: "Callable[[Plan], None]", steps: int | None) -> "Callable[[Plan], None]":

@@ -4,12 +4,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Timer
 from typing import Final, Protocol
 
 from interlane.cli.output import say
 
 LINE_EVERY_S: Final = 15.0
 """Seconds between lines where there is no terminal."""
+
+MOMENT_S: Final = 2.0
+"""Seconds after which people wonder."""
 
 
 class Tell(Protocol):
@@ -65,6 +69,18 @@ def _bar(what: str, total: int, unit: str) -> Iterator[Tell]:
             bar.update(task, completed=done, total=total)
 
         yield tell
+
+
+@contextmanager
+def saying_if_slow(what: str) -> Iterator[None]:
+    """Say what is going on if it takes longer than a moment; for work without steps."""
+    timer = Timer(MOMENT_S, say, (what,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _lines(what: str, expected: int, unit: str) -> Tell:

@@ -58,6 +58,13 @@ def _instance_document(gpu: GpuPlan, one: Instance) -> dict[str, Any]:
     return {
         "profile": one.profile,
         "placement": f"{one.start}:{size}",
+        **served_document(one),
+    }
+
+
+def served_document(one: Instance) -> dict[str, Any]:
+    """Return whom an instance serves, how, and how well."""
+    return {
         "service": one.service,
         "batch": one.batch,
         "processes": one.processes,

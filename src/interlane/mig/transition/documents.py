@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from interlane.mig.demand import GpuOffer, Problem, Service
-from interlane.mig.documents import plan_document, read_state
+from interlane.mig.documents import plan_document, read_state, served_document
 from interlane.mig.entries import Entry
 from interlane.mig.layouts import Rules
 from interlane.mig.plan import GpuPlan, Instance, Plan
@@ -68,11 +68,7 @@ def _step_document(step: Step) -> dict[str, Any]:
         "model": step.model,
         "profile": one.profile,
         "start": one.start,
-        "service": one.service,
-        "batch": one.batch,
-        "processes": one.processes,
-        "throughput_per_s": one.throughput_per_s,
-        "latency_ms": one.latency_ms,
+        **served_document(one),
     }
 
 

@@ -296,17 +296,13 @@ class _Play:
 
     def _urgency(self) -> dict[str, float]:
         """Return the throughput that each service lacks to leave the slots of others."""
-        lacking: dict[str, float] = {}
-        for gpu, slots in self._open.items():
-            blocking = {held for slot in slots for held in self._blockers(gpu, slot)}
-            for held in blocking:
-                one = self._busy[gpu][held]
-                lacking[one.service] = lacking.get(one.service, 0.0) + one.throughput_per_s
-        return {
-            service: amount - self._spare(service)
-            for service, amount in lacking.items()
-            if amount > self._spare(service)
-        }
+        blocking = dict.fromkeys(
+            (gpu, held)
+            for gpu, slots in self._open.items()
+            for slot in sorted(slots)
+            for held in self._blockers(gpu, slot)
+        )
+        return self._lacking(blocking)
 
     def _unblock(self) -> bool:
         """Drain what stands in the way of slots, where services can spare it."""
@@ -316,16 +312,16 @@ class _Play:
         moved = False
         for gpu, slot in sorted(places, key=lambda place: len(self._blockers(*place))):
             blockers = self._blockers(gpu, slot)
-            if not self._lacking(gpu, blockers):
+            if not self._lacking((gpu, held) for held in blockers):
                 for held in blockers:
                     self._drain(gpu, held)
                 moved = moved or bool(blockers)
         return moved
 
-    def _lacking(self, gpu: str, slots: Iterable[Slot]) -> dict[str, float]:
-        """Return what services would lack if these instances were gone."""
+    def _lacking(self, places: Iterable[tuple[str, Slot]]) -> dict[str, float]:
+        """Return what services would lack if the instances at these places were gone."""
         gone: dict[str, float] = {}
-        for slot in slots:
+        for gpu, slot in places:
             one = self._busy[gpu][slot]
             gone[one.service] = gone.get(one.service, 0.0) + one.throughput_per_s
         return {
@@ -358,7 +354,7 @@ class _Play:
         """Drain whatever can be spared, in nobody's way or not, to have its room."""
         moved = False
         for gpu, slot in self._shuffled([*self._leaving]):
-            if not self._lacking(gpu, [slot]):
+            if not self._lacking([(gpu, slot)]):
                 self._drain(gpu, slot)
                 moved = True
         return moved
@@ -373,7 +369,8 @@ class _Play:
         """Return temporary instances that let everything in the way of a slot go."""
         found = _Stopgaps([], {}, 0)
         taken: dict[str, list[Slot]] = {}
-        for service, lack in self._lacking(gpu, self._blockers(gpu, slot)).items():
+        in_the_way = [(gpu, held) for held in self._blockers(gpu, slot)]
+        for service, lack in self._lacking(in_the_way).items():
             left = lack
             while left > 0:
                 name, model, one = self._stopgap(service, left, taken, found)
