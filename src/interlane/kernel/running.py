@@ -192,11 +192,12 @@ class Running:
         self, slots: NDArray[np.int64], now_s: float, restart_s: float
     ) -> NDArray[np.float64]:
         table = self._table
-        checkpoint_s = table.checkpoint_s[slots]
-        since_s = np.zeros(len(slots))
-        ran_s = now_s - table.started_s[slots]
-        np.mod(ran_s, checkpoint_s, out=since_s, where=checkpoint_s > 0)
-        return (since_s + restart_s) * np.maximum(table.gpu_milli[slots], 1) / MILLI
+        return _stopping_gpu_s(
+            now_s - table.started_s[slots],
+            table.checkpoint_s[slots],
+            table.gpu_milli[slots],
+            restart_s,
+        )
 
     def by_expected_end(self, now_s: float) -> tuple[list[int], NDArray[np.float64]]:
         """Return the slots of the jobs and their expected ends, soonest first."""
@@ -282,18 +283,28 @@ def lenders_for(
             for entry in more
             if entry.state is JobState.RUNNING and entry.started_s + rule.min_run_s <= now_s
         ]
-        cost = np.array([_reclaim_gpu_s(entry, now_s, rule.restart_s) for entry in found])
+        cost = _stopping_gpu_s(
+            np.array([now_s - entry.started_s for entry in found]),
+            np.array([entry.job.checkpoint_s for entry in found]),
+            np.array([entry.job.request.gpu_milli for entry in found]),
+            rule.restart_s,
+        )
         stopped = _cheapest_victims(waiting, found, cost, ledger) if found else []
         if stopped or len(more) < most:
             return stopped
         most *= 4
 
 
-def _reclaim_gpu_s(entry: Entry, now_s: float, restart_s: float) -> float:
-    """Return what stopping a borrower costs: work since its last checkpoint, and a restart."""
-    every_s = entry.job.checkpoint_s
-    since_s = (now_s - entry.started_s) % every_s if every_s > 0 else 0.0
-    return (since_s + restart_s) * max(entry.job.request.gpu_milli, 1) / MILLI
+def _stopping_gpu_s(
+    ran_s: NDArray[np.float64],
+    checkpoint_s: NDArray[np.float64],
+    gpu_milli: NDArray[np.int64],
+    restart_s: float,
+) -> NDArray[np.float64]:
+    """Return what stopping jobs costs: work since the last checkpoint, and a restart."""
+    since_s = np.zeros(len(ran_s))
+    np.mod(ran_s, checkpoint_s, out=since_s, where=checkpoint_s > 0)
+    return (since_s + restart_s) * np.maximum(gpu_milli, 1) / MILLI
 
 
 def _cheapest_victims(

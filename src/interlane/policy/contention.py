@@ -10,7 +10,7 @@ straight line, so that they avoid somewhat more than the world does.
 
 from typing import Final
 
-from interlane.policy.rows import compiled
+from interlane.compiling import compiled
 
 CORES: Final = 48
 STEPS_PER_S: Final = ((40, 4.40), (20, 4.22), (10, 4.17), (0, 3.55))
@@ -19,6 +19,9 @@ STEPS_PER_S: Final = ((40, 4.40), (20, 4.22), (10, 4.17), (0, 3.55))
 _FASTEST: Final = STEPS_PER_S[0][1]
 _AT: Final = tuple(idle / CORES for idle, _ in reversed(STEPS_PER_S))
 _STRETCH: Final = tuple(_FASTEST / steps - 1.0 for _, steps in reversed(STEPS_PER_S))
+
+WHEN_FULL: Final = _STRETCH[0]
+"""By how much longer work takes when no core is idle."""
 
 
 @compiled

@@ -35,19 +35,23 @@ HIGH: Final = 0.4
 """Share of a GPU from which on a task is worth a strong one."""
 
 
+class _NothingLent:
+    """Plans under which no machine is lent."""
+
+    @property
+    def lent(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+
 @dataclass(frozen=True)
-class Reserving:
+class Reserving(_NothingLent):
     """Plans by what a task will use: strong types first, or all but the strong ones first."""
 
     strong: frozenset[str]
     patience_s: float = PATIENCE_S
     high: float = HIGH
     model: PerformanceModel = field(default_factory=AsAsked)
-
-    @property
-    def lent(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return the side that suits the job, then all."""
@@ -82,7 +86,7 @@ class Lending(Reserving):
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(_NothingLent):
     """Plans as a list of types with time-outs, one for each kind of task.
 
     ``((frozenset({"MISC"}), 60.0), (frozenset({"T4"}), 60.0))`` tries MISC for a minute, then
@@ -93,11 +97,6 @@ class Listed:
     weak_first: tuple[tuple[frozenset[str], float], ...]
     high: float = HIGH
     model: PerformanceModel = field(default_factory=AsAsked)
-
-    @property
-    def lent(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
 
     def stages(self, job: Job) -> tuple[Stage, ...]:
         """Return the list that suits the job, then all."""

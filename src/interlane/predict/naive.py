@@ -1,5 +1,6 @@
 """Predictors that anybody could write on one line; every report shows them beside ours."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -17,7 +18,7 @@ Tally = dict[str, list[float]]
 
 
 @dataclass
-class _Naive:
+class _Naive(ABC):
     """Keeps something of the runs of each group or user, and falls back from near to far."""
 
     by_group_: Tally = field(default_factory=dict, repr=False)
@@ -82,11 +83,13 @@ class _Naive:
         if user:
             self._keep(self.by_user_.setdefault(user, []), length_s)
 
+    @abstractmethod
     def _keep(self, kept: list[float], length_s: float) -> None:
-        raise NotImplementedError
+        """Take a run into what is kept of a key."""
 
+    @abstractmethod
     def _said(self, kept: list[float]) -> float:
-        raise NotImplementedError
+        """Return the guess that what is kept gives."""
 
 
 @dataclass

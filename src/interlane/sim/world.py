@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from interlane.model import InvalidField, Job, Machine, Spot
+from interlane.policy import contention
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class CpuContention:
     second with 40 idle cores, 3.55 with none ("MLaaS in the Wild", section 6.2).
     """
 
-    stretch_when_full: float = 4.40 / 3.55 - 1.0
+    stretch_when_full: float = contention.WHEN_FULL
     begins_at_ratio: float = 0.8
 
     def factor(self, job: Job, here: Neighbourhood) -> float:
