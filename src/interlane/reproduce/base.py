@@ -15,7 +15,7 @@ class Row:
     published: float | int | str | None
     holds: bool
     why_not: str = ""
-    """Why a row that does not hold cannot; such a row is shown and does not fail the run."""
+    """Why a row that does not hold cannot, where that is known; it is shown beside the row."""
 
 
 class Progress(Protocol):
