@@ -1,5 +1,7 @@
 """A tournament that knows when its winner changes must always name the winner."""
 
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,8 +31,10 @@ def entry(serial: int, guess: float, at: float) -> Entry:
     return Entry(asked, SHARED.shape(asked.request, TypeRule.EXACT))
 
 
-def walk(queue: Queue, steps: list[tuple[str, int, int]]) -> None:
-    """Push, drop and wait; after every step the head must be the least of all keys."""
+def walk(
+    queue: Queue, steps: list[tuple[str, int, int]]
+) -> Iterator[tuple[list[Entry], float]]:
+    """Push, drop and wait; after every step tell who waits, and the time."""
     now_s, waiting = 0.0, list[Entry]()
     for serial, (what, amount, pick) in enumerate(steps):
         if what == "wait":
@@ -45,37 +49,59 @@ def walk(queue: Queue, steps: list[tuple[str, int, int]]) -> None:
             waiting.remove(gone)
             queue.remove(gone, now_s)
         queue.refresh(now_s)
-        assert len(queue) == len(waiting)
-        if waiting:
-            head = queue.head(0, now_s)
-            assert place(head, now_s) == place(least(waiting, now_s), now_s)
-            # The table that groups are compared by must say the same.
-            assert queue.keys[0, compiled.KEY_VALUE] == head.key[0]
-            assert queue.keys[0, compiled.KEY_SLOPE] == head.key[1]
-            assert queue.keys[0, compiled.KEY_SERIAL] == head.job.serial
-            line = queue.group(0).line
-            expected = sorted(waiting, key=lambda each: place(each, now_s))
-            assert list(line.in_order(now_s, 4)) == expected[:4]
+        yield waiting, now_s
+
+
+def first_four(queue: Queue, now_s: float) -> list[Entry]:
+    return list(queue.group(0).line.in_order(now_s, 4)) if len(queue) else []
+
+
+def compared_by(queue: Queue) -> tuple[float, float, int]:
+    """Return the row of the table by which groups are compared."""
+    row = queue.keys[0]
+    return row[compiled.KEY_VALUE], row[compiled.KEY_SLOPE], int(row[compiled.KEY_SERIAL])
 
 
 def place(each: Entry, now_s: float) -> tuple[float, int]:
     return each.key[0] + each.key[1] * now_s, each.job.serial
 
 
+def in_order(waiting: list[Entry], now_s: float) -> list[Entry]:
+    return sorted(waiting, key=lambda each: place(each, now_s))
+
+
 def least(waiting: list[Entry], now_s: float) -> Entry:
-    return min(waiting, key=lambda each: place(each, now_s))
+    return in_order(waiting, now_s)[0]
 
 
 @given(steps=STEPS)
 def test_the_kinetic_line_equals_sorting_at_every_time(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    walk(Queue(HighestResponseRatio()), steps)
+    queue = Queue(HighestResponseRatio())
+    for waiting, now_s in walk(queue, steps):
+        assert len(queue) == len(waiting)
+        assert first_four(queue, now_s) == in_order(waiting, now_s)[:4]
 
 
 @given(steps=STEPS)
 def test_the_heap_line_equals_sorting(steps: list[tuple[str, int, int]]) -> None:
-    walk(Queue(ShortestFirst()), steps)
+    queue = Queue(ShortestFirst())
+    for waiting, now_s in walk(queue, steps):
+        assert len(queue) == len(waiting)
+        assert first_four(queue, now_s) == in_order(waiting, now_s)[:4]
+
+
+@given(steps=STEPS)
+def test_groups_are_compared_by_the_key_of_their_head(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    queue = Queue(HighestResponseRatio())
+    for waiting, now_s in walk(queue, steps):
+        if waiting:
+            head = queue.head(0, now_s)
+            assert head is least(waiting, now_s)
+            assert compared_by(queue) == (*head.key, head.job.serial)
 
 
 def test_lines_that_never_cross_need_no_second_look() -> None:
