@@ -1,0 +1,417 @@
+"""One device: memory, lanes, leases.  Facts in, wishes out.
+
+The daemon and the simulator drive this same object.  It holds no clock: every fact comes with
+the time at which it happened.  At most one job holds a lane at a time; jobs of different lanes
+run side by side.  A holder keeps its lease over any number of iterations until it releases it
+or is asked to give it up, so an iteration without hand-over costs nothing here.
+
+Each answer holds at most one ``Wake``, which replaces earlier ones: send ``Ticked`` then.
+
+After a restart the domain starts with a grace period (``recovering_until_s``) in which jobs
+that were alive say what they hold.  Nobody new is admitted and no lane is granted until it is
+over, because a holder that has not come back yet may still be running in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import assert_never
+
+from interlane.lanes.facts import (
+    Extended,
+    Fact,
+    Joined,
+    Left,
+    Observed,
+    Reattached,
+    Recovered,
+    Released,
+    Switched,
+    Wanted,
+    Yielded,
+)
+from interlane.lanes.memory import PATIENCE, Budget, Change, LaneBook
+from interlane.lanes.order import Order
+from interlane.lanes.quantum import HangRule, Quantum, TurnRule
+from interlane.lanes.sharing import Sharing
+from interlane.lanes.tenant import Tenant
+from interlane.lanes.wishes import (
+    Admit,
+    Grant,
+    LaneId,
+    Lease,
+    Queue,
+    Refuse,
+    Revoke,
+    Wish,
+)
+from interlane.model import (
+    CapacityViolated,
+    InvalidField,
+    JobId,
+    Refusal,
+    Ticked,
+    Tier,
+    Wake,
+)
+
+_NEWEST = 0.25
+"""Weight of the newest lease in the usual length of an iteration."""
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Who runs in a lane."""
+
+    lease: Lease | None = None
+    revoked_s: float | None = None
+    """Since when the holder is asked to stop."""
+    deadline_s: float = inf
+    """When the holder counts as hung; infinite until it is asked to stop."""
+    revoke_at_s: float = inf
+    """When the holder is to be asked, as things stand."""
+    virtual_s: float = 0.0
+    """Virtual time of the latest to get the lane; never falls."""
+
+    def vacate(self) -> None:
+        """Nobody runs here any more."""
+        self.lease = self.revoked_s = None
+        self.deadline_s = self.revoke_at_s = inf
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A lane as users see it."""
+
+    lane: LaneId
+    size_bytes: int
+    tenants: tuple[JobId, ...]
+    waiting: tuple[JobId, ...]
+    lease: Lease | None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainView:
+    """A device as users see it."""
+
+    budget: Budget
+    booked_bytes: int
+    lanes: tuple[LaneView, ...]
+    waiting: Mapping[JobId, Refusal]
+    """Jobs that are not admitted, and why."""
+    quantum_s: float
+    recovering_until_s: float | None
+
+
+@dataclass(slots=True)
+class _Answer:
+    wishes: list[Wish] = field(default_factory=list)
+    stirred: set[LaneId] = field(default_factory=set)
+    """Lanes in which somebody may have become next."""
+
+
+class Domain:
+    """The state machine of one device."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        order: Order,
+        *,
+        sharing: Sharing | None = None,
+        patience: int = PATIENCE,
+        turns: TurnRule | None = None,
+        hangs: HangRule | None = None,
+        recovering_until_s: float | None = None,
+        last_epoch: int = 0,
+    ) -> None:
+        self.book = LaneBook(budget, sharing, patience)
+        """Memory; read it, change it only through facts."""
+        self._order = order
+        self._quantum = Quantum(TurnRule() if turns is None else turns)
+        self._hangs = HangRule() if hangs is None else hangs
+        self._tenants: dict[JobId, Tenant] = {}
+        """Everybody, admitted or waiting."""
+        self._turns: dict[LaneId, _Turns] = {}
+        self._epoch = last_epoch
+        """Of the latest lease; must exceed those of the domain before a restart."""
+        self._serial = 0
+        self._recovering_until_s = recovering_until_s
+        self.book.is_open = recovering_until_s is None
+
+    # Questions
+
+    @property
+    def tenants(self) -> Mapping[JobId, Tenant]:
+        """All jobs, admitted or waiting; look, do not change."""
+        return self._tenants
+
+    @property
+    def quantum_s(self) -> float:
+        """The present length of a turn."""
+        return self._quantum.turn_s
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """Leases that are out, by lane."""
+        return tuple(turns.lease for turns in self._turns.values() if turns.lease is not None)
+
+    def lease_of(self, job_id: JobId) -> Lease | None:
+        """Return the lease that a job holds."""
+        return next((lease for lease in self.leases if lease.job_id == job_id), None)
+
+    def overdue(self, now_s: float) -> tuple[Lease, ...]:
+        """Return leases whose holders were asked to stop and are hung by now."""
+        return tuple(
+            turns.lease
+            for turns in self._turns.values()
+            if turns.lease is not None and turns.deadline_s <= now_s
+        )
+
+    def view(self) -> DomainView:
+        """Return the device as users see it."""
+        return DomainView(
+            budget=self.book.budget,
+            booked_bytes=self.book.booked_bytes,
+            lanes=tuple(
+                LaneView(
+                    lane_id,
+                    lane.size_bytes,
+                    tuple(lane.tenants),
+                    tuple(tenant.job_id for tenant in self._waiting_in(lane_id)),
+                    self._turns[lane_id].lease,
+                )
+                for lane_id, lane in self.book.lanes.items()
+            ),
+            waiting={job_id: self.book.why_waits(job_id) for job_id in self.book.waiting},
+            quantum_s=self.quantum_s,
+            recovering_until_s=self._recovering_until_s,
+        )
+
+    def check(self) -> None:
+        """Raise if the books do not balance or a lease is out without right."""
+        self.book.check()
+        for lane_id, turns in self._turns.items():
+            lane = self.book.lanes[lane_id]
+            if (turns.lease is not None) != lane.busy:
+                raise CapacityViolated(f"Lane {lane_id} is busy without a lease, or idle with.")
+            if turns.lease is None:
+                continue
+            if lane.tenants[turns.lease.job_id].ephemeral_bytes > lane.booked_bytes:
+                raise CapacityViolated(f"Lane {lane_id} is smaller than its holder needs.")
+
+    # Changes
+
+    def handle(self, fact: Fact, now_s: float) -> tuple[Wish, ...]:
+        """Take one fact in, return what should be done about it."""
+        answer = _Answer()
+        self._learn(fact, now_s, answer)
+        for lane_id in sorted(answer.stirred):
+            self._serve(lane_id, now_s, answer)
+        wake = self._wake(now_s)
+        return (*answer.wishes, wake) if wake is not None else tuple(answer.wishes)
+
+    def _learn(self, fact: Fact, now_s: float, answer: _Answer) -> None:
+        match fact:
+            case Joined():
+                self._join(fact, answer)
+            case Reattached():
+                self._reattach(fact, now_s, answer)
+            case Wanted(job_id):
+                self._want(self._known(job_id), now_s, answer)
+            case Released(job_id, epoch, iterations):
+                self._release(job_id, epoch, iterations, now_s, answer)
+            case Yielded(job_id, epoch, iterations):
+                self._release(job_id, epoch, iterations, now_s, answer)
+                self._want(self._known(job_id), now_s, answer)
+            case Observed(job_id, demand):
+                self._known(job_id)
+                self._take(self.book.observe(job_id, demand), answer)
+            case Extended(job_id, epoch, until_s):
+                turns = self._turns_of(job_id, epoch)
+                if turns is not None:
+                    turns.deadline_s = max(turns.deadline_s, until_s)
+            case Switched(cost_s):
+                self._quantum.learn(cost_s)
+            case Recovered():
+                self._end_grace(answer)
+            case Left(job_id):
+                self._leave(self._known(job_id), now_s, answer)
+            case Ticked():
+                answer.stirred.update(self._turns)
+                if self._recovering_until_s is not None and now_s >= self._recovering_until_s:
+                    self._end_grace(answer)
+            case _:
+                assert_never(fact)
+
+    def _known(self, job_id: JobId) -> Tenant:
+        if job_id not in self._tenants:
+            raise InvalidField("job", job_id, "it is not on this device")
+        return self._tenants[job_id]
+
+    def _join(self, fact: Joined, answer: _Answer) -> None:
+        tenant = self._new_tenant(fact)
+        outcome = self.book.request(
+            fact.job_id,
+            fact.demand,
+            processes=fact.processes,
+            urgency=self._order.urgency(tenant),
+        )
+        if isinstance(outcome, Refusal):
+            answer.wishes.append(Refuse(fact.job_id, outcome))
+            return
+        self._tenants[fact.job_id] = tenant
+        self._take(outcome, answer)
+        if fact.job_id in self.book.waiting:
+            answer.wishes.append(Queue(fact.job_id, self.book.why_waits(fact.job_id)))
+
+    def _new_tenant(self, fact: Joined | Reattached) -> Tenant:
+        self._serial += 1
+        return Tenant(fact.job_id, self._serial, fact.priority, fact.total_s)
+
+    def _reattach(self, fact: Reattached, now_s: float, answer: _Answer) -> None:
+        turns = self._turns.get(fact.lane, _Turns())
+        if fact.epoch is not None and turns.lease is not None:
+            refusal = Refusal(
+                Tier.INVALID,
+                f"Lane {fact.lane} is held by {turns.lease.job_id} already.",
+                "Stop the job: two cannot have held one lane.",
+            )
+            answer.wishes.append(Refuse(fact.job_id, refusal))
+            return
+        self.book.reattach(
+            fact.job_id, fact.demand, fact.lane, fact.lane_bytes, processes=fact.processes
+        )
+        tenant = self._new_tenant(fact)
+        tenant.attained_s = fact.attained_s
+        self._tenants[fact.job_id] = tenant
+        self._turns[fact.lane] = turns
+        answer.wishes.append(Admit(fact.job_id, fact.lane, fact.demand))
+        if fact.epoch is not None:
+            self._epoch = max(self._epoch, fact.epoch)
+            lease = Lease(fact.job_id, fact.lane, fact.epoch, now_s, self.quantum_s)
+            self._hand_over(lease, tenant, turns)
+        answer.stirred.add(fact.lane)
+
+    def _want(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
+        if tenant.wanted_since_s is not None or tenant.held_since_s is not None:
+            return
+        tenant.wanted_since_s = now_s
+        lane = self.book.lane_of(tenant.job_id)
+        if lane is not None:
+            self._order.enters(tenant, self._turns[lane.id].virtual_s, is_new=False)
+            answer.stirred.add(lane.id)
+
+    def _release(
+        self, job_id: JobId, epoch: int, iterations: int, now_s: float, answer: _Answer
+    ) -> None:
+        """Take the lease back; a stale epoch changes nothing."""
+        turns = self._turns_of(job_id, epoch)
+        if turns is None or turns.lease is None:
+            return
+        lane_id = turns.lease.lane
+        self._charge(self._tenants[job_id], iterations, now_s)
+        turns.vacate()
+        answer.stirred.add(lane_id)
+        self._take(self.book.boundary(lane_id), answer)
+
+    def _leave(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
+        lane = self.book.lane_of(tenant.job_id)
+        held_it = tenant.held_since_s is not None
+        self._charge(tenant, 0, now_s)
+        del self._tenants[tenant.job_id]
+        if lane is not None:
+            if held_it:
+                self._turns[lane.id].vacate()
+            answer.stirred.add(lane.id)
+        self._take(self.book.leave(tenant.job_id, held_lane=held_it), answer)
+        if lane is not None and lane.id not in self.book.lanes:
+            del self._turns[lane.id]
+            answer.stirred.discard(lane.id)
+
+    def _take(self, changes: Iterable[Change], answer: _Answer) -> None:
+        """Pass the book's changes on; those who came in take part from now on."""
+        for change in changes:
+            answer.wishes.append(change)
+            if not isinstance(change, Admit):
+                continue
+            turns = self._turns.setdefault(change.lane, _Turns())
+            self._order.enters(self._tenants[change.job_id], turns.virtual_s, is_new=True)
+            answer.stirred.add(change.lane)
+
+    # Turns
+
+    def _serve(self, lane_id: LaneId, now_s: float, answer: _Answer) -> None:
+        """Grant an idle lane, or see whether its holder should give way."""
+        turns = self._turns[lane_id]
+        turns.revoke_at_s = inf
+        waiting = self._waiting_in(lane_id)
+        if not waiting or self._recovering_until_s is not None:
+            return
+        if turns.lease is None:
+            answer.wishes.append(self._grant(lane_id, waiting, now_s))
+            waiting = self._waiting_in(lane_id)
+        if not waiting or turns.revoked_s is not None or turns.lease is None:
+            return
+        holder = self._tenants[turns.lease.job_id]
+        turn_ends_s = turns.lease.granted_s + turns.lease.quantum_s
+        turns.revoke_at_s = self._order.revoke_at_s(holder, waiting, turn_ends_s, now_s)
+        if turns.revoke_at_s <= now_s:
+            turns.revoke_at_s = inf
+            turns.revoked_s = now_s
+            turns.deadline_s = now_s + self._hangs.allowed_s(holder.iteration_s)
+            answer.wishes.append(Revoke(turns.lease))
+
+    def _waiting_in(self, lane_id: LaneId) -> list[Tenant]:
+        tenants = (self._tenants[job_id] for job_id in self.book.lanes[lane_id].tenants)
+        return [tenant for tenant in tenants if tenant.wanted_since_s is not None]
+
+    def _grant(self, lane_id: LaneId, waiting: list[Tenant], now_s: float) -> Grant:
+        tenant = self._order.pick(waiting, now_s)
+        self._epoch += 1
+        lease = Lease(tenant.job_id, lane_id, self._epoch, now_s, self.quantum_s)
+        self._hand_over(lease, tenant, self._turns[lane_id])
+        return Grant(lease)
+
+    def _hand_over(self, lease: Lease, tenant: Tenant, turns: _Turns) -> None:
+        tenant.wanted_since_s = None
+        tenant.held_since_s = lease.granted_s
+        tenant.last_turn = lease.epoch
+        turns.lease = lease
+        turns.virtual_s = max(turns.virtual_s, tenant.virtual_s)
+        self.book.began(lease.lane)
+
+    def _turns_of(self, job_id: JobId, epoch: int) -> _Turns | None:
+        """Return the lane held by this job under this epoch; None if that is past."""
+        lane = self.book.lane_of(job_id)
+        turns = None if lane is None else self._turns[lane.id]
+        if turns is None or turns.lease is None:
+            return None
+        return turns if (turns.lease.job_id, turns.lease.epoch) == (job_id, epoch) else None
+
+    def _charge(self, tenant: Tenant, iterations: int, now_s: float) -> None:
+        held_s = tenant.held_s(now_s)
+        tenant.attained_s += held_s
+        tenant.virtual_s += held_s
+        tenant.held_since_s = None
+        tenant.iterations += iterations
+        if iterations > 0:
+            usual_s = (
+                tenant.iteration_s if tenant.iteration_s is not None else held_s / iterations
+            )
+            tenant.iteration_s = usual_s + _NEWEST * (held_s / iterations - usual_s)
+
+    # Time
+
+    def _end_grace(self, answer: _Answer) -> None:
+        self._recovering_until_s = None
+        self._take(self.book.open(), answer)
+        answer.stirred.update(self._turns)
+
+    def _wake(self, now_s: float) -> Wake | None:
+        due_s = [turns.revoke_at_s for turns in self._turns.values()]
+        due_s += [t.deadline_s for t in self._turns.values() if t.deadline_s > now_s]
+        if self._recovering_until_s is not None:
+            due_s.append(self._recovering_until_s)
+        at_s = min(due_s, default=inf)
+        return None if at_s == inf else Wake(at_s)

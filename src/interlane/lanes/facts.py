@@ -1,0 +1,115 @@
+"""Facts: what has happened on the device, in the past tense.  They go into ``Domain``."""
+
+from dataclasses import dataclass
+
+from interlane.lanes.wishes import Demand, LaneId
+from interlane.model import JobId, Ticked
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A job asked to use the device."""
+
+    job_id: JobId
+    demand: Demand | None = None
+    """None when nothing is known: the job then gets the device alone until it is observed."""
+    priority: int = 0
+    """Higher is more urgent."""
+    total_s: float | None = None
+    """Estimated device time of the whole job, for orders that ask for it."""
+    processes: int = 1
+    """Processes with a context on the device; 0 for a guest of one that is counted already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reattached:
+    """A job that was admitted before the domain was made anew said what it holds."""
+
+    job_id: JobId
+    demand: Demand
+    lane: LaneId
+    lane_bytes: int
+    priority: int = 0
+    total_s: float | None = None
+    processes: int = 1
+    attained_s: float = 0.0
+    epoch: int | None = None
+    """Of the lease under which it runs at present, if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The job has an iteration to run.  May come before it is admitted."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The holder finished an iteration and has nothing to run at present."""
+
+    job_id: JobId
+    epoch: int
+    iterations: int = 1
+    """Finished since the lease was granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """The holder gave the lane up at a boundary and wants it again."""
+
+    job_id: JobId
+    epoch: int
+    iterations: int = 1
+    """Finished since the lease was granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the job was measured to need: the most over its recent iterations."""
+
+    job_id: JobId
+    demand: Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """The holder said that its next boundary may take until then (a checkpoint, say)."""
+
+    job_id: JobId
+    epoch: int
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """Passing a lane from one job to another was measured to cost this much."""
+
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Every job that was alive has come back: the grace period may end early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The job is gone, waiting or admitted, and its memory with it."""
+
+    job_id: JobId
+
+
+Fact = (
+    Joined
+    | Reattached
+    | Wanted
+    | Released
+    | Yielded
+    | Observed
+    | Extended
+    | Switched
+    | Recovered
+    | Left
+    | Ticked
+)

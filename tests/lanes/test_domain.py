@@ -1,0 +1,365 @@
+"""One device as a state machine: facts in, wishes out."""
+
+from random import Random
+
+import pytest
+
+from interlane.lanes.domain import Domain
+from interlane.lanes.facts import (
+    Extended,
+    Fact,
+    Joined,
+    Left,
+    Observed,
+    Reattached,
+    Recovered,
+    Released,
+    Switched,
+    Wanted,
+    Yielded,
+)
+from interlane.lanes.memory import Budget
+from interlane.lanes.order import ORDERS, make_order
+from interlane.lanes.quantum import HangRule, TurnRule
+from interlane.lanes.sharing import Overlap, Serialise
+from interlane.lanes.wishes import (
+    Admit,
+    Demand,
+    Grant,
+    LaneId,
+    Lease,
+    Queue,
+    Refuse,
+    Resize,
+    Revoke,
+    Wish,
+)
+from interlane.model import InvalidField, JobId, Ticked, Tier, Wake
+
+A, B, C = JobId("a"), JobId("b"), JobId("c")
+SMALL = Demand(1, 2)
+
+
+def domain(
+    order: str = "rr", *, capacity: int = 100, recovering_until_s: float | None = None
+) -> Domain:
+    return Domain(
+        Budget(capacity),
+        make_order(order),
+        sharing=Serialise(),
+        turns=TurnRule(switch_cost_s=0.02),  # a quantum of 1 s
+        recovering_until_s=recovering_until_s,
+    )
+
+
+def granted(wishes: tuple[Wish, ...]) -> list[Lease]:
+    return [wish.lease for wish in wishes if isinstance(wish, Grant)]
+
+
+def revoked(wishes: tuple[Wish, ...]) -> list[JobId]:
+    return [wish.lease.job_id for wish in wishes if isinstance(wish, Revoke)]
+
+
+def start(device: Domain, *jobs: JobId, now_s: float = 0.0) -> Lease:
+    """Let all join and want the lane; return the first lease."""
+    leases = []
+    for job in jobs:
+        device.handle(Joined(job, SMALL), now_s)
+        leases += granted(device.handle(Wanted(job), now_s))
+    return leases[0]
+
+
+def test_a_job_joins_wants_and_runs() -> None:
+    device = domain()
+
+    wishes = device.handle(Joined(A, SMALL), 0)
+    (lease,) = granted(device.handle(Wanted(A), 0))
+
+    assert wishes == (Resize(LaneId(0), 2), Admit(A, LaneId(0), SMALL))
+    assert (lease.job_id, lease.quantum_s) == (A, 1.0)
+    assert device.leases == (lease,)
+
+
+def test_nobody_is_revoked_while_nobody_waits() -> None:
+    device = domain()
+    start(device, A)
+
+    assert device.handle(Ticked(), 99) == ()
+
+
+def test_a_turn_ends_when_the_quantum_is_over_and_another_waits() -> None:
+    device = domain()
+    lease = start(device, A, B)
+
+    assert device.handle(Ticked(), 0.5) == (Wake(1.0),)
+    wishes = device.handle(Ticked(), 1.0)
+    assert revoked(wishes) == [A]
+
+    (following,) = granted(device.handle(Yielded(A, lease.epoch), 1.2))
+    assert following.job_id == B
+    assert device.tenants[A].attained_s == pytest.approx(1.2)
+
+
+def test_a_holder_is_revoked_once_only() -> None:
+    device = domain()
+    start(device, A, B)
+    device.handle(Ticked(), 1.0)
+
+    assert revoked(device.handle(Ticked(), 1.1)) == []
+
+
+def test_a_stale_epoch_changes_nothing() -> None:
+    device = domain()
+    old = start(device, A, B)
+    (new,) = granted(device.handle(Yielded(A, old.epoch), 0.1))
+
+    assert device.handle(Released(A, old.epoch), 0.2) == device.handle(Ticked(), 0.2)
+    assert device.handle(Released(B, old.epoch), 0.2) == device.handle(Ticked(), 0.2)
+
+    assert device.leases == (new,)
+    assert new.epoch > old.epoch
+
+
+def test_a_job_that_yields_a_lease_nobody_knows_still_wants_the_lane() -> None:
+    device = domain()
+    device.handle(Joined(A, SMALL), 0)
+
+    assert [lease.job_id for lease in granted(device.handle(Yielded(A, 77), 0))] == [A]
+
+
+def test_the_lane_passes_on_when_its_holder_dies() -> None:
+    device = domain()
+    start(device, A, B)
+
+    (lease,) = granted(device.handle(Left(A), 0.3))
+
+    assert lease.job_id == B
+    assert device.book.booked_bytes == SMALL.peak_bytes
+    device.check()
+
+
+def test_lanes_run_side_by_side_and_jobs_of_one_lane_do_not() -> None:
+    device = Domain(Budget(7), make_order("pack"), sharing=Overlap())
+    start(device, A)
+    start(device, B)
+    device.handle(Joined(C, SMALL), 0)
+
+    assert granted(device.handle(Wanted(C), 0)) == []
+    assert {lease.job_id for lease in device.leases} == {A, B}
+    assert [lane.waiting for lane in device.view().lanes] == [(C,), ()]
+
+
+def test_a_job_that_wanted_the_lane_before_it_was_admitted_gets_it_at_once() -> None:
+    device = domain(capacity=4)
+    start(device, A)
+    (queued,) = device.handle(Joined(B, Demand(2, 2)), 0)
+    assert isinstance(queued, Queue)
+    device.handle(Wanted(B), 0)
+
+    wishes = device.handle(Left(A), 1)
+
+    assert [lease.job_id for lease in granted(wishes)] == [B]
+
+
+def test_a_job_that_can_never_fit_is_refused_and_forgotten() -> None:
+    device = domain(capacity=4)
+
+    (wish,) = device.handle(Joined(A, Demand(9, 9)), 0)
+
+    assert isinstance(wish, Refuse)
+    assert wish.refusal.tier is Tier.NEVER_FITS
+    assert device.tenants == {}
+
+
+def test_facts_about_strangers_are_bad_input_and_change_nothing() -> None:
+    device = domain()
+    for fact in (Wanted(A), Left(A), Observed(A, SMALL), Yielded(A, 1)):
+        with pytest.raises(InvalidField, match="not on this device"):
+            device.handle(fact, 0)
+    assert device.handle(Released(A, 1), 0) == ()
+
+
+def test_a_holder_that_does_not_stop_when_asked_is_overdue_after_ten_iterations() -> None:
+    device = Domain(
+        Budget(100),
+        make_order("rr"),
+        sharing=Serialise(),
+        turns=TurnRule(switch_cost_s=0.02),
+        hangs=HangRule(least_s=2.0),
+    )
+    lease = start(device, A)
+    (lease,) = granted(device.handle(Yielded(A, lease.epoch, iterations=2), 1.0))  # 0.5 s each
+    device.handle(Joined(B, SMALL), 1.0)
+    device.handle(Wanted(B), 1.0)
+    assert revoked(device.handle(Ticked(), 2.0)) == [A]
+
+    assert device.handle(Ticked(), 6.9) == (Wake(7.0),)  # 10 iterations of 0.5 s
+    assert device.overdue(6.9) == ()
+    assert device.overdue(7.0) == (lease,)
+
+    device.handle(Extended(A, lease.epoch, until_s=50.0), 7.0)
+    assert device.overdue(7.0) == ()
+    assert device.overdue(50.0) == (lease,)
+
+
+def test_a_hung_holder_harms_nobody_while_nobody_waits() -> None:
+    device = domain()
+    start(device, A)
+
+    assert device.overdue(1e9) == ()
+
+
+def test_the_quantum_keeps_switching_at_two_percent_of_the_time() -> None:
+    device = domain()
+
+    for cost_s in (0.0002, 0.0002, 9.0):  # one outlier
+        device.handle(Switched(cost_s), 0)
+
+    assert device.quantum_s == pytest.approx(0.01)
+
+
+def test_nothing_is_admitted_or_granted_until_the_grace_period_ends() -> None:
+    device = domain(recovering_until_s=10.0, capacity=9)
+    wishes = device.handle(Reattached(A, SMALL, LaneId(4), 2), 1)
+    assert [type(wish) for wish in wishes] == [Admit, Wake]
+    device.handle(Wanted(A), 2)
+    queued, wake = device.handle(Joined(B, SMALL), 3)
+    assert isinstance(queued, Queue)
+    assert wake == Wake(10.0)
+    assert device.leases == ()
+
+    wishes = device.handle(Ticked(), 10.0)
+
+    assert [lease.job_id for lease in granted(wishes)] == [A]
+    assert any(isinstance(wish, Admit) and wish.job_id == B for wish in wishes)
+
+
+def test_the_grace_period_ends_early_when_all_came_back() -> None:
+    device = domain(recovering_until_s=10.0)
+    device.handle(Reattached(A, SMALL, LaneId(0), 2), 1)
+    device.handle(Wanted(A), 1)
+
+    assert granted(device.handle(Recovered(), 2))[0].job_id == A
+
+
+def test_a_job_comes_back_with_its_lease_and_its_epoch() -> None:
+    device = domain(recovering_until_s=10.0)
+    device.handle(Reattached(A, SMALL, LaneId(2), 2, epoch=41), 1)
+    device.handle(Reattached(B, SMALL, LaneId(2), 2), 1)
+    device.handle(Wanted(B), 1)
+    device.check()
+    assert [lease.epoch for lease in device.leases] == [41]
+
+    device.handle(Ticked(), 10.0)
+    (lease,) = granted(device.handle(Released(A, 41), 11.0))
+
+    assert (lease.job_id, lease.epoch) == (B, 42)
+
+
+def test_two_jobs_cannot_both_come_back_as_holders_of_one_lane() -> None:
+    device = domain(recovering_until_s=10.0)
+    device.handle(Reattached(A, SMALL, LaneId(0), 2, epoch=1), 1)
+
+    wishes = device.handle(Reattached(B, SMALL, LaneId(0), 2, epoch=2), 1)
+
+    assert isinstance(wishes[0], Refuse)
+    assert B not in device.tenants
+
+
+class RandomLife:
+    """Random facts on one domain, carried out as an honest body would."""
+
+    def __init__(self, seed: int, order: str) -> None:
+        self.rng = Random(seed)
+        self.device = Domain(
+            Budget(160, 2, 4),
+            make_order(order),
+            sharing=Overlap() if self.rng.random() < 0.5 else Serialise(),
+            patience=3,
+        )
+        self.now_s = 0.0
+        self.jobs: list[JobId] = []
+        self.made = 0
+        self.busy_s = 0.0
+        self.device_s = 0.0
+        self.epochs: list[int] = []
+
+    def run(self, events: int) -> None:
+        for _ in range(events):
+            passed_s = self.rng.choice([0.0, 0.01, 0.2])
+            self.now_s += passed_s
+            self.busy_s += passed_s * len(self.device.leases)
+            self.feed(self.fact())
+            self.check()
+
+    def fact(self) -> Fact:
+        kind = self.rng.random()
+        if kind < 0.2 or not self.jobs:
+            self.made += 1
+            total_s = self.rng.choice([None, 1.0, 5.0])
+            job = JobId(f"j{self.made}")
+            return Joined(job, self.demand(), self.rng.randint(0, 3), total_s)
+        job = self.rng.choice(self.jobs)
+        if kind < 0.45:
+            return Wanted(job)
+        if kind < 0.8 and self.device.leases:
+            lease = self.rng.choice(self.device.leases)
+            again = self.rng.random() < 0.5
+            return (Yielded if again else Released)(lease.job_id, lease.epoch)
+        if kind < 0.87:
+            return Observed(job, self.demand())
+        if kind < 0.93:
+            return Left(job)
+        others: list[Fact] = [Ticked(), Switched(self.rng.random() / 100), Released(job, 0)]
+        return self.rng.choice(others)
+
+    def demand(self) -> Demand:
+        ephemeral = self.rng.randint(2, 100)
+        return Demand(int(ephemeral * self.rng.uniform(0.03, 0.6)), ephemeral)
+
+    def feed(self, fact: Fact) -> None:
+        if isinstance(fact, Left):
+            self.jobs.remove(fact.job_id)
+            self.device_s += self.device.tenants[fact.job_id].attained_at(self.now_s)
+        wishes = self.device.handle(fact, self.now_s)
+        if isinstance(fact, Joined) and fact.job_id in self.device.tenants:
+            self.jobs.append(fact.job_id)
+        for lease in granted(wishes):
+            lane = self.device.book.lanes[lease.lane]
+            assert lane.tenants[lease.job_id].ephemeral_bytes <= lane.size_bytes
+            self.epochs.append(lease.epoch)
+        assert sum(isinstance(wish, Wake) for wish in wishes) <= 1
+
+    def check(self) -> None:
+        self.device.check()
+        for lane in self.device.view().lanes:
+            assert lane.lease is not None or not lane.waiting, "an idle lane that is wanted"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_is_safe_work_conserving_and_counts_all_of_the_time(order: str) -> None:
+    for seed in range(60):
+        life = RandomLife(seed, order)
+        life.run(events=80)
+        present_s = sum(
+            tenant.attained_at(life.now_s) for tenant in life.device.tenants.values()
+        )
+        assert life.device_s + present_s == pytest.approx(life.busy_s)
+        assert life.epochs == sorted(set(life.epochs))
+
+
+@pytest.mark.parametrize("order", ["rr", "pack", "fair", "las"])
+def test_nobody_who_wants_a_shared_lane_starves_where_turns_are_taken(order: str) -> None:
+    device = domain(order)
+    jobs = [JobId(f"j{number}") for number in range(8)]
+    start(device, *jobs)
+    now_s = 0.0
+    for _ in range(200):
+        now_s += 0.25  # one iteration
+        if revoked(device.handle(Ticked(), now_s)):
+            (lease,) = device.leases
+            device.handle(Yielded(lease.job_id, lease.epoch), now_s)
+
+    shares_s = [device.tenants[job].attained_at(now_s) for job in jobs]
+
+    assert max(shares_s) - min(shares_s) <= 1.25  # one turn and one iteration
