@@ -2,6 +2,7 @@
 
 * ``build``        jobs, machines, clusters and schedulers in a sentence each
 * ``conformance``  the contract of every placer and every order
+* ``device``       a device that is a number
 * ``faulty``       policies with one planted fault each, which the suite must catch
 * ``naive``        plain twins of the kernel: slow, short, and obviously right
 * ``strategies``   random clusters, books, jobs and traces (needs hypothesis)

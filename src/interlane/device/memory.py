@@ -1,0 +1,187 @@
+"""What jobs need: measured while they run, remembered for the next run of the same program.
+
+A job measures itself at some of its boundaries.  Persistent is what is live there; ephemeral
+is the peak since the last measurement minus that, so no iteration in between is missed.  What
+counts is the most over a window, not the mean: a lane that is too small by one byte is too
+small.
+
+The daemon remembers the last runs of each program, by the script's text and its arguments.
+It asks for their maximum and a margin.  A run that needed more counts at once; one that needed
+less lowers the estimate when the larger runs have left the window.  So an estimate that is
+wrong in either direction is corrected by the runs themselves.
+"""
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from interlane.device.backends.base import Backend
+from interlane.lanes.wishes import Demand
+
+WINDOW_SAMPLES: Final = 16
+"""Measurements over which the maximum is taken."""
+MOST_BETWEEN: Final = 256
+"""Iterations between two measurements, once a job is known."""
+WINDOW_RUNS: Final = 4
+"""Runs of a program that are remembered."""
+MARGIN_PERCENT: Final = 8
+"""Added to what was measured, for what the next run does differently."""
+MARGIN_BYTES: Final = 4 << 20
+GROWTH_AFTER_OVERRUN: Final = 2
+"""Times the ephemeral bytes of a run that ran out of memory, for its next admission."""
+MOST_PROGRAMS: Final = 1000
+FORMAT_VERSION: Final = 1
+
+
+class Meter:
+    """Measures a job at its boundaries number 1, 2, 4, 8 and so on, later at every 256th."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._boundaries = 0
+        self._next = 1
+        self._samples: deque[Demand] = deque(maxlen=WINDOW_SAMPLES)
+        backend.reset_peak()
+
+    def boundary(self) -> Demand | None:
+        """Note an iteration's end; return what the job needs if it was measured now."""
+        self._boundaries += 1
+        if self._boundaries < self._next:
+            return None
+        self._next = self._boundaries + min(self._boundaries, MOST_BETWEEN)
+        return self.measure()
+
+    def measure(self) -> Demand:
+        """Measure now; return the most of the window."""
+        self._backend.fence()
+        peak = self._backend.peak()
+        persistent = self._backend.live()
+        self._backend.reset_peak()
+        self._samples.append(Demand(persistent, max(0, peak - persistent)))
+        return most(self._samples)
+
+
+def most(demands: Iterable[Demand]) -> Demand:
+    """Return what covers each of several demands."""
+    seen = tuple(demands)
+    return Demand(
+        max(demand.persistent_bytes for demand in seen),
+        max(demand.ephemeral_bytes for demand in seen),
+    )
+
+
+def with_margin(demand: Demand) -> Demand:
+    """Return a demand with room for what the next run does differently."""
+    return Demand(_more(demand.persistent_bytes), _more(demand.ephemeral_bytes))
+
+
+def _more(amount: int) -> int:
+    return amount + amount * MARGIN_PERCENT // 100 + MARGIN_BYTES
+
+
+def after_overrun(admitted: Demand) -> Demand:
+    """Return what to ask for when a job ran out of what it was admitted with."""
+    grown = max(MARGIN_BYTES, admitted.ephemeral_bytes) * GROWTH_AFTER_OVERRUN
+    return Demand(admitted.persistent_bytes, grown)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What makes two runs alike.
+
+    ``exact`` knows the script's text and every argument; ``shape`` leaves numbers and paths
+    out, so that a sweep over learning rates learns from its first member.
+    """
+
+    exact: str
+    shape: str
+
+
+_NUMBER_OR_PATH: Final = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?|.*/.*", re.IGNORECASE | re.DOTALL)
+
+
+def program_of(argv: Sequence[str], folder: Path) -> Program:
+    """Return what identifies a command that would be started in a folder."""
+    script, arguments = _script_in(argv)
+    text = script
+    with suppress(OSError, ValueError):
+        text = sha256((folder / script).read_bytes()).hexdigest()
+    shape = [_blurred(argument) for argument in arguments]
+    return Program(_digest([text, *arguments]), _digest([text, *shape]))
+
+
+def _script_in(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the script, module or code of a command, and its arguments."""
+    at = 1
+    while at < len(argv) - 1 and argv[at].startswith("-"):
+        if argv[at] in ("-m", "-c"):
+            at += 1
+            break
+        at += 2 if argv[at] in ("-W", "-X") else 1
+    return (argv[at], argv[at + 1 :]) if at < len(argv) else (argv[0] if argv else "", ())
+
+
+def _blurred(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    if equals:
+        return f"{name}={_blurred(value)}"
+    return "#" if _NUMBER_OR_PATH.fullmatch(argument) else argument
+
+
+def _digest(words: Sequence[str]) -> str:
+    return sha256(json.dumps(words).encode()).hexdigest()[:16]
+
+
+class Programs:
+    """What programs were measured to need, kept in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._runs = _read(file)
+        """Demands of the last runs by program, the program that ran last at the end."""
+
+    def demand(self, program: Program, declared: Demand | None = None) -> Demand | None:
+        """Return what to admit a run with: as measured, else as declared, else unknown."""
+        runs = self._runs.get(program.exact) or self._runs.get(program.shape)
+        return with_margin(most(runs)) if runs else declared
+
+    def learn(self, program: Program, measured: Demand) -> None:
+        """Remember a run; a file that cannot be written loses memory, not jobs."""
+        for key in {program.exact, program.shape}:
+            self._runs[key] = (*self._runs.pop(key, ()), measured)[-WINDOW_RUNS:]
+        for key in tuple(self._runs)[:-MOST_PROGRAMS]:
+            del self._runs[key]
+        with suppress(OSError):
+            _write(self._file, self._runs)
+
+
+def _read(file: Path) -> dict[str, tuple[Demand, ...]]:
+    """Return what was kept: nothing if the file is missing, damaged or of another version."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["version"] != FORMAT_VERSION:
+            return {}
+        return {
+            key: tuple(Demand(int(live), int(passing)) for live, passing in runs)
+            for key, runs in document["programs"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _write(file: Path, runs: Mapping[str, Sequence[Demand]]) -> None:
+    programs = {
+        key: [(run.persistent_bytes, run.ephemeral_bytes) for run in kept]
+        for key, kept in runs.items()
+    }
+    beside = file.with_name(f"{file.name}.new")
+    beside.write_text(
+        json.dumps({"version": FORMAT_VERSION, "programs": programs}), encoding="utf-8"
+    )
+    beside.replace(file)
