@@ -20,7 +20,7 @@ MOST_BYTES: Final = 8 << 20
 
 _START_UP: Final = (
     "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_", "LD_", "LC_",
-    "LANG", "TORCH", "PYTORCH", "CUDA_", "NVIDIA_", "VIRTUAL_ENV",
+    "LANG", "TORCH", "PYTORCH", "CUDA_", "NVIDIA_", "VIRTUAL_ENV", "THP_",
 )  # fmt: skip
 """How names of variables begin that are read before a fork could change them."""
 _LIMITS: Final = tuple(
