@@ -266,6 +266,17 @@ def test_two_jobs_cannot_both_come_back_as_holders_of_one_lane() -> None:
     assert B not in device.tenants
 
 
+def test_under_fair_order_a_newcomer_shares_from_now_on_and_not_for_the_past() -> None:
+    device = domain("fair")
+    lease = start(device, A)
+    device.handle(Joined(B, SMALL), 100.0)
+    assert revoked(device.handle(Wanted(B), 100.0)) == [A]
+
+    device.handle(Yielded(A, lease.epoch), 100.0)
+
+    assert device.handle(Ticked(), 100.5) == (Wake(101.0),)  # B's turn, not 100 s of it
+
+
 class RandomLife:
     """Random facts on one domain, carried out as an honest body would."""
 

@@ -71,7 +71,7 @@ class _Turns:
     revoke_at_s: float = inf
     """When the holder is to be asked, as things stand."""
     virtual_s: float = 0.0
-    """Virtual time of the latest to get the lane; never falls."""
+    """The least virtual time of those that take part; never falls."""
 
     def vacate(self) -> None:
         """Nobody runs here any more."""
@@ -214,7 +214,7 @@ class Domain:
     def _learn(self, fact: Fact, now_s: float, answer: _Answer) -> None:
         match fact:
             case Joined():
-                self._join(fact, answer)
+                self._join(fact, now_s, answer)
             case Reattached():
                 self._reattach(fact, now_s, answer)
             case Wanted(job_id):
@@ -226,7 +226,7 @@ class Domain:
                 self._want(self._known(job_id), now_s, answer)
             case Observed(job_id, demand):
                 self._known(job_id)
-                self._take(self.book.observe(job_id, demand), answer)
+                self._take(self.book.observe(job_id, demand), now_s, answer)
             case Extended(job_id, epoch, until_s):
                 turns = self._turns_of(job_id, epoch)
                 if turns is not None:
@@ -234,13 +234,13 @@ class Domain:
             case Switched(cost_s):
                 self._quantum.learn(cost_s)
             case Recovered():
-                self._end_grace(answer)
+                self._end_grace(now_s, answer)
             case Left(job_id):
                 self._leave(self._known(job_id), now_s, answer)
             case Ticked():
                 answer.stirred.update(self._turns)
                 if self._recovering_until_s is not None and now_s >= self._recovering_until_s:
-                    self._end_grace(answer)
+                    self._end_grace(now_s, answer)
             case _:
                 assert_never(fact)
 
@@ -249,7 +249,7 @@ class Domain:
             raise InvalidField("job", job_id, "it is not on this device")
         return self._tenants[job_id]
 
-    def _join(self, fact: Joined, answer: _Answer) -> None:
+    def _join(self, fact: Joined, now_s: float, answer: _Answer) -> None:
         tenant = self._new_tenant(fact)
         outcome = self.book.request(
             fact.job_id,
@@ -261,7 +261,7 @@ class Domain:
             answer.wishes.append(Refuse(fact.job_id, outcome))
             return
         self._tenants[fact.job_id] = tenant
-        self._take(outcome, answer)
+        self._take(outcome, now_s, answer)
         if fact.job_id in self.book.waiting:
             answer.wishes.append(Queue(fact.job_id, self.book.why_waits(fact.job_id)))
 
@@ -294,13 +294,13 @@ class Domain:
         answer.stirred.add(fact.lane)
 
     def _want(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
-        if tenant.wanted_since_s is not None or tenant.held_since_s is not None:
+        if tenant.takes_part:
             return
-        tenant.wanted_since_s = now_s
         lane = self.book.lane_of(tenant.job_id)
         if lane is not None:
-            self._order.enters(tenant, self._turns[lane.id].virtual_s, is_new=False)
+            self._order.enters(tenant, self._virtual_s(lane.id, now_s), is_new=False)
             answer.stirred.add(lane.id)
+        tenant.wanted_since_s = now_s
 
     def _release(
         self, job_id: JobId, epoch: int, iterations: int, now_s: float, answer: _Answer
@@ -310,33 +310,37 @@ class Domain:
         if turns is None or turns.lease is None:
             return
         lane_id = turns.lease.lane
+        self._virtual_s(lane_id, now_s)
         self._charge(self._tenants[job_id], iterations, now_s)
         turns.vacate()
         answer.stirred.add(lane_id)
-        self._take(self.book.boundary(lane_id), answer)
+        self._take(self.book.boundary(lane_id), now_s, answer)
 
     def _leave(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
         lane = self.book.lane_of(tenant.job_id)
         held_it = tenant.held_since_s is not None
+        if lane is not None:
+            self._virtual_s(lane.id, now_s)
         self._charge(tenant, 0, now_s)
         del self._tenants[tenant.job_id]
         if lane is not None:
             if held_it:
                 self._turns[lane.id].vacate()
             answer.stirred.add(lane.id)
-        self._take(self.book.leave(tenant.job_id, held_lane=held_it), answer)
+        self._take(self.book.leave(tenant.job_id, held_lane=held_it), now_s, answer)
         if lane is not None and lane.id not in self.book.lanes:
             del self._turns[lane.id]
             answer.stirred.discard(lane.id)
 
-    def _take(self, changes: Iterable[Change], answer: _Answer) -> None:
+    def _take(self, changes: Iterable[Change], now_s: float, answer: _Answer) -> None:
         """Pass the book's changes on; those who came in take part from now on."""
         for change in changes:
             answer.wishes.append(change)
             if not isinstance(change, Admit):
                 continue
-            turns = self._turns.setdefault(change.lane, _Turns())
-            self._order.enters(self._tenants[change.job_id], turns.virtual_s, is_new=True)
+            self._turns.setdefault(change.lane, _Turns())
+            virtual_s = self._virtual_s(change.lane, now_s, but=change.job_id)
+            self._order.enters(self._tenants[change.job_id], virtual_s, is_new=True)
             answer.stirred.add(change.lane)
 
     # Turns
@@ -378,8 +382,18 @@ class Domain:
         tenant.held_since_s = lease.granted_s
         tenant.last_turn = lease.epoch
         turns.lease = lease
-        turns.virtual_s = max(turns.virtual_s, tenant.virtual_s)
         self.book.began(lease.lane)
+
+    def _virtual_s(self, lane_id: LaneId, now_s: float, but: JobId | None = None) -> float:
+        """Move the lane's virtual time up to its slowest participant but this one."""
+        turns = self._turns[lane_id]
+        taking_part = [
+            tenant.virtual_at(now_s)
+            for tenant in map(self._tenants.__getitem__, self.book.lanes[lane_id].tenants)
+            if tenant.takes_part and tenant.job_id != but
+        ]
+        turns.virtual_s = max(turns.virtual_s, min(taking_part, default=turns.virtual_s))
+        return turns.virtual_s
 
     def _turns_of(self, job_id: JobId, epoch: int) -> _Turns | None:
         """Return the lane held by this job under this epoch; None if that is past."""
@@ -403,9 +417,9 @@ class Domain:
 
     # Time
 
-    def _end_grace(self, answer: _Answer) -> None:
+    def _end_grace(self, now_s: float, answer: _Answer) -> None:
         self._recovering_until_s = None
-        self._take(self.book.open(), answer)
+        self._take(self.book.open(), now_s, answer)
         answer.stirred.update(self._turns)
 
     def _wake(self, now_s: float) -> Wake | None:

@@ -31,6 +31,11 @@ class Tenant:
     iteration_s: float | None = None
     """Usual length of an iteration, newer ones counting more."""
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether it holds its lane or wants it."""
+        return self.held_since_s is not None or self.wanted_since_s is not None
+
     def held_s(self, now_s: float) -> float:
         """Return how long the present lease has lasted."""
         return 0.0 if self.held_since_s is None else now_s - self.held_since_s
