@@ -1,6 +1,7 @@
 """The command line: parse, call one function, print one answer.
 
-Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 130 interrupted.  An error is
+Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 3 nobody answers, 7 can never be
+placed, 130 interrupted; ``share run`` passes on the code of what it ran.  An error is
 one sentence on stderr; when nobody reads our output any more, we leave without a word.
 Heavy imports are inside the commands, so that ``--help`` is quick.
 """
@@ -23,14 +24,17 @@ from interlane.cli import (
     predict,
     report,
     reproduce,
+    share,
     simulate,
     trace,
 )
-from interlane.model.errors import InterlaneError, InvalidInput
+from interlane.model.errors import InterlaneError, InvalidInput, Rejected, Unreachable
 
 OK: Final = 0
 ERROR: Final = 1
 BAD_INPUT: Final = 2
+UNREACHABLE: Final = 3
+NEVER_PLACED: Final = 7
 INTERRUPTED: Final = 130
 
 app = typer.Typer(
@@ -54,6 +58,7 @@ app.add_typer(predict.app, name="predict")
 mig.app.command()(mig_transition.transition)
 mig.app.command()(mig_transition.apply)
 app.add_typer(mig.app, name="mig")
+app.add_typer(share.app, name="share")
 app.command()(about.version)
 
 
@@ -74,6 +79,10 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("interrupted", INTERRUPTED)
     except InvalidInput as error:
         return _fail(str(error), BAD_INPUT)
+    except Unreachable as error:
+        return _fail(str(error), UNREACHABLE)
+    except Rejected as error:
+        return _fail(str(error), NEVER_PLACED)
     except InterlaneError as error:
         return _fail(str(error), ERROR)
     except OSError as error:

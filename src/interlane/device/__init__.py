@@ -1,1 +1,5 @@
 """One machine's devices, shared by many programs that are switched between iterations."""
+
+from interlane.device.attach import attach
+
+__all__ = ["attach"]

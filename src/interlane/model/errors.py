@@ -7,6 +7,8 @@
     + UnknownName        a name that no catalogue holds
   x IllegalTransition    an event arrived that the job's state does not allow
   x CapacityViolated     a bookkeeping invariant broke; always our bug
+  x Unreachable          nobody answers where somebody should
+  x Rejected             somebody who decides said no, for good
 
 "No" is not here: a job that does not fit now gets a ``Refusal``, which is a value.
 """
@@ -65,3 +67,11 @@ class IllegalTransition(InterlaneError):
 
 class CapacityViolated(InterlaneError):
     """The books do not balance: more is held than exists, or returned than was held."""
+
+
+class Unreachable(InterlaneError):
+    """Nobody answers where somebody should."""
+
+
+class Rejected(InterlaneError):
+    """Somebody who decides said no, for good."""

@@ -1,0 +1,227 @@
+"""``interlane share``: many programs on one device, switched between iterations."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interlane.cli.output import Output, OutputOption, emit, grid, say
+
+app = typer.Typer(
+    name="share",
+    help="Share a device among programs that take turns between iterations.",
+    no_args_is_help=True,
+)
+
+SocketOption = Annotated[
+    Path | None,
+    typer.Option("--socket", help="The daemon's socket (or INTERLANE_SHARE_SOCKET)."),
+]
+
+
+@app.command()
+def daemon(
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Device to share: cpu, cpu:MEMORY, cpu:MEMORY:CORES or cuda:N:MEMORY, as in "
+            "cpu:4GiB:0-1; repeatable.",
+            show_default="cpu",
+        ),
+    ] = None,
+    order: Annotated[
+        str,
+        typer.Option(help="Whose turn it is: fair, fifo, srtf, rr, pack, priority or las."),
+    ] = "fair",
+    sharing: Annotated[
+        str,
+        typer.Option(help="Whether jobs run in turns or beside each other while memory lasts."),
+    ] = "turns",
+    socket: SocketOption = None,
+    hung_after: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            help="Seconds that an iteration may take at least while others wait.",
+        ),
+    ] = 30.0,
+    keep_hung: Annotated[
+        bool,
+        typer.Option("--keep-hung", help="Warn of jobs that are hung, but do not end them."),
+    ] = False,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", min=0, max=65535, help="Serve Prometheus metrics on 127.0.0.1."
+        ),
+    ] = None,
+) -> None:
+    """Share this machine's devices until interrupted."""
+    from interlane.device.daemon import Daemon, Settings
+    from interlane.device.rendezvous import socket_path
+    from interlane.device.specs import read_spec
+
+    settings = Settings(
+        tuple(read_spec(text) for text in device or ["cpu"]),
+        socket_path(socket),
+        order,
+        sharing,
+        hung_after,
+        kills_hung=not keep_hung,
+    )
+    served = Daemon(settings)
+    if metrics is not None:
+        from interlane.device.exposition import expose
+
+        say(f"metrics at http://127.0.0.1:{expose(served, metrics)}/metrics")
+    for shared in served.devices:
+        say(f"sharing {shared.describe()}, order {order}")
+    say(f"listening at {settings.socket}; interrupt to stop")
+    served.run()
+    say("stopped; jobs go on with what they have and wait for another daemon")
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, unmodified.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="What the job is called.", show_default="from COMMAND")
+    ] = None,
+    priority: Annotated[int, typer.Option(help="Higher is more urgent.")] = 0,
+    time_s: Annotated[
+        float | None,
+        typer.Option(
+            "--time",
+            metavar="SECONDS",
+            min=0.0,
+            help="Estimated device time of the job, for srtf.",
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERSISTENT+EPHEMERAL",
+            help="Memory between iterations and on top of it inside them, as in 200MiB+1GiB, "
+            "or one amount for both; the job is held to it.",
+            show_default="measured",
+        ),
+    ] = None,
+    device: Annotated[
+        int | None, typer.Option(min=0, help="Number of the device.", show_default="any")
+    ] = None,
+    socket: SocketOption = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole", help="Give the program its lane from start to end, whatever it does."
+        ),
+    ] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Run without sharing where no daemon answers.")
+    ] = False,
+) -> int:
+    """Run a PyTorch program on a shared device and pass its exit code on."""
+    from interlane.device import launch
+    from interlane.device.attach import demanded
+    from interlane.device.client import NoDaemon, Wish
+    from interlane.device.rendezvous import socket_path
+    from interlane.device.wire import ANY_DEVICE
+
+    persistent, ephemeral = demanded(memory)
+    wish = Wish(
+        name or launch.name_of(command),
+        ANY_DEVICE if device is None else device,
+        priority,
+        time_s,
+        persistent,
+        ephemeral,
+    )
+    start = launch.run_whole if whole else launch.run_shared
+    try:
+        return start(command, wish, socket_path(socket))
+    except NoDaemon:
+        if not alone:
+            raise
+        say("interlane: no daemon answers; the job runs without sharing")
+        return launch.run_alone(command)
+
+
+@app.command()
+def status(
+    socket: SocketOption = None,
+    watch: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Print again every so many seconds."),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show devices, lanes, holders and jobs."""
+    from interlane.cli.output import colours
+    from interlane.device.launch import status as asked
+    from interlane.device.rendezvous import socket_path
+
+    path = socket_path(socket)
+    while True:
+        answer = asked(path)
+        if watch is not None and output is Output.TABLE and colours(sys.stdout.isatty()):
+            typer.echo("\x1b[H\x1b[2J", nl=False)
+        emit(answer, output, _table(answer))
+        if watch is None:
+            return
+        sys.stdout.flush()
+        time.sleep(watch)
+
+
+def _table(answer: dict[str, Any]) -> str:
+    return "\n\n".join(_device_lines(device, answer["order"]) for device in answer["devices"])
+
+
+def _device_lines(device: dict[str, Any], order: str) -> str:
+    from interlane.device.amounts import written
+
+    booked, capacity = device["booked_bytes"], device["capacity_bytes"]
+    remark = ", waiting for jobs of the daemon before" if device["recovering"] else ""
+    head = (
+        f"{device['device']}  {_bar(booked, capacity)} {written(booked)} of "
+        f"{written(capacity)} booked  {order}, turns of {device['quantum_s'] * 1e3:.0f} ms, "
+        f"{device['switches_per_s']:.0f} switches/s{remark}"
+    )
+    if not device["jobs"]:
+        return head
+    rows = [_job_row(job, capacity) for job in device["jobs"]]
+    return head + "\n" + grid(_COLUMNS, rows, left=4)
+
+
+_COLUMNS = ("lane", "job", "state", "memory", "stays", "passes", "iterations", "busy s")
+_BAR = 20
+
+
+def _job_row(job: dict[str, Any], capacity: int) -> tuple[str, ...]:
+    from interlane.device.amounts import written
+
+    if job["lane"] is None:
+        return "-", job["job"], job["state"], job["why"] or "", "-", "-", "0", "0.0"
+    stays, passes = job["persistent_bytes"], job["ephemeral_bytes"]
+    return (
+        str(job["lane"]),
+        job["job"],
+        job["state"],
+        _bar(stays + passes, capacity),
+        written(stays),
+        written(passes),
+        f"{job['iterations']:,}",
+        f"{job['busy_s']:,.1f}",
+    )
+
+
+def _bar(part: int, whole: int) -> str:
+    full = min(_BAR, round(_BAR * part / max(1, whole)))
+    return "#" * full + "." * (_BAR - full)

@@ -1,0 +1,75 @@
+"""The two lines for a job that says itself where its iterations are.
+
+with attach(priority=1) as device:
+for batch in loader:
+with device.iteration():
+train_step(batch)
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from interlane.device import wire
+from interlane.device.amounts import bytes_in
+from interlane.device.backends import backend_of
+from interlane.device.client import Client, Wish
+from interlane.device.rendezvous import socket_path
+
+_mine: dict[int, Client] = {}
+"""The client of this process, by process id: a forked child has none."""
+
+
+def attach(
+    *,
+    name: str | None = None,
+    device: int | None = None,
+    priority: int = 0,
+    total_s: float | None = None,
+    memory: str | None = None,
+    socket: Path | None = None,
+) -> Client:
+    """Take a place on a shared device, and wait for it if need be.
+
+    A process has one place: where ``interlane share run`` has taken it, that one is returned.
+
+    Args:
+        name: what the job is called in ``interlane share status``.
+        device: number of the device; any, unless given.
+        priority: higher is more urgent, where the daemon's order asks for it.
+        total_s: estimated device time of the whole job, for the order ``srtf``.
+        memory: what the job needs at most, as ``PERSISTENT+EPHEMERAL`` or ``TOTAL``; it is held
+            to that.  Unless given, the job is measured.
+        socket: the daemon's socket.
+    """
+    known = _mine.get(os.getpid())
+    if known is not None and not known.closed:
+        return known
+    persistent, ephemeral = demanded(memory)
+    wish = Wish(
+        name or Path(sys.argv[0]).name or "python",
+        wire.ANY_DEVICE if device is None else device,
+        priority,
+        total_s,
+        persistent,
+        ephemeral,
+    )
+    return place(wish, socket)
+
+
+def place(wish: Wish, socket: Path | None = None) -> Client:
+    """Take this process's one place on a device."""
+    _mine.clear()
+    client = _mine[os.getpid()] = Client(wish, socket_path(socket), backend_of)
+    return client
+
+
+def demanded(memory: str | None) -> tuple[int | None, int | None]:
+    """Return the persistent and ephemeral bytes in ``PERSISTENT+EPHEMERAL`` or ``TOTAL``."""
+    if memory is None:
+        return None, None
+    persistent, _, ephemeral = memory.partition("+")
+    return (
+        bytes_in(persistent, "--memory"),
+        bytes_in(ephemeral, "--memory") if ephemeral else 0,
+    )

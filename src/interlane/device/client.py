@@ -1,0 +1,467 @@
+"""A job's side: ask for the device, run iterations on a lease, give it back when asked.
+
+An iteration without a hand-over is a look at one word of shared memory: no message, no system
+call.  A lease is kept from iteration to iteration until the daemon wants it back.  Two threads
+share the state, under ``_state``:
+
+* the job's own, which begins and ends iterations, and waits for grants;
+* a watcher, asleep until the daemon rings (give the lease back now if no iteration runs) or
+  dies (connect again, while the job goes on with the lease that it has).
+
+Nothing here imports torch.
+"""
+
+import os
+import secrets
+import select
+import socket
+import sys
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic_ns, sleep
+from typing import Final
+
+from interlane.device import page, wire
+from interlane.device.backends.base import Backend
+from interlane.device.page import Page
+from interlane.device.wire import Flag, Frame, Kind
+from interlane.model.errors import Rejected, Unreachable
+
+BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
+"""Pauses between attempts to connect again; the last one repeats."""
+MEASURED_FIRST: Final = 4
+"""How many first iterations are measured; later ones now and then."""
+MEASURE_EVERY_NS: Final = 2_000_000_000
+LONG_GAP_NS: Final = 2_000_000
+"""A job that takes longer than this between iterations gives its lease back if it is wanted."""
+LONGEST_GAP_NS: Final = 1_000_000_000
+GROWN: Final = 1.02
+"""Demand that exceeds what was last told by this factor is told at once."""
+
+
+class NoDaemon(Unreachable):
+    """Nobody listens on the socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"no device daemon answers at {path}; start one with 'interlane share daemon'."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a job asks of the daemon."""
+
+    name: str
+    device: int = wire.ANY_DEVICE
+    priority: int = 0
+    total_s: float | None = None
+    persistent_bytes: int | None = None
+    ephemeral_bytes: int | None = None
+    run: int = 0
+    """Number of the ``share run`` that the job belongs to."""
+
+    def hello(self, job: int) -> Frame:
+        """Return the frame that says this."""
+        return Frame(
+            Kind.HELLO,
+            job,
+            self.device,
+            max(-(2**15), min(self.priority, 2**15 - 1)),
+            run=self.run,
+            flags=Flag.NONE if self.persistent_bytes is None else Flag.DECLARED,
+            first=_told(self.persistent_bytes),
+            second=_told(self.ephemeral_bytes),
+            third=0 if self.total_s is None else round(self.total_s * 1e9),
+            text=self.name,
+        )
+
+
+def _told(amount: int | None) -> int:
+    return wire.UNKNOWN if amount is None else min(amount, wire.UNKNOWN - 1)
+
+
+@dataclass(slots=True)
+class _Link:
+    """One connection to one daemon, with the page and the bell that came with admission."""
+
+    line: socket.socket
+    admission: Frame
+    page: Page
+    bell: int
+
+    def close(self) -> None:
+        self.line.close()
+        os.close(self.bell)
+        self.page.close()
+
+
+class Client:
+    """A job that shares a device."""
+
+    def __init__(self, wish: Wish, path: Path, backend_of: Callable[[str], Backend]) -> None:
+        self._wish = wish
+        self._path = path
+        self._job = secrets.randbits(63) | 1
+        self.on_recall: Callable[[], None] | None = None
+        """Called by the watcher when the daemon asks for a lease on which nothing happens."""
+        self._state = threading.Lock()
+        self._connecting = threading.Lock()
+        self._inside = False
+        self._epoch = 0
+        self._closed = False
+        self._began_ns = 0
+        self._boundary_ns = monotonic_ns()
+        self._gap_ns = 0
+        self._measuring = False
+        self._is_measured = False
+        self._measure_next_ns = 0
+        self._told = (0, 0)
+        self._trims = False
+        self._limit_bytes = 0
+        self._persistent = self._ephemeral = 0
+        self._link = _admitted(path, wish.hello(self._job))
+        self._words = self._link.page.words
+        # What the process holds by now is not the job's: so late, and not earlier.
+        self._backend = backend_of(self._link.admission.text)
+        self._arrive(self._link.admission)
+        threading.Thread(target=self._watch, name="interlane", daemon=True).start()
+
+    # -- what a job calls -----------------------------------------------------------------
+
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """Run one iteration on the device."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """Begin an iteration; wait for the device if somebody else has it."""
+        with self._state:
+            if self._inside:
+                return
+            now_ns = monotonic_ns()
+            # A moving mean over about eight gaps; a pause of minutes counts as a second.
+            gap_ns = min(now_ns - self._boundary_ns, LONGEST_GAP_NS)
+            self._gap_ns += (gap_ns - self._gap_ns) >> 3
+            if self._epoch > self._words[page.REVOKE]:
+                self._enter(now_ns)
+                return
+        self._begin_slowly()
+
+    def end(self) -> None:
+        """End the iteration; give the lease back if somebody is to have it."""
+        with self._state:
+            if not self._inside:
+                return
+            now_ns = monotonic_ns()
+            self._leave(now_ns)
+            words = self._words
+            if self._epoch <= words[page.REVOKE] or (
+                words[page.WANTED] and self._gap_ns > LONG_GAP_NS
+            ):
+                self._give_back(Kind.RELEASE)
+
+    @property
+    def inside(self) -> bool:
+        """Whether an iteration runs."""
+        return self._inside
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job has left the device."""
+        return self._closed
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the lease is wanted back."""
+        return self._epoch <= int(self._words[page.REVOKE])
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations have ended."""
+        return int(self._words[page.ITERATIONS])
+
+    def extend(self, seconds: float) -> None:
+        """Say that the current iteration will take this much longer than usual."""
+        with self._state:
+            self._send(Frame(Kind.EXTEND, self._job, first=round(seconds * 1e9)))
+
+    def close(self) -> None:
+        """Leave the device for good."""
+        with self._state:
+            if self._closed:
+                return
+            self._closed = True
+            self._send(Frame(Kind.BYE, self._job))
+            # The watcher sleeps on these descriptors: wake it, and it closes them.
+            with suppress(OSError):
+                self._link.line.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def forget(self) -> None:
+        """Drop everything in a forked child, whose parent goes on; say nothing."""
+        self._closed = True
+        self._link.close()
+
+    # -- iterations, with the state locked ------------------------------------------------
+
+    def _enter(self, now_ns: int) -> None:
+        self._inside = True
+        self._began_ns = now_ns
+        self._words[page.BEGAN_NS] = now_ns
+        if now_ns >= self._measure_next_ns:
+            self._measuring = True
+            self._backend.reset_peak()
+        if self._words[page.LIMIT_BYTES] != self._limit_bytes:
+            self._obey_limit()
+
+    def _obey_limit(self) -> None:
+        self._limit_bytes = int(self._words[page.LIMIT_BYTES])
+        self._backend.limit(self._limit_bytes or None)
+
+    def _leave(self, now_ns: int) -> None:
+        words = self._words
+        self._inside = False
+        self._boundary_ns = now_ns
+        words[page.BEGAN_NS] = 0
+        words[page.BOUNDARY_NS] = now_ns
+        words[page.BUSY_NS] += now_ns - self._began_ns
+        words[page.ITERATIONS] += 1
+        if self._measuring:
+            self._measure(now_ns)
+
+    def _measure(self, now_ns: int) -> None:
+        """Learn what the job needs; tell the daemon once, and whenever it is more."""
+        self._measuring = False
+        self._backend.fence()
+        self._learn(self._backend.live())
+        if self._words[page.ITERATIONS] < MEASURED_FIRST:
+            return
+        self._measure_next_ns = now_ns + MEASURE_EVERY_NS
+        needs = self._persistent, self._ephemeral
+        if not self._is_measured or any(
+            need > told * GROWN for need, told in zip(needs, self._told, strict=True)
+        ):
+            self._is_measured = True
+            self._told = needs
+            self._send(Frame(Kind.RESIZE, self._job, first=needs[0], second=needs[1]))
+
+    def _learn(self, live: int) -> None:
+        self._persistent = max(self._persistent, live)
+        self._ephemeral = max(self._ephemeral, self._backend.peak() - live)
+
+    def _give_back(self, kind: Kind) -> None:
+        """Give the lease back, with all work done and, where room is short, the cache empty."""
+        began_ns = monotonic_ns()
+        self._backend.fence()
+        if self._trims:
+            self._backend.trim()
+        frame = Frame(
+            kind,
+            self._job,
+            epoch=self._epoch,
+            sent_ns=began_ns,
+            first=self._persistent,
+            second=self._persistent + self._ephemeral,
+            third=max(0, self._boundary_ns - self._began_ns),
+        )
+        # A lease that nobody hears us give back is kept: nobody else can have it meanwhile.
+        if self._send(frame):
+            self._epoch = 0
+
+    def _send(self, frame: Frame) -> bool:
+        try:
+            self._link.line.send(wire.packed(frame))
+        except OSError:
+            return False
+        return True
+
+    # -- waiting for a grant ---------------------------------------------------------------
+
+    def _begin_slowly(self) -> None:
+        while True:
+            with self._state:
+                link = self._link
+                if self._epoch > self._words[page.REVOKE]:  # connected again, lease and all
+                    self._enter(monotonic_ns())
+                    return
+                if self._epoch:
+                    self._give_back(Kind.YIELD)
+                else:
+                    self._send(Frame(Kind.ACQUIRE, self._job))
+            granted = self._granted(link)
+            with self._state:
+                if granted is not None and link is self._link:
+                    self._take_up(granted)
+                    return
+            if self._closed:
+                raise Rejected("the job has left the device: begin no more iterations.")
+            self._connect_again(link)
+
+    def _take_up(self, grant: Frame) -> None:
+        """Begin the first iteration on a new lease."""
+        now_ns = monotonic_ns()
+        self._epoch = grant.epoch
+        self._trims = Flag.TRIM in grant.flags
+        self._words[page.TAKEN_NS] = now_ns
+        self._enter(now_ns)
+
+    def _granted(self, link: _Link) -> Frame | None:
+        """Wait for a grant; None when the daemon is gone."""
+        while True:
+            try:
+                message = link.line.recv(wire.FRAME_BYTES)
+            except OSError:
+                return None
+            frame = wire.read(message)
+            if frame is None:
+                return None
+            if frame.kind is Kind.GRANT:
+                return frame
+
+    # -- the watcher -----------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._closed:
+            link = self._link
+            poll = select.poll()
+            poll.register(link.bell, select.POLLIN)
+            poll.register(link.line, select.POLLHUP)
+            rung = False
+            for descriptor, _ in poll.poll():
+                rung = rung or descriptor == link.bell
+            if rung:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(link.bell)
+                self._answer_bell()
+            elif not self._closed:
+                self._connect_again(link)
+        self._link.close()
+
+    def _answer_bell(self) -> None:
+        with self._state:
+            idle = bool(self._epoch) and not self._inside and not self._closed
+            if idle and self.revoked:
+                self._give_back(Kind.RELEASE)
+        if idle and self.on_recall is not None:
+            self.on_recall()
+
+    def _connect_again(self, lost: _Link) -> None:
+        """Find a daemon again, however long it takes, unless another thread has."""
+        with self._connecting:
+            if self._link is not lost or self._closed:
+                return
+            _say("the device daemon is gone; the job goes on and looks for a new one")
+            attempt = 0
+            while not self._closed:
+                sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                attempt += 1
+                with suppress(NoDaemon, Rejected, OSError):
+                    self._adopt(_admitted(self._path, self._hello_again()), lost)
+                    return
+
+    def _hello_again(self) -> Frame:
+        """Say what this job has: its place, its lease, and the memory it holds."""
+        with self._state:
+            hello, admission = self._wish.hello(self._job), self._link.admission
+            is_booked = Flag.DECLARED in hello.flags or not self._is_measured
+            return replace(
+                hello,
+                device=admission.device,
+                lane=admission.lane,
+                flags=hello.flags | Flag.REATTACH | (Flag.HOLDS if self._epoch else Flag.NONE),
+                epoch=self._epoch,
+                first=max(self._persistent, admission.first if is_booked else 0),
+                second=max(self._ephemeral, admission.second if is_booked else 0),
+            )
+
+    def _adopt(self, link: _Link, lost: _Link) -> None:
+        """Go over to a new daemon with all counters."""
+        with self._state:
+            for word in (page.BEGAN_NS, page.BOUNDARY_NS, page.ITERATIONS, page.BUSY_NS):
+                link.page.words[word] = lost.page.words[word]
+            self._link = link
+            self._words = link.page.words
+            if self._epoch:
+                self._epoch = link.admission.epoch
+        lost.close()
+
+    def _arrive(self, admission: Frame) -> None:
+        """Take the place that the daemon gave: these cores, this much memory."""
+        self._obey_limit()
+        if admission.third:
+            cores = [core for core in range(64) if admission.third >> core & 1]
+            with suppress(OSError):
+                os.sched_setaffinity(0, cores)
+
+
+# -- connecting ------------------------------------------------------------------------------
+
+
+def _admitted(path: Path, hello: Frame) -> _Link:
+    """Connect, ask, and wait until the daemon admits the job."""
+    line = connected(path)
+    try:
+        line.send(wire.packed(hello))
+        while True:
+            message, descriptors = received(line)
+            frame = wire.read(message)
+            if frame is None:
+                raise NoDaemon(path)
+            if frame.kind is Kind.REJECT:
+                raise Rejected(frame.text)
+            if frame.kind is Kind.ADMIT and len(descriptors) == 2:
+                memory, bell = descriptors
+                try:
+                    return _Link(line, frame, page.map_page(memory), bell)
+                finally:
+                    os.close(memory)
+            if frame.kind is Kind.QUEUED:
+                _say(f"queued: {frame.text}")
+    except ConnectionError:
+        line.close()
+        raise NoDaemon(path) from None
+    except BaseException:
+        line.close()
+        raise
+
+
+def connected(path: Path) -> socket.socket:
+    """Return a connection to the daemon."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        line.connect(str(path))
+    except OSError:
+        line.close()
+        raise NoDaemon(path) from None
+    return line
+
+
+def received(line: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next message and the descriptors that came with it."""
+    integer = array("i")
+    message, ancillary, _, _ = line.recvmsg(
+        wire.FRAME_BYTES, socket.CMSG_SPACE(2 * integer.itemsize)
+    )
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            integer.frombytes(data[: len(data) - len(data) % integer.itemsize])
+    return message, list(integer)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):
+        print(f"interlane: {text}", file=sys.stderr, flush=True)

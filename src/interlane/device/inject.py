@@ -1,0 +1,68 @@
+"""What a job does right after it has imported torch: ask for its place, and be gated.
+
+A process that was started or forked by a job that shares already (a loader of data, a compiler)
+does nothing of the kind, unless it trains: then it is a job of its own.
+"""
+
+import atexit
+import json
+import os
+import sys
+from contextlib import suppress
+from types import ModuleType
+from typing import Final, NoReturn
+
+from interlane.device.attach import place
+from interlane.device.client import Client, NoDaemon, Wish
+from interlane.device.torch_hooks import TorchHooks
+from interlane.model.errors import InterlaneError, InvalidInput, Rejected
+
+WISH_VARIABLE: Final = "INTERLANE_SHARE_WISH"
+ATTACHED_VARIABLE: Final = "INTERLANE_SHARE_ATTACHED"
+BAD_INPUT: Final = 2
+UNREACHABLE: Final = 3
+NEVER_PLACED: Final = 7
+
+
+def share(torch: ModuleType) -> None:
+    """Gate what this process does with torch."""
+    is_child = ATTACHED_VARIABLE in os.environ
+    hooks = TorchHooks(torch, None if is_child else _attached(), _attached)
+    os.register_at_fork(after_in_child=hooks.orphan)
+
+
+def _attached() -> Client:
+    """Take the place that the environment describes, or end: nobody may run ungated."""
+    try:
+        client = place(_wish())
+    except InterlaneError as error:
+        _end(error)
+    os.environ[ATTACHED_VARIABLE] = str(os.getpid())
+    atexit.register(_leave, client, os.getpid())
+    return client
+
+
+def _wish() -> Wish:
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if ranks.isdecimal() and int(ranks) > 1:
+        raise InvalidInput(
+            f"WORLD_SIZE is {ranks}, but ranks that take turns would wait for each other for "
+            "ever; start the whole job with 'interlane share run --whole'."
+        )
+    return Wish(**json.loads(os.environ[WISH_VARIABLE]))
+
+
+def _end(error: InterlaneError) -> NoReturn:
+    """Say why and exit at once: a script that catches every exception must not go on."""
+    codes = {NoDaemon: UNREACHABLE, Rejected: NEVER_PLACED, InvalidInput: BAD_INPUT}
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    with suppress(OSError, ValueError):
+        print(f"interlane: error: {error}", file=sys.stderr, flush=True)
+    os._exit(codes.get(type(error), 1))
+
+
+def _leave(client: Client, pid: int) -> None:
+    if os.getpid() == pid:
+        client.close()

@@ -1,0 +1,66 @@
+"""A page of memory that the daemon and one job share, so that an iteration costs no message.
+
+The daemon writes the first three words; the job reads them at boundaries and writes the rest.
+Each word has one writer and is written whole, so neither side waits for the other.  A job has
+a page of its own: what it scribbles there misleads nobody but itself.
+"""
+
+import fcntl
+import mmap
+import os
+from typing import Final
+
+# Where a number lies in the page; each is a word of 64 bits.
+REVOKE: Final = 0
+"""The newest epoch that must be given back at its next boundary."""
+WANTED: Final = 1
+"""How many others wait for this lane."""
+LIMIT_BYTES: Final = 2
+"""How much memory the job may have; 0: it is not limited."""
+BEGAN_NS: Final = 3
+"""When the current iteration began, on the machine's monotonic clock; 0: outside of one."""
+BOUNDARY_NS: Final = 4
+"""When the last iteration ended."""
+ITERATIONS: Final = 5
+"""Iterations so far: the heartbeat."""
+BUSY_NS: Final = 6
+"""Time inside iterations so far."""
+TAKEN_NS: Final = 7
+"""When the first iteration of the present lease began."""
+
+PAGE_BYTES: Final = mmap.PAGESIZE
+
+
+class Page:
+    """One side's view of a shared page."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self.words: memoryview = memoryview(memory).cast("Q")
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self.words.release()
+        self._memory.close()
+
+
+def make_page() -> tuple[Page, int]:
+    """Return a page, and a descriptor of it to pass on and close.
+
+    The file is sealed at its size: a job that cut it short could otherwise kill the daemon,
+    which would touch memory that is no longer there.
+    """
+    descriptor = os.memfd_create("interlane-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, PAGE_BYTES)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        return map_page(descriptor), descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def map_page(descriptor: int) -> Page:
+    """Return the page behind a descriptor."""
+    return Page(mmap.mmap(descriptor, PAGE_BYTES))

@@ -1,0 +1,39 @@
+"""Where the daemon and its jobs meet: a socket in a directory closed to other users."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from interlane.model.errors import InvalidField, InvalidInput
+
+SOCKET_VARIABLE: Final = "INTERLANE_SHARE_SOCKET"
+SOCKET_PATH_BYTES: Final = 107
+"""What the kernel can hold of a socket's path."""
+
+
+def socket_path(given: Path | None = None) -> Path:
+    """Return the path of the daemon's socket: as given, from the environment, or our own."""
+    named = given or os.environ.get(SOCKET_VARIABLE)
+    path = Path(named).absolute() if named else _own_directory() / "share.sock"
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
+        rule = f"a socket's path has at most {SOCKET_PATH_BYTES} bytes; take a shorter one"
+        raise InvalidField("--socket", str(path), rule)
+    return path
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory for sockets and journals, and refuse one that others can write to."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seen = path.stat()
+    if seen.st_uid != os.getuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidInput(
+            f"{path} belongs to user {seen.st_uid}, mode {stat.filemode(seen.st_mode)}, but "
+            "the daemon's directory must be yours and closed to others; name another with "
+            "--socket."
+        )
+
+
+def _own_directory() -> Path:
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "interlane" if base else Path(f"/tmp/interlane-{os.getuid()}")

@@ -1,0 +1,412 @@
+"""One shared device: tells its domain facts, and carries its wishes out on jobs."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from interlane.device import page
+from interlane.device.amounts import written
+from interlane.device.page import Page, make_page
+from interlane.device.specs import DeviceSpec
+from interlane.device.wire import U64, Flag, Frame, Kind
+from interlane.lanes.domain import Domain
+from interlane.lanes.facts import (
+    Fact,
+    Joined,
+    Left,
+    Observed,
+    Reattached,
+    Released,
+    Switched,
+    Wanted,
+    Yielded,
+)
+from interlane.lanes.wishes import (
+    Admit,
+    Confine,
+    Demand,
+    Grant,
+    LaneId,
+    Lease,
+    Queue,
+    Refuse,
+    Resize,
+    Revoke,
+    Wish,
+)
+from interlane.model import JobId, Refusal, Wake
+
+HEADROOM: Final = 1.05
+"""What is booked for a measured job, over what was measured."""
+LEAST_SHARE: Final = 0.25
+"""Part of a device that must be free for a job of unknown demand to start beside others."""
+LONGEST_SWITCH_NS: Final = 10_000_000_000
+
+
+class Line(Protocol):
+    """A connection to a job."""
+
+    def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
+        """Send a frame; a line that cannot take it is closed later."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class SharedJob:
+    """A job of the daemon, from its HELLO until its process is gone or it says BYE."""
+
+    id: JobId
+    key: int
+    """The job's own number, by which it is known again."""
+    pid: int
+    name: str
+    run: int
+    joined_s: float
+    declared: Demand | None
+    """What the job promised to need; None: it is measured."""
+    priority: int = 0
+    total_s: float | None = None
+    line: Line | None = None
+    """None while the job is away: its memory stays booked until its process is gone."""
+    page: Page | None = None
+    bell: int = -1
+    iterations_at_grant: int = 0
+    took_from_ns: int = 0
+    """When the holder before began to give the lane up for this job; 0: nobody did."""
+    measured: Demand | None = None
+    overdue_stage: int = 0
+    overdue_next_s: float = 0.0
+    extended_until_s: float = 0.0
+
+    def word(self, which: int) -> int:
+        """Return a word of the job's page."""
+        return 0 if self.page is None else int(self.page.words[which])
+
+    def write(self, which: int, value: int) -> None:
+        """Write a word of the job's page."""
+        if self.page is not None:
+            self.page.words[which] = value & U64
+
+    def ring(self) -> None:
+        """Wake the job's watcher."""
+        if self.bell >= 0:
+            with suppress(OSError):
+                os.eventfd_write(self.bell, 1)
+
+    def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
+        """Send the job a frame, if it is there."""
+        if self.line is not None:
+            self.line.send(frame, descriptors)
+
+    def close_page(self) -> None:
+        """Let go of what is shared with the job."""
+        if self.page is not None:
+            self.page.close()
+            os.close(self.bell)
+        self.page, self.bell = None, -1
+
+
+@dataclass(slots=True)
+class SharedDevice:
+    """A device, its domain, and the jobs on it."""
+
+    index: int
+    spec: DeviceSpec
+    domain: Domain
+    clock: Callable[[], float]
+    jobs: dict[JobId, SharedJob] = field(default_factory=dict)
+    wake_s: float | None = None
+    switches: int = 0
+    """Hand-overs from one job to another so far."""
+    past_iterations: int = 0
+    past_busy_ns: int = 0
+    """Of jobs that have left."""
+    switches_per_s: float = 0.0
+    """Over the last second or so."""
+    _counted: tuple[int, float] = (0, 0.0)
+    revoked: dict[JobId, Lease] = field(default_factory=dict)
+    """Leases that are wanted back."""
+    changed: set[JobId] = field(default_factory=set)
+    """Jobs whose booking may have changed since the journal was written."""
+    _facts: deque[Fact] = field(default_factory=deque)
+    _brought: dict[JobId, int] = field(default_factory=dict)
+    """Epochs of leases that jobs bring along, until they are admitted again."""
+    _last_holder: dict[LaneId, JobId] = field(default_factory=dict)
+    _freed: tuple[LaneId, JobId, int] | None = None
+    """The lane that is being given up, by whom, and when it began to."""
+    _offered: dict[JobId, int] = field(default_factory=dict)
+    """What was last offered to jobs that do not know what they need."""
+
+    def describe(self) -> str:
+        """Return the device in words."""
+        cores = (
+            f", cores {', '.join(map(str, sorted(self.spec.cores)))}" if self.spec.cores else ""
+        )
+        return f"{self.spec.name} with {written(self.spec.capacity_bytes)}{cores}"
+
+    # -- facts -----------------------------------------------------------------------------
+
+    def tell(self, fact: Fact) -> None:
+        """Tell the domain a fact, and carry out what follows."""
+        self._facts.append(fact)
+        while self._facts:
+            self.wake_s = None
+            for wish in self.domain.handle(self._facts.popleft(), self.clock()):
+                self._carry_out(wish)
+            if not self._facts:
+                self._facts.extend(self._offers())
+
+    def join(self, job: SharedJob) -> None:
+        """Let a job ask for admission."""
+        self.jobs[job.id] = job
+        self.tell(Joined(job.id, job.declared, job.priority, job.total_s))
+
+    def leave(self, job: SharedJob) -> None:
+        """Take a job out; its memory is free."""
+        if self.jobs.pop(job.id, None) is not None:
+            self.revoked.pop(job.id, None)
+            self._offered.pop(job.id, None)
+            self.changed.discard(job.id)
+            self.past_iterations += job.word(page.ITERATIONS)
+            self.past_busy_ns += job.word(page.BUSY_NS)
+            if job.id in self.domain.tenants:
+                self.tell(Left(job.id))
+        job.close_page()
+
+    def held(self, hello: Frame) -> Demand:
+        """Return the memory that a job says it holds, within what can be true."""
+        most = self.spec.capacity_bytes
+        return Demand(min(hello.first, most), min(hello.second, most))
+
+    def inherit(
+        self, job: SharedJob, demand: Demand, lane: LaneId, lane_bytes: int, epoch: int = 0
+    ) -> None:
+        """Book what a job holds since before this daemon; it may not be here itself."""
+        self.jobs[job.id] = job
+        brought = epoch if self._is_free(lane) else 0
+        if brought:
+            self._brought[job.id] = brought
+        self.tell(
+            Reattached(
+                job.id,
+                demand,
+                lane,
+                lane_bytes,
+                job.priority,
+                job.total_s,
+                epoch=brought or None,
+            )
+        )
+
+    def reattach(self, job: SharedJob, hello: Frame) -> None:
+        """Take in a job that holds memory since before this daemon."""
+        demand = self.held(hello)
+        epoch = hello.epoch if Flag.HOLDS in hello.flags else 0
+        self.inherit(job, demand, LaneId(hello.lane), demand.ephemeral_bytes, epoch)
+        if epoch and self.domain.lease_of(job.id) is None:
+            job.write(page.REVOKE, epoch)
+
+    def welcome_back(self, job: SharedJob, hello: Frame) -> None:
+        """Take up again with a job that was away."""
+        lane = self.domain.book.lane_of(job.id)
+        if lane is None:
+            return
+        if self.is_recovering and Flag.HOLDS in hello.flags:
+            size_bytes = lane.size_bytes
+            self.tell(Left(job.id))
+            self.inherit(job, self.held(hello), lane.id, size_bytes, hello.epoch)
+            return
+        lease = self.domain.lease_of(job.id)
+        self.admit(job, lane.id, lane.tenants[job.id], hello.epoch)
+        if lease is None:
+            job.write(page.REVOKE, hello.epoch)
+        elif lease.epoch != hello.epoch:
+            self.tell(Released(job.id, lease.epoch, 0))
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether jobs from before this daemon are waited for."""
+        return not self.domain.book.is_open
+
+    def _is_free(self, lane: LaneId) -> bool:
+        return all(lease.lane != lane for lease in self.domain.leases)
+
+    def want(self, job: SharedJob) -> None:
+        """Note that a job has an iteration to run."""
+        self.tell(Wanted(job.id))
+        lane = self.domain.book.lane_of(job.id)
+        if lane is not None:
+            self.flag_wanted(lane.id)
+
+    def extend(self, job: SharedJob, seconds: float) -> None:
+        """Give the holder more time to its next boundary."""
+        job.extended_until_s = self.clock() + seconds
+
+    def take_back(self, job: SharedJob, frame: Frame) -> None:
+        """Take a lease back that its holder gives up (RELEASE), or passes on (YIELD)."""
+        lease = self.domain.lease_of(job.id)
+        if lease is None or lease.epoch != frame.epoch:
+            return
+        iterations = max(0, job.word(page.ITERATIONS) - job.iterations_at_grant)
+        switch_ns = job.word(page.TAKEN_NS) - job.took_from_ns
+        if job.took_from_ns and 0 < switch_ns < LONGEST_SWITCH_NS:
+            self.tell(Switched(switch_ns / 1e9))
+        self.revoked.pop(job.id, None)
+        job.took_from_ns = job.overdue_stage = 0
+        job.overdue_next_s = job.extended_until_s = 0.0
+        self._freed = lease.lane, job.id, frame.sent_ns
+        fact = Yielded if frame.kind is Kind.YIELD else Released
+        self.tell(fact(job.id, frame.epoch, iterations))
+        self._freed = None
+
+    def observe(self, job: SharedJob, persistent_bytes: int, ephemeral_bytes: int) -> None:
+        """Book what a job was measured to need; never less than it declared."""
+        capacity = self.spec.capacity_bytes
+        needs = Demand(min(persistent_bytes, capacity), min(ephemeral_bytes, capacity))
+        job.measured = needs
+        least = job.declared or Demand(0, 0)
+        booked = Demand(
+            max(least.persistent_bytes, int(needs.persistent_bytes * HEADROOM)),
+            max(least.ephemeral_bytes, int(needs.ephemeral_bytes * HEADROOM)),
+        )
+        self.tell(Observed(job.id, booked))
+
+    def _offers(self) -> Iterator[Fact]:
+        """Offer what is free to jobs that wait without knowing what they need."""
+        book = self.domain.book
+        if not book.lanes or not book.is_open:
+            return
+        for job_id in book.waiting:
+            spare = book.free_bytes - self.spec.context_bytes
+            if (
+                self.jobs[job_id].declared is None
+                and spare >= LEAST_SHARE * book.budget.usable_bytes
+                and self._offered.get(job_id) != spare
+            ):
+                self._offered[job_id] = spare
+                yield Observed(job_id, Demand(spare, 0))
+                return
+
+    # -- wishes ----------------------------------------------------------------------------
+
+    def _carry_out(self, wish: Wish) -> None:
+        match wish:
+            case Admit(job_id, lane, demand):
+                self.admit(self.jobs[job_id], lane, demand, self._brought.pop(job_id, 0))
+            case Queue(job_id, refusal):
+                self.jobs[job_id].send(_about(self.jobs[job_id], Kind.QUEUED, refusal))
+            case Refuse(job_id, refusal):
+                job = self.jobs.pop(job_id)
+                job.send(_about(job, Kind.REJECT, refusal))
+            case Grant(lease):
+                self._grant(lease)
+            case Revoke(lease):
+                self._revoke(lease)
+            case Resize(lane, _):
+                self.changed.update(self.domain.book.lanes[lane].tenants)
+            case Confine(job_id, _, booked):
+                self.jobs[job_id].write(page.LIMIT_BYTES, max(1, booked.peak_bytes))
+                self.changed.add(job_id)
+            case Wake(at_s):
+                self.wake_s = at_s
+
+    def admit(self, job: SharedJob, lane: LaneId, demand: Demand, epoch: int = 0) -> None:
+        """Give a job its page and tell it that it is in."""
+        self.changed.add(job.id)
+        job.close_page()
+        job.page, descriptor = make_page()
+        try:
+            job.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            if job.declared is not None:
+                job.write(page.LIMIT_BYTES, job.declared.peak_bytes)
+            frame = Frame(
+                Kind.ADMIT,
+                job.key,
+                self.index,
+                job.priority,
+                lane,
+                epoch=epoch,
+                first=demand.persistent_bytes,
+                second=demand.ephemeral_bytes,
+                third=self.spec.core_bits,
+                text=self.spec.name,
+            )
+            job.send(frame, (descriptor, job.bell))
+        finally:
+            os.close(descriptor)
+
+    def _grant(self, lease: Lease) -> None:
+        job = self.jobs[lease.job_id]
+        if job.line is None:  # it went away while it waited: others are not to wait for it
+            self._facts.append(Released(job.id, lease.epoch, 0))
+            return
+        if job.id != self._last_holder.get(lease.lane, job.id):
+            self.switches += 1
+        self._last_holder[lease.lane] = job.id
+        if self._freed is not None and self._freed[0] == lease.lane:
+            job.took_from_ns = self._freed[2] if self._freed[1] != job.id else 0
+        job.iterations_at_grant = job.word(page.ITERATIONS)
+        self.flag_wanted(lease.lane)
+        job.send(
+            Frame(
+                Kind.GRANT,
+                job.key,
+                self.index,
+                lane=lease.lane,
+                flags=Flag.TRIM if self.is_crowded else Flag.NONE,
+                epoch=lease.epoch,
+                first=round(lease.quantum_s * 1e9),
+            )
+        )
+
+    def _revoke(self, lease: Lease) -> None:
+        self.revoked[lease.job_id] = lease
+        job = self.jobs[lease.job_id]
+        job.write(page.REVOKE, lease.epoch)
+        if not job.word(page.BEGAN_NS):
+            job.ring()
+
+    def count_switches(self, now_s: float) -> None:
+        """Note how often lanes are handed over; to be called now and then."""
+        switches, since_s = self._counted
+        self.switches_per_s = (self.switches - switches) / max(now_s - since_s, 1e-3)
+        self._counted = self.switches, now_s
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all jobs so far."""
+        return self.past_iterations + sum(
+            job.word(page.ITERATIONS) for job in self.jobs.values()
+        )
+
+    @property
+    def busy_s(self) -> float:
+        """Time inside iterations of all jobs so far."""
+        busy_ns = sum(job.word(page.BUSY_NS) for job in self.jobs.values())
+        return (self.past_busy_ns + busy_ns) / 1e9
+
+    def flag_wanted(self, lane: LaneId) -> None:
+        """Let the holder of a lane know whether somebody waits for it."""
+        tenants = self.domain.book.lanes[lane].tenants
+        waiting = sum(self.domain.tenants[one].wanted_since_s is not None for one in tenants)
+        for job_id in tenants:
+            if self.domain.tenants[job_id].held_since_s is not None:
+                self.jobs[job_id].write(page.WANTED, waiting)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether jobs must give cached memory back, because not all peaks fit at once."""
+        book = self.domain.book
+        peaks = sum(
+            demand.peak_bytes + self.spec.context_bytes
+            for lane in book.lanes.values()
+            for demand in lane.tenants.values()
+        )
+        return peaks > book.budget.usable_bytes
+
+
+def _about(job: SharedJob, kind: Kind, refusal: Refusal) -> Frame:
+    return Frame(kind, job.key, text=f"{refusal.reason} {refusal.remedy}")

@@ -1,0 +1,148 @@
+"""What a job and the device daemon say to each other: frames of one size.
+
+A connection is a Unix socket of type SOCK_SEQPACKET, so a message arrives whole or not at
+all, and a frame of another length is simply wrong.  Nothing in a frame is trusted: ``read``
+returns None for what it does not understand, and never raises.
+
+    job     HELLO (who, what it needs), ACQUIRE, YIELD, RELEASE, RESIZE, EXTEND, BYE
+    daemon  ADMIT | QUEUED | REJECT (why), GRANT (epoch, quantum)
+    anyone  STATUS, answered by a STATUS that brings a file with JSON along
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final
+
+MAGIC: Final = b"IL"
+VERSION: Final = 1
+_LAYOUT: Final = struct.Struct("<2sBBHhIIIQQQQQQ188s")
+FRAME_BYTES: Final = _LAYOUT.size
+TEXT_BYTES: Final = 188
+UNKNOWN: Final = 2**64 - 1
+"""An amount that the sender does not know."""
+ANY_DEVICE: Final = 2**16 - 1
+U64: Final = 2**64 - 1
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    HELLO = 1
+    ADMIT = 2
+    QUEUED = 3
+    REJECT = 4
+    ACQUIRE = 5
+    GRANT = 6
+    YIELD = 7
+    RELEASE = 8
+    RESIZE = 9
+    EXTEND = 10
+    STATUS = 11
+    BYE = 12
+
+
+class Flag(IntFlag):
+    """Remarks on a frame."""
+
+    NONE = 0
+    REATTACH = 1
+    """HELLO: this job was admitted by an earlier daemon, or lost its connection."""
+    HOLDS = 2
+    """HELLO: and it holds the lease of ``epoch``."""
+    DECLARED = 4
+    """HELLO: the job promised to need no more than this, and is held to it."""
+    TRIM = 8
+    """GRANT: give cached memory back before the lease; others need the room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message.  What the three numbers mean depends on the kind.
+
+    ===============  ====================  ====================  ==================
+    kind             first                 second                third
+    ===============  ====================  ====================  ==================
+    HELLO, RESIZE    persistent bytes      ephemeral bytes       total time, ns
+    ADMIT            persistent bytes      ephemeral bytes       cores (bit set)
+    GRANT            quantum, ns           memory limit, bytes   -
+    RELEASE, YIELD   persistent bytes      peak bytes            iteration, ns
+    EXTEND           time to add, ns       -                     -
+    STATUS (answer)  length of the file    -                     -
+    ===============  ====================  ====================  ==================
+    """
+
+    kind: Kind
+    job: int = 0
+    device: int = ANY_DEVICE
+    priority: int = 0
+    lane: int = 0
+    run: int = 0
+    """Number of the ``share run`` that a job belongs to; 0: of none."""
+    flags: Flag = Flag.NONE
+    epoch: int = 0
+    sent_ns: int = 0
+    first: int = 0
+    second: int = 0
+    third: int = 0
+    text: str = ""
+
+
+def packed(frame: Frame) -> bytes:
+    """Return a frame as bytes; text that is too long is cut."""
+    return _LAYOUT.pack(
+        MAGIC,
+        VERSION,
+        frame.kind,
+        frame.device,
+        frame.priority,
+        frame.lane,
+        frame.run,
+        frame.flags,
+        frame.job,
+        frame.epoch,
+        frame.sent_ns,
+        frame.first,
+        frame.second,
+        frame.third,
+        _cut(frame.text),
+    )
+
+
+def read(message: bytes) -> Frame | None:
+    """Return the frame that a message holds, or None where it holds none."""
+    if len(message) != FRAME_BYTES or message[:3] != MAGIC + bytes([VERSION]):
+        return None
+    (_, _, kind, device, priority, lane, run, flags, *numbers, text) = _LAYOUT.unpack(message)
+    if kind not in _KINDS or flags & ~_FLAGS:
+        return None
+    job, epoch, sent_ns, first, second, third = numbers
+    return Frame(
+        Kind(kind),
+        job,
+        device,
+        priority,
+        lane,
+        run,
+        Flag(flags),
+        epoch,
+        sent_ns,
+        first,
+        second,
+        third,
+        _printable(text.rstrip(b"\0").decode("utf-8", "replace")),
+    )
+
+
+_KINDS: Final = frozenset(Kind)
+_FLAGS: Final = sum(Flag)
+
+
+def _cut(text: str) -> bytes:
+    """Return text that fits, never ending inside a character."""
+    return text.encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore").encode()
+
+
+def _printable(text: str) -> str:
+    """Return text without what would move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
