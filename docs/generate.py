@@ -58,6 +58,10 @@ COMMANDS: Final = (
     ("mig", "table"),
     ("mig", "table", "synth"),
     ("mig", "table", "convert"),
+    ("share",),
+    ("share", "daemon"),
+    ("share", "run"),
+    ("share", "status"),
     ("version",),
 )
 """Commands in the order of the page."""

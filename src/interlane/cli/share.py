@@ -143,6 +143,7 @@ def run(
         time_s,
         persistent,
         ephemeral,
+        is_declared=memory is not None,
     )
     start = launch.run_whole if whole else launch.run_shared
     try:

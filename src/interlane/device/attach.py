@@ -53,6 +53,7 @@ def attach(
         total_s,
         persistent,
         ephemeral,
+        is_declared=memory is not None,
     )
     return place(wish, socket)
 

@@ -27,15 +27,16 @@ from typing import Final
 
 from interlane.device import page, wire
 from interlane.device.backends.base import Backend
+from interlane.device.memory import Meter
 from interlane.device.page import Page
 from interlane.device.wire import Flag, Frame, Kind
+from interlane.lanes.wishes import Demand
 from interlane.model.errors import Rejected, Unreachable
 
 BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 """Pauses between attempts to connect again; the last one repeats."""
 MEASURED_FIRST: Final = 4
-"""How many first iterations are measured; later ones now and then."""
-MEASURE_EVERY_NS: Final = 2_000_000_000
+"""Iterations after which a job is taken to be known."""
 LONG_GAP_NS: Final = 2_000_000
 """A job that takes longer than this between iterations gives its lease back if it is wanted."""
 LONGEST_GAP_NS: Final = 1_000_000_000
@@ -62,6 +63,8 @@ class Wish:
     total_s: float | None = None
     persistent_bytes: int | None = None
     ephemeral_bytes: int | None = None
+    is_declared: bool = False
+    """Whether the job is held to these bytes, or they are what is to be expected."""
     run: int = 0
     """Number of the ``share run`` that the job belongs to."""
 
@@ -73,7 +76,7 @@ class Wish:
             self.device,
             max(-(2**15), min(self.priority, 2**15 - 1)),
             run=self.run,
-            flags=Flag.NONE if self.persistent_bytes is None else Flag.DECLARED,
+            flags=Flag.DECLARED if self.is_declared else Flag.NONE,
             first=_told(self.persistent_bytes),
             second=_told(self.ephemeral_bytes),
             third=0 if self.total_s is None else round(self.total_s * 1e9),
@@ -117,17 +120,15 @@ class Client:
         self._began_ns = 0
         self._boundary_ns = monotonic_ns()
         self._gap_ns = 0
-        self._measuring = False
-        self._is_measured = False
-        self._measure_next_ns = 0
-        self._told = (0, 0)
+        self._told: Demand | None = None
+        self._needs = Demand(0, 0)
         self._trims = False
         self._limit_bytes = 0
-        self._persistent = self._ephemeral = 0
         self._link = _admitted(path, wish.hello(self._job))
         self._words = self._link.page.words
         # What the process holds by now is not the job's: so late, and not earlier.
         self._backend = backend_of(self._link.admission.text)
+        self._meter = Meter(self._backend)
         self._arrive(self._link.admission)
         threading.Thread(target=self._watch, name="interlane", daemon=True).start()
 
@@ -222,9 +223,6 @@ class Client:
         self._inside = True
         self._began_ns = now_ns
         self._words[page.BEGAN_NS] = now_ns
-        if now_ns >= self._measure_next_ns:
-            self._measuring = True
-            self._backend.reset_peak()
         if self._words[page.LIMIT_BYTES] != self._limit_bytes:
             self._obey_limit()
 
@@ -240,28 +238,27 @@ class Client:
         words[page.BOUNDARY_NS] = now_ns
         words[page.BUSY_NS] += now_ns - self._began_ns
         words[page.ITERATIONS] += 1
-        if self._measuring:
-            self._measure(now_ns)
+        needs = self._meter.boundary()
+        if needs is not None:
+            self._learn(needs)
 
-    def _measure(self, now_ns: int) -> None:
-        """Learn what the job needs; tell the daemon once, and whenever it is more."""
-        self._measuring = False
-        self._backend.fence()
-        self._learn(self._backend.live())
-        if self._words[page.ITERATIONS] < MEASURED_FIRST:
-            return
-        self._measure_next_ns = now_ns + MEASURE_EVERY_NS
-        needs = self._persistent, self._ephemeral
-        if not self._is_measured or any(
-            need > told * GROWN for need, told in zip(needs, self._told, strict=True)
+    def _learn(self, needs: Demand) -> None:
+        """Tell the daemon what the job needs: once it is known, and when it is more."""
+        before, self._needs = self._told, needs
+        if self._words[page.ITERATIONS] >= MEASURED_FIRST and (
+            before is None
+            or needs.persistent_bytes > before.persistent_bytes * GROWN
+            or needs.ephemeral_bytes > before.ephemeral_bytes * GROWN
         ):
-            self._is_measured = True
             self._told = needs
-            self._send(Frame(Kind.RESIZE, self._job, first=needs[0], second=needs[1]))
-
-    def _learn(self, live: int) -> None:
-        self._persistent = max(self._persistent, live)
-        self._ephemeral = max(self._ephemeral, self._backend.peak() - live)
+            self._send(
+                Frame(
+                    Kind.RESIZE,
+                    self._job,
+                    first=needs.persistent_bytes,
+                    second=needs.ephemeral_bytes,
+                )
+            )
 
     def _give_back(self, kind: Kind) -> None:
         """Give the lease back, with all work done and, where room is short, the cache empty."""
@@ -274,8 +271,8 @@ class Client:
             self._job,
             epoch=self._epoch,
             sent_ns=began_ns,
-            first=self._persistent,
-            second=self._persistent + self._ephemeral,
+            first=self._needs.persistent_bytes,
+            second=self._needs.peak_bytes,
             third=max(0, self._boundary_ns - self._began_ns),
         )
         # A lease that nobody hears us give back is kept: nobody else can have it meanwhile.
@@ -377,15 +374,15 @@ class Client:
         """Say what this job has: its place, its lease, and the memory it holds."""
         with self._state:
             hello, admission = self._wish.hello(self._job), self._link.admission
-            is_booked = Flag.DECLARED in hello.flags or not self._is_measured
+            booked = Flag.DECLARED in hello.flags or self._told is None
             return replace(
                 hello,
                 device=admission.device,
                 lane=admission.lane,
                 flags=hello.flags | Flag.REATTACH | (Flag.HOLDS if self._epoch else Flag.NONE),
                 epoch=self._epoch,
-                first=max(self._persistent, admission.first if is_booked else 0),
-                second=max(self._ephemeral, admission.second if is_booked else 0),
+                first=max(self._needs.persistent_bytes, admission.first if booked else 0),
+                second=max(self._needs.ephemeral_bytes, admission.second if booked else 0),
             )
 
     def _adopt(self, link: _Link, lost: _Link) -> None:

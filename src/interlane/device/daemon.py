@@ -382,8 +382,7 @@ class Daemon:
     def _reattach(self, peer: Peer, frame: Frame) -> None:
         """Take in a job that an earlier daemon admitted and no journal knows."""
         device = self._choose(frame.device)
-        demand = device.held(frame)
-        job = self._new_job(peer, frame, demand if Flag.DECLARED in frame.flags else None)
+        job = self._new_job(peer, frame, device.held(frame))
         if job is None:
             self._end(peer, "Its process is gone.")
             return
@@ -403,7 +402,7 @@ class Daemon:
             device.welcome_back(job, frame)
             self._end_recovery_if_complete()
 
-    def _new_job(self, peer: Peer, frame: Frame, declared: Demand | None) -> SharedJob | None:
+    def _new_job(self, peer: Peer, frame: Frame, expected: Demand | None) -> SharedJob | None:
         """Return a job whose process is watched; None if there is no such process any more."""
         try:
             self._pidfds[frame.job] = os.pidfd_open(peer.pid)
@@ -421,7 +420,8 @@ class Daemon:
             name,
             frame.run,
             monotonic(),
-            declared,
+            expected,
+            Flag.DECLARED in frame.flags,
             frame.priority,
             frame.third / 1e9 if frame.third else None,
             peer,
@@ -511,7 +511,8 @@ class Daemon:
             record.name,
             0,
             monotonic(),
-            demand if record.is_declared else None,
+            demand,
+            record.is_declared,
             record.priority,
         )
         self._watch(job, device)
@@ -590,7 +591,7 @@ def _record(job: SharedJob, device: SharedDevice) -> Record:
         persistent_bytes=demand.persistent_bytes,
         ephemeral_bytes=demand.ephemeral_bytes,
         priority=job.priority,
-        is_declared=job.declared is not None,
+        is_declared=job.is_declared,
     )
 
 

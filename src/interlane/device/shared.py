@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from interlane.device import page
 from interlane.device.amounts import written
+from interlane.device.memory import most, with_margin
 from interlane.device.page import Page, make_page
 from interlane.device.specs import DeviceSpec
 from interlane.device.wire import U64, Flag, Frame, Kind
@@ -39,8 +40,6 @@ from interlane.lanes.wishes import (
 )
 from interlane.model import JobId, Refusal, Wake
 
-HEADROOM: Final = 1.05
-"""What is booked for a measured job, over what was measured."""
 LEAST_SHARE: Final = 0.25
 """Part of a device that must be free for a job of unknown demand to start beside others."""
 LONGEST_SWITCH_NS: Final = 10_000_000_000
@@ -65,8 +64,10 @@ class SharedJob:
     name: str
     run: int
     joined_s: float
-    declared: Demand | None
-    """What the job promised to need; None: it is measured."""
+    expected: Demand | None
+    """What the job said it needs; None: nobody knows yet."""
+    is_declared: bool
+    """Whether the job is held to that."""
     priority: int = 0
     total_s: float | None = None
     line: Line | None = None
@@ -162,7 +163,7 @@ class SharedDevice:
     def join(self, job: SharedJob) -> None:
         """Let a job ask for admission."""
         self.jobs[job.id] = job
-        self.tell(Joined(job.id, job.declared, job.priority, job.total_s))
+        self.tell(Joined(job.id, job.expected, job.priority, job.total_s))
 
     def leave(self, job: SharedJob) -> None:
         """Take a job out; its memory is free."""
@@ -267,11 +268,9 @@ class SharedDevice:
         capacity = self.spec.capacity_bytes
         needs = Demand(min(persistent_bytes, capacity), min(ephemeral_bytes, capacity))
         job.measured = needs
-        least = job.declared or Demand(0, 0)
-        booked = Demand(
-            max(least.persistent_bytes, int(needs.persistent_bytes * HEADROOM)),
-            max(least.ephemeral_bytes, int(needs.ephemeral_bytes * HEADROOM)),
-        )
+        booked = with_margin(needs)
+        if job.is_declared and job.expected is not None:
+            booked = most((job.expected, needs))
         self.tell(Observed(job.id, booked))
 
     def _offers(self) -> Iterator[Fact]:
@@ -282,7 +281,7 @@ class SharedDevice:
         for job_id in book.waiting:
             spare = book.free_bytes - self.spec.context_bytes
             if (
-                self.jobs[job_id].declared is None
+                self.jobs[job_id].expected is None
                 and spare >= LEAST_SHARE * book.budget.usable_bytes
                 and self._offered.get(job_id) != spare
             ):
@@ -320,8 +319,8 @@ class SharedDevice:
         job.page, descriptor = make_page()
         try:
             job.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            if job.declared is not None:
-                job.write(page.LIMIT_BYTES, job.declared.peak_bytes)
+            if job.is_declared and job.expected is not None:
+                job.write(page.LIMIT_BYTES, job.expected.peak_bytes)
             frame = Frame(
                 Kind.ADMIT,
                 job.key,

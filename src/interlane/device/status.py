@@ -62,7 +62,7 @@ def _job(device: SharedDevice, job: SharedJob) -> Mapping[str, object]:
         "why": str(device.domain.book.why_waits(job.id).reason) if job.id in waits else None,
         "lane": None if lane is None else lane.id,
         "priority": job.priority,
-        "is_declared": job.declared is not None,
+        "is_declared": job.is_declared,
         "persistent_bytes": None if booked is None else booked.persistent_bytes,
         "ephemeral_bytes": None if booked is None else booked.ephemeral_bytes,
         "measured_persistent_bytes": job.measured and job.measured.persistent_bytes,
