@@ -124,6 +124,13 @@ def run(
             "--whole", help="Give the program its lane from start to end, whatever it does."
         ),
     ] = False,
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm",
+            help="Fork the program from a process that has imported torch, kept for the next.",
+        ),
+    ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="Run without sharing where no daemon answers.")
     ] = False,
@@ -145,9 +152,11 @@ def run(
         ephemeral,
         is_declared=memory is not None,
     )
-    start = launch.run_whole if whole else launch.run_shared
+    path = socket_path(socket)
     try:
-        return start(command, wish, socket_path(socket))
+        if whole:
+            return launch.run_whole(command, wish, path)
+        return launch.run_shared(command, wish, path, warm=warm)
     except NoDaemon:
         if not alone:
             raise

@@ -29,6 +29,7 @@ from typing import Final
 
 from interlane.device import page, rendezvous, wire
 from interlane.device.journal import Journal, Record, started_ticks
+from interlane.device.memory import most
 from interlane.device.shared import SharedDevice, SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.status import status_of
@@ -58,6 +59,7 @@ FINISHED_RUNS: Final = 4096
 PRESS_AFTER_S: Final = 5.0
 """From the warning of a hung job to its termination, and from there to its killing."""
 NICE: Final = -10
+NOTHING: Final = Demand(0, 0)
 _SPARE_DESCRIPTORS: Final = 64
 _DESCRIPTORS_PER_JOB: Final = 3
 
@@ -103,6 +105,8 @@ class RunTally:
 
     jobs: int = 0
     iterations: int = 0
+    needed: Demand = NOTHING
+    """The most that any of its jobs was measured to need."""
 
 
 class Daemon:
@@ -448,7 +452,9 @@ class Daemon:
         self._selector.unregister(pidfd)
         os.close(pidfd)
         if job.run:
-            self._tally(job.run).iterations += job.word(page.ITERATIONS)
+            tally = self._tally(job.run)
+            tally.iterations += job.word(page.ITERATIONS)
+            tally.needed = most((tally.needed, job.measured or NOTHING))
         device.leave(job)
         self._journal.drop(key)
         if isinstance(job.line, Peer):

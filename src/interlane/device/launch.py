@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from interlane.device import wire
 from interlane.device.client import Client, NoDaemon, Wish, connected, received
 from interlane.device.inject import ATTACHED_VARIABLE, WISH_VARIABLE
+from interlane.device.memory import Programs, program_of
 from interlane.device.rendezvous import SOCKET_VARIABLE
 from interlane.device.wire import Frame, Kind
+from interlane.device.zygote import caller
+from interlane.lanes.wishes import Demand
 from interlane.model.errors import InvalidInput
 
 HOME_VARIABLE: Final = "INTERLANE_SHARE_HOME"
@@ -41,14 +44,23 @@ def status(path: Path, run: int = 0) -> dict[str, Any]:
         return document
 
 
-def run_shared(command: Sequence[str], wish: Wish, path: Path) -> int:
-    """Run a command whose Python programs share the device by themselves."""
+def run_shared(command: Sequence[str], wish: Wish, path: Path, *, warm: bool = False) -> int:
+    """Run a command whose Python programs share the device by themselves.
+
+    What the command needs is what its runs before this one needed, unless it is declared.
+    """
     _check(command)
-    numbered = replace(wish, run=secrets.randbits(31) | 1)
     status(path)
-    code = _run(command, _environment(numbered, path))
+    programs, program = Programs(path.with_suffix(".programs")), program_of(command, Path.cwd())
+    wish = replace(_expecting(wish, programs.demand(program)), run=secrets.randbits(31) | 1)
+    code = _waited(_started(command, wish, path, warm=warm))
     with suppress(NoDaemon):
-        _say_what_it_missed(command, status(path, numbered.run)["run"])
+        tally = status(path, wish.run)["run"]
+        if code == 0:
+            _say_what_it_missed(command, tally)
+        if tally is not None and tally["ephemeral_bytes"]:
+            measured = Demand(tally["persistent_bytes"], tally["ephemeral_bytes"])
+            Programs(path.with_suffix(".programs")).learn(program, measured)
     return code
 
 
@@ -57,13 +69,30 @@ def run_whole(command: Sequence[str], wish: Wish, path: Path) -> int:
     _check(command)
     with Client(wish, path, _Unmeasured) as client, client.iteration():
         client.extend(FOR_EVER_S)
-        return _run(command, os.environ)
+        return run_alone(command)
 
 
 def run_alone(command: Sequence[str]) -> int:
     """Run a command as if there were no daemon."""
     _check(command)
-    return _run(command, os.environ)
+    return _waited(subprocess.Popen(command, process_group=0))
+
+
+def environment_of(wish: Wish, path: Path, *, warm: bool = False) -> dict[str, str]:
+    """Return the environment in which Python programs share the device.
+
+    A job that is forked needs no hooks in front of its path: it is told when it is forked.
+    """
+    before = os.environ.get("PYTHONPATH")
+    paths = [] if warm else [str(HOOKS)]
+    paths += [before] if before else []
+    environment = {
+        **{key: value for key, value in os.environ.items() if key != ATTACHED_VARIABLE},
+        HOME_VARIABLE: str(PACKAGE),
+        SOCKET_VARIABLE: str(path),
+        WISH_VARIABLE: json.dumps(asdict(wish)),
+    }
+    return environment | {"PYTHONPATH": os.pathsep.join(paths)} if paths else environment
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -80,21 +109,36 @@ def _check(command: Sequence[str]) -> None:
         raise InvalidInput(f"{command[0]!r} is no program on the PATH; name one that is.")
 
 
-def _environment(wish: Wish, path: Path) -> dict[str, str]:
-    """Return our environment with the hooks in front of every Python's path."""
-    before = os.environ.get("PYTHONPATH")
-    return {
-        **{key: value for key, value in os.environ.items() if key != ATTACHED_VARIABLE},
-        "PYTHONPATH": str(HOOKS) if not before else f"{HOOKS}{os.pathsep}{before}",
-        HOME_VARIABLE: str(PACKAGE),
-        SOCKET_VARIABLE: str(path),
-        WISH_VARIABLE: json.dumps(asdict(wish)),
-    }
+def _expecting(wish: Wish, known: Demand | None) -> Wish:
+    if known is None or wish.is_declared:
+        return wish
+    return replace(
+        wish,
+        persistent_bytes=known.persistent_bytes,
+        ephemeral_bytes=known.ephemeral_bytes,
+    )
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command in a process group of its own, with our own streams; return its code."""
-    process = subprocess.Popen(command, env=dict(environment), process_group=0)
+class Process(Protocol):
+    """A job's process, started or forked for us."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return its exit code, or minus a signal."""
+        ...
+
+
+def _started(command: Sequence[str], wish: Wish, path: Path, *, warm: bool) -> Process:
+    """Start a command in a process group of its own, with our own streams."""
+    forked = None
+    if warm:
+        forked = caller.start(command, environment_of(wish, path, warm=True), path.parent)
+    return forked or subprocess.Popen(command, env=environment_of(wish, path), process_group=0)
+
+
+def _waited(process: Process) -> int:
+    """Wait for a job; return its exit code as a shell would."""
     with _in_foreground(process.pid), _ends_with_us(process):
         code = process.wait()
     return 128 - code if code < 0 else code
@@ -103,7 +147,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
 @contextmanager
 def _in_foreground(group: int) -> Iterator[None]:
     """Let the job have the terminal, if we have it, so that it can read and be interrupted."""
-    if not sys.stdin.isatty() or os.tcgetpgrp(0) != os.getpgrp():
+    if not sys.stdin.isatty() or os.getsid(group) != os.getsid(0):
         yield
         return
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -116,7 +160,7 @@ def _in_foreground(group: int) -> Iterator[None]:
 
 
 @contextmanager
-def _ends_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _ends_with_us(process: Process) -> Iterator[None]:
     """Interrupt the whole group when we are interrupted, and do not take no for an answer."""
 
     def terminated(number: int, _: object) -> None:

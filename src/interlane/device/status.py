@@ -18,7 +18,14 @@ def status_of(daemon: "Daemon", run: int = 0) -> dict[str, Any]:
         "order": daemon.settings.order,
         "journal": daemon.journal_trouble or "complete",
         "devices": [_device(one) for one in daemon.devices],
-        "run": None if tally is None else {"jobs": tally.jobs, "iterations": tally.iterations},
+        "run": None
+        if tally is None
+        else {
+            "jobs": tally.jobs,
+            "iterations": tally.iterations,
+            "persistent_bytes": tally.needed.persistent_bytes,
+            "ephemeral_bytes": tally.needed.ephemeral_bytes,
+        },
     }
 
 

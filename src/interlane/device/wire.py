@@ -16,9 +16,9 @@ from typing import Final
 
 MAGIC: Final = b"IL"
 VERSION: Final = 1
-_LAYOUT: Final = struct.Struct("<2sBBHhIIIQQQQQQ188s")
+_LAYOUT: Final = struct.Struct("<2sBBHhIIIQQQQQQ444s")
 FRAME_BYTES: Final = _LAYOUT.size
-TEXT_BYTES: Final = 188
+TEXT_BYTES: Final = 444
 UNKNOWN: Final = 2**64 - 1
 """An amount that the sender does not know."""
 ANY_DEVICE: Final = 2**16 - 1

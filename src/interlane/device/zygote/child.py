@@ -33,6 +33,7 @@ def run(request: Request, from_imports: Mapping[str, str]) -> NoReturn:
         _inherit(request)
         os.environ.update({**from_imports, **request.environment})
         _fresh_interpreter()
+        _share_if_asked()
         _run_main(request)
         code = 0
     except SystemExit as stop:
@@ -70,6 +71,16 @@ def _fresh_interpreter() -> None:
 
     torch.seed()
     numpy.random.seed()
+
+
+def _share_if_asked() -> None:
+    """Do what ``sitecustomize`` does in a job that is started cold."""
+    from interlane.device import inject
+
+    if inject.WISH_VARIABLE in os.environ:
+        import torch
+
+        inject.share(torch)
 
 
 def _run_main(request: Request) -> None:
