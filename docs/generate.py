@@ -62,6 +62,7 @@ COMMANDS: Final = (
     ("share", "daemon"),
     ("share", "run"),
     ("share", "status"),
+    ("doctor",),
     ("version",),
 )
 """Commands in the order of the page."""

@@ -18,6 +18,7 @@ from interlane.cli import (
     about,
     compare,
     demo,
+    doctor,
     explain,
     mig,
     mig_transition,
@@ -59,6 +60,7 @@ mig.app.command()(mig_transition.transition)
 mig.app.command()(mig_transition.apply)
 app.add_typer(mig.app, name="mig")
 app.add_typer(share.app, name="share")
+app.command()(doctor.doctor)
 app.command()(about.version)
 
 
