@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from interlane.device.backends.cpu import CpuBackend
+from interlane.device.page import make_page
 
 GIB: Final = 1 << 30
 _PROC: Final = Path("/proc")
@@ -225,9 +226,11 @@ def _peer() -> Finding:
 
 def _page() -> Finding:
     try:
-        os.close(os.memfd_create("interlane-probe", os.MFD_ALLOW_SEALING))
+        page, descriptor = make_page()
     except OSError as error:
         return Finding("shared page", False, str(error), "no daemon", is_needed=True)
+    page.close()
+    os.close(descriptor)
     follows = "an iteration without hand-over costs no system call"
     return Finding("shared page", True, "memfd_create with seals", follows, is_needed=True)
 
