@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from interlane.cli import degradation
 from interlane.cli.options import (
     DataOption,
     FormatOption,
@@ -29,6 +30,7 @@ duration = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(duration, name="duration")
+app.add_typer(degradation.app, name="degradation")
 
 ModelOption = Annotated[
     str,

@@ -16,7 +16,11 @@ from interlane.predict.compiled import LEAF
 from interlane.predict.runs import Floats
 
 if TYPE_CHECKING:
-    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.ensemble import (
+        ExtraTreesRegressor,
+        HistGradientBoostingRegressor,
+        RandomForestRegressor,
+    )
     from sklearn.tree import DecisionTreeRegressor
 
 
@@ -71,6 +75,27 @@ def of_tree(model: "DecisionTreeRegressor") -> Forest:
         tree.children_right.astype(np.int32),
         np.zeros(len(inner), bool),
         tree.value[:, 0, 0].astype(np.float64),
+    )
+
+
+def of_trees(model: "ExtraTreesRegressor | RandomForestRegressor") -> Forest:
+    """Return a fitted ensemble of scikit-learn as arrays; its trees add up."""
+    parts = [of_tree(tree) for tree in model.estimators_]
+    shift = np.cumsum([0, *(len(part.feature) for part in parts[:-1])]).astype(np.int32)
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    moved = np.repeat(shift, [len(part.feature) for part in parts])
+    return Forest(
+        0.0,
+        shift,
+        joined("feature"),
+        joined("threshold"),
+        joined("left") + moved,
+        joined("right") + moved,
+        joined("missing_left"),
+        joined("value"),
     )
 
 

@@ -18,6 +18,9 @@ _WHERE: Final = {
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
     "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),
+    "smore-pairs": ("interlane.reproduce.smore", "PAIRS"),
+    "smore-admission": ("interlane.reproduce.smore", "ADMISSION"),
+    "smore-multiway": ("interlane.reproduce.smore", "MULTIWAY"),
     "mig-transition": ("interlane.reproduce.mig_transition", "TRANSITION"),
 }
 """Name -> module and attribute."""

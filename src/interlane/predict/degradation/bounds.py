@@ -1,0 +1,75 @@
+"""How far a guess may be off: bounds that hold for the promised part of pairs.
+
+Cross-conformal: every measured pair is guessed by a model that has not seen it (nor its other
+direction), and how far it was off is counted in spreads.  The bound lies as many spreads below
+the guess as all but ``alpha`` of those needed.  GPU types are calibrated apart where enough
+was measured; sharing modes and targets are, because each has a model of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from interlane.model import InvalidField
+from interlane.predict.degradation.models import Guess, Predictor
+from interlane.predict.degradation.pairs import Floats, Ints, Pairs
+
+ALPHA: Final = 0.1
+"""Part of pairs that may retain less than the bound says."""
+FOLDS: Final = 5
+APART: Final = 200
+"""Measured pairs of a GPU type from which it is calibrated apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """How many spreads each measured pair was below its guess, and on which GPU type."""
+
+    scores: Floats
+    gpu: Ints
+    couples: Ints
+
+    def lower(self, guess: Guess, gpu: Ints, alpha: float = ALPHA) -> Floats:
+        """Return what all but ``alpha`` of victims retain at least."""
+        if not 0 < alpha < 1:
+            raise InvalidField("alpha", alpha, "it must be a part between 0 and 1")
+        needed = np.array([self.spreads(kind, alpha) for kind in range(int(gpu.max()) + 1)])
+        return np.exp(guess.mean - needed[gpu] * guess.spread)
+
+    def spreads(self, gpu: int, alpha: float = ALPHA) -> float:
+        """Return how many spreads below its guess the bound lies on a GPU type."""
+        apart = self.gpu == gpu
+        if apart.sum() < APART:
+            apart = np.ones(len(self.gpu), bool)
+        return _quantile(self.scores[apart], alpha, len(np.unique(self.couples[apart])))
+
+
+def _quantile(scores: Floats, alpha: float, couples: int) -> float:
+    """Return the score that a further one exceeds with at most chance ``alpha``.
+
+    One standard deviation of what chance does to so few couples is added: without it the
+    bound would hold in every second sample only.
+    """
+    part = 1.0 - alpha + np.sqrt(alpha * (1.0 - alpha) / couples)
+    rank = int(np.ceil((len(scores) + 1) * part))
+    return float(np.sort(scores)[min(rank, len(scores)) - 1])
+
+
+def calibrated(model: Predictor, pairs: Pairs, seed: int = 0) -> Bounds:
+    """Fit a model to all pairs and return its bounds; folds learn what is quick to learn."""
+    model.fit(pairs)
+    scores = np.empty(len(pairs))
+    for held in _folds(pairs, seed):
+        model.refit(pairs.where(~held))
+        guess = model.predict(pairs.where(held))
+        scores[held] = (guess.mean - pairs.log_retained[held]) / guess.spread
+    model.refit(pairs)
+    return Bounds(scores, pairs.gpu, pairs.couples)
+
+
+def _folds(pairs: Pairs, seed: int) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Part the pairs at random; both directions of a pair are in the same fold."""
+    couples, place = np.unique(pairs.couples, return_inverse=True)
+    fold = np.random.default_rng(seed).permutation(len(couples)) % min(FOLDS, len(couples))
+    return [fold[place] == one for one in range(int(fold.max()) + 1)]
