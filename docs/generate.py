@@ -67,8 +67,6 @@ COMMANDS: Final = (
     ("share", "daemon"),
     ("share", "run"),
     ("share", "status"),
-    ("share", "bench"),
-    ("share", "profile"),
     ("doctor",),
     ("version",),
 )

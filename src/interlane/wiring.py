@@ -147,6 +147,7 @@ class PolicyWords:
     guess: str | None = None
     gpu_types: str | None = None
     preempt_min_run_s: float = 0.0
+    elastic: float | None = None
 
 
 def choice_of(words: PolicyWords) -> Choice:
@@ -168,6 +169,7 @@ def choice_of(words: PolicyWords) -> Choice:
         guess,
         Preemption(min_run_s=words.preempt_min_run_s),
         None if guess is None else _predictor(guess),
+        words.elastic,
     )
 
 
@@ -188,7 +190,7 @@ def _predictor(guess: str) -> Recall | None:
 
 def policy_words(text: str, base: PolicyWords) -> PolicyWords:
     """Return the policy of ``order=sjf,placer=fgd,queue=easy``; the base fills the rest."""
-    known = ("order", "placer", "queue", "guess", "gpu-types")
+    known = ("order", "placer", "queue", "guess", "gpu-types", "elastic")
     given: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
@@ -206,6 +208,7 @@ def policy_words(text: str, base: PolicyWords) -> PolicyWords:
         given.get("guess", base.guess),
         given.get("gpu-types", base.gpu_types),
         base.preempt_min_run_s,
+        _number("elastic", given["elastic"]) if "elastic" in given else base.elastic,
     )
 
 

@@ -32,6 +32,7 @@ KEYS = {
     "gpu_allocated_ratio",
     "fragmentation_ratio",
     "preemptions",
+    "growths",
     "seed",
     "policy",
     "events",
@@ -44,6 +45,7 @@ KEYS = {
     "placer",
     "queue",
     "guess",
+    "elastic",
     "max_wait_s",
 }
 

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 
 from interlane.kernel.scheduler import Scheduler
+from interlane.metrics.log import Fact
 from interlane.model import Cluster, Job
 from interlane.policy.base import Order
 from interlane.policy.catalogue import make_order
 from interlane.policy.order import FairShare
 from interlane.policy.place import RulePlacer, first_fit, pai_pack
-from interlane.testing.build import cluster, job, make, play, pool, starts
+from interlane.testing.build import cluster, job, make, play, pool, starts, times
 from interlane.testing.naive import Naive
 from interlane.testing.strategies import clusters, traces
 
@@ -31,8 +32,10 @@ def test_greedy_skip_starts_every_job_when_a_walk_over_the_whole_queue_would(
     scheduler: Scheduler = make(on, order=ORDERS[order], placer=rule)
 
     log = play(jobs, true_s, scheduler)
+    naive = Naive(on, ORDERS[order], rule.types)
 
-    assert starts(log) == Naive(on, ORDERS[order], rule.types).run(jobs, true_s)
+    assert starts(log) == naive.run(jobs, true_s)
+    assert times(log, Fact.GROWN) == naive.grown
 
 
 def test_a_job_that_does_not_fit_is_passed() -> None:

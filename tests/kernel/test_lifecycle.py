@@ -10,6 +10,8 @@ from interlane.model import (
     Cancelled,
     Event,
     Finished,
+    GrowFailed,
+    Grown,
     IllegalTransition,
     InterlaneError,
     InvalidInput,
@@ -33,8 +35,8 @@ from interlane.testing.build import cluster, job, make, submit
 A = JobId("a")
 ENDED = {JobState.DONE, JobState.REFUSED, JobState.CANCELLED}
 FACTS: list[type[Event]] = [
-    Submitted, Started, StartFailed, Preempted, Finished, Cancelled, MachineLost,
-    MachineReturned, Ticked,
+    Submitted, Started, StartFailed, Grown, GrowFailed, Preempted, Finished, Cancelled,
+    MachineLost, MachineReturned, Ticked,
 ]  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def test_nothing_happens_to_a_job_that_has_ended() -> None:
 
 def test_only_holders_can_be_interrupted() -> None:
     for (state, fact), after in NEXT.items():
-        if fact in (Started, StartFailed, Preempted, Finished, MachineLost):
+        if fact in (Started, StartFailed, Grown, GrowFailed, Preempted, Finished, MachineLost):
             assert state in HOLDING
         if after is JobState.QUEUED:
             assert state in HOLDING
@@ -69,6 +71,8 @@ JOB_FACTS: dict[type[Event], Event] = {
     Submitted: Submitted(job("a", gpus=1)),
     Started: Started(A, PLACEMENT),
     StartFailed: StartFailed(A, "no image"),
+    Grown: Grown(A, PLACEMENT),
+    GrowFailed: GrowFailed(A, "no image"),
     Preempted: Preempted(A),
     Finished: Finished(A),
     Cancelled: Cancelled(A),
@@ -77,7 +81,14 @@ JOB_FACTS: dict[type[Event], Event] = {
 
 
 def in_state(state: JobState) -> Scheduler:
-    """Return a scheduler with one GPU and job a in this state."""
+    """Return a scheduler with one GPU, or two to grow on, and job a in this state."""
+    if state is JobState.GROWING:
+        scheduler = make(gpus=2)
+        scheduler.handle(Submitted(job("0", gpus=1)), 0)
+        scheduler.handle(Submitted(job("a", gpus=1, instances=2, at_least=1)), 0)
+        scheduler.handle(Started(A, PLACEMENT), 0)
+        scheduler.handle(Finished(JobId("0")), 1)
+        return scheduler
     scheduler = make(order=ShortestRemainingFirst(), preemption=Preemption(min_run_s=0), gpus=1)
     if state is JobState.REFUSED:
         submit(scheduler, job("a", gpus=2))

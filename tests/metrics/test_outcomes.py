@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given
 
+from interlane.metrics.attempts import attempts
 from interlane.metrics.log import EventLog, Fact, Line
 from interlane.metrics.outcomes import outcomes
 from interlane.model import Cluster, Job, MachineId, Placement, Spot
@@ -18,6 +19,8 @@ def log_of(*lines: tuple[float, Fact, int], jobs: int = 1) -> EventLog:
     for at_s, fact, subject in lines:
         if fact is Fact.STARTED:
             log.add_start(at_s, subject, PLACE)
+        elif fact is Fact.GROWN:
+            log.add_growth(at_s, subject, PLACE)
         else:
             log.add(at_s, fact, subject)
     return log
@@ -49,6 +52,33 @@ def test_time_between_attempts_is_waiting_time() -> None:
     assert found.wait_s.tolist() == [14]
     assert found.preemptions.tolist() == [1]
     assert found.first_start_s.tolist() == [0]
+
+
+def test_a_job_that_grows_runs_on() -> None:
+    log = log_of(
+        (0, Fact.SUBMITTED, 0), (1, Fact.STARTED, 0), (4, Fact.GROWN, 0),
+        (6, Fact.GROWN, 0), (9, Fact.FINISHED, 0),
+    )  # fmt: skip
+
+    found, tries = outcomes(log), attempts(log)
+
+    assert found.ran_s.tolist() == [8]
+    assert found.growths.tolist() == [2]
+    assert tries.start_s.tolist() == [1, 4, 6]
+    assert tries.end_s.tolist() == [9, 9, 9]
+
+
+def test_what_was_held_ends_with_the_next_end_of_its_own_job() -> None:
+    log = log_of(
+        (0, Fact.STARTED, 0), (1, Fact.STARTED, 1), (2, Fact.GROWN, 0), (3, Fact.PREEMPTED, 0),
+        (4, Fact.STARTED, 0), (5, Fact.FINISHED, 1), (6, Fact.GROWN, 0), jobs=2,
+    )  # fmt: skip
+
+    tries = attempts(log)
+
+    assert tries.job.tolist() == [0, 0, 0, 0, 1]
+    assert tries.end_s.tolist() == [3, 3, np.inf, np.inf, 5]
+    assert tries.number.tolist() == [0, 2, 3, 4, 1]
 
 
 def test_a_job_that_was_refused_or_never_came_has_no_times() -> None:

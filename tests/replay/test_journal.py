@@ -22,10 +22,15 @@ from interlane.model import (
     Cancelled,
     Cluster,
     Demand,
+    Finished,
+    Grow,
+    GrowFailed,
+    Grown,
     InvalidInput,
     Job,
     JobId,
     Start,
+    Started,
     StartFailed,
     Submitted,
 )
@@ -96,6 +101,25 @@ def test_a_journal_notes_facts_and_wishes_in_order() -> None:
 
     assert [type(entry) for entry in journal] == [Learned, Decided, Learned, Learned, Decided]
     assert [entry.at_s for entry in journal] == [0, 0, 1, 1, 1]
+
+
+def test_growth_and_its_failure_are_noted_and_read_back() -> None:
+    recorded = Recorded(make(gpus=2))
+    gang = job("gang", gpus=1, instances=2, at_least=1)
+    recorded.handle(Submitted(job("a", gpus=1)), 0)
+    for wish in recorded.handle(Submitted(gang), 0):
+        assert isinstance(wish, Start)
+        recorded.learn(Started(wish.job_id, wish.placement), 0)
+    (wish,) = recorded.handle(Finished(JobId("a")), 1)
+    assert isinstance(wish, Grow)
+    (again,) = recorded.handle(GrowFailed(gang.id, "no image"), 2)
+    assert again == wish
+    recorded.learn(Grown(gang.id, wish.more), 3)
+
+    copied = from_lines(to_lines(recorded.journal))
+
+    assert copied == recorded.journal
+    assert replay(copied, make(gpus=2)) is None
 
 
 def test_the_first_difference_is_reported_in_a_sentence() -> None:

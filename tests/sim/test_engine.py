@@ -113,8 +113,35 @@ def test_an_elastic_gang_runs_at_the_speed_of_its_share() -> None:
 
     log = play(jobs, {"x": 5, "gang": 12}, make(pool(4)))
 
-    # Three of four instances: 12 s of work take 16 s, even after x has left.
-    assert ends(log) == {"x": 5, "gang": 17}
+    # Three of four instances do 3 s of work until x has left; all of them do the other 9 s.
+    assert ends(log) == {"x": 5, "gang": 14}
+
+
+def test_a_gang_that_stays_small_takes_longer_in_proportion() -> None:
+    jobs = [job("x", gpus=1), job("gang", gpus=1, instances=4, at_least=1, at=1)]
+
+    log = play(jobs, {"x": 50, "gang": 12}, make(pool(4)))
+
+    # Three of four instances: 12 s of work take 16 s.
+    assert ends(log) == {"x": 50, "gang": 17}
+
+
+def test_what_a_gang_grows_into_has_neighbours_too() -> None:
+    world = World(slow_downs=(ShareContention(per_sharer=1.0),))
+    jobs = [
+        job("x", gpus=1, gpu_milli=500, serial=-2),
+        job("y", gpus=1, gpu_milli=500, serial=-1),
+        job("gang", gpus=1, gpu_milli=500, instances=3, at_least=2, at=1),
+    ]
+
+    log = play(jobs, {"x": 2, "y": 40, "gang": 9}, make(gpus=2), world)
+
+    # x and y share GPU 0 at half speed, so that x ends at 4 s; the gang's two of three
+    # instances have then done 2 s of work alone on GPU 1.  From 4 s on the third is beside
+    # y, which halves the speed of the gang: its 7 s take 14 s.  y has done 2 s by then, does
+    # 7 s beside the gang and its last 31 s alone.
+    assert times(log, Fact.GROWN) == {"gang": [4]}
+    assert ends(log) == pytest.approx({"x": 4, "gang": 18, "y": 49})
 
 
 def test_facts_of_one_moment_are_learned_before_anybody_decides() -> None:
@@ -196,7 +223,7 @@ def test_a_bad_world_is_refused_in_one_sentence() -> None:
 
 def held_gpu_s(log: EventLog) -> dict[str, float]:
     """Return the GPU seconds that each job held, from the log alone."""
-    since: dict[int, tuple[float, int]] = {}
+    since: dict[int, list[tuple[float, int]]] = {}
     total: dict[str, float] = {}
     for line in log.lines():
         if line.placement is not None:
@@ -205,13 +232,13 @@ def held_gpu_s(log: EventLog) -> dict[str, float]:
                 spot.instances * tasks[spot.task].demand.gpu_milli_total
                 for spot in line.placement.spots
             )
-            assert line.subject not in since
-            since[line.subject] = line.at_s, milli
+            assert (line.subject in since) == (line.fact is Fact.GROWN)
+            since.setdefault(line.subject, []).append((line.at_s, milli))
         elif line.fact in (Fact.FINISHED, Fact.PREEMPTED, Fact.JOB_LOST):
-            started_s, milli = since.pop(line.subject)
             name = log.jobs[line.subject].id
-            held = (line.at_s - started_s) * milli / MILLI
-            total[name] = total.get(name, 0.0) + held
+            for begin_s, milli in since.pop(line.subject):
+                held = (line.at_s - begin_s) * milli / MILLI
+                total[name] = total.get(name, 0.0) + held
     assert not since
     return total
 

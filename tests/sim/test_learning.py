@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -53,6 +53,19 @@ def guessed(trace: Trace, predictor: Recall | None = None) -> dict[JobId, float 
     scheduler = LearningScheduler(lab, Policy(order, first_fit()), 0, learning)
     Engine(scheduler, *jobs_of(trace, guess=None)).run()
     return order.guesses
+
+
+def test_an_elastic_gang_teaches_how_long_it_would_have_run_whole() -> None:
+    trace = trace_of(
+        ("other", 0, 400, "o"), ("gang", 0, 1_000, "a"), ("late", 3_000, 1_000, "a")
+    )
+    sizes = [1, 2, 2]
+    rows = trace.frame.with_columns(
+        pl.Series("instances", sizes), pl.Series("instances_min", [1, 1, 1])
+    )
+
+    # Half of the gang runs for 400 s and all of it for another 800 s.
+    assert guessed(replace(trace, frame=rows))[JobId("late")] == pytest.approx(1_000, rel=0.01)
 
 
 def test_a_job_is_guessed_from_those_that_have_ended_and_from_no_others() -> None:

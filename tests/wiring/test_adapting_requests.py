@@ -1,5 +1,7 @@
+import pytest
+
 from interlane.model import Cluster, Demand, Machine, MachineId, Request, Task, one_task
-from interlane.sim.adapt import adaptation
+from interlane.sim.adapt import adaptation, let_start_with
 from interlane.traces.clusters import load_cluster
 
 HOST = Machine(MachineId("host"), "T4", 8, 64_000, 512)
@@ -74,3 +76,30 @@ def test_what_must_share_a_machine_is_never_split() -> None:
 
 def test_machines_that_do_not_tell_gpus_apart_need_no_adaptation() -> None:
     assert adaptation(load_cluster("pai2020-1to5")) is None
+
+
+@pytest.mark.parametrize(
+    ("instances", "ratio", "least"),
+    [(1, 0.5, 1), (2, 0.5, 1), (3, 0.5, 2), (30, 0.1, 3), (7, 0.01, 1), (4, 1.0, 4)],
+)
+def test_an_elastic_gang_starts_with_a_share_of_its_instances_rounded_up(
+    instances: int, ratio: float, least: int
+) -> None:
+    (task,) = let_start_with(ratio)(one_task(Demand(1), instances), 1).tasks
+
+    assert (task.least, task.instances) == (least, instances)
+
+
+def test_gangs_are_made_elastic_after_they_fit_the_cluster() -> None:
+    adapt = let_start_with(0.5, adaptation(HOSTS))
+
+    (task,) = adapt(one_task(Demand(32)), 1).tasks
+
+    assert (task.least, task.instances) == (2, 4)
+
+
+def test_a_task_that_names_its_least_or_stays_on_one_machine_is_left_alone() -> None:
+    own = Task(Demand(1), 8, instances_min=7)
+    together = Task(Demand(1), 8, same_machine=True)
+
+    assert let_start_with(0.5)(Request((own, together)), 1).tasks == (own, together)

@@ -53,8 +53,9 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="PARTS",
-            help="A policy, as in 'order=sjf,placer=fgd,queue=easy,guess=group_dur'; parts "
-            "left out come from --order, --placer and so on; repeatable.",
+            help="A policy, as in 'order=sjf,placer=fgd,queue=easy,guess=group_dur' or "
+            "'order=fifo,elastic=0.5'; parts left out come from --order, --placer and so on; "
+            "repeatable.",
             show_default="six from plain to clever",
         ),
     ] = None,

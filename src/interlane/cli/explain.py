@@ -52,6 +52,7 @@ def _facts(found: "Standing") -> dict[str, object]:
         "ahead_count": len(found.ahead),
         "ahead": list(found.ahead[:AHEAD_SHOWN]),
         "machines": list(placement.machines) if placement else [],
+        "lacking": found.lacking,
     }
 
 
@@ -65,11 +66,19 @@ def _told(job: str, at_s: float, found: "Standing") -> str:
             return f"{moment} has finished, {since}."
         case "running":
             assert found.placement is not None
-            return f"{moment} runs, {since}, on {', '.join(found.placement.machines)}."
+            where = ", ".join(found.placement.machines)
+            return f"{moment} runs, {since}, on {where}.{_lacking_told(found.lacking)}"
         case "refused":
             return f"{moment} is refused, {since}: {found.refusal}"
         case _:
             return f"{moment} waits, {since}.\n{found.refusal}\n{_queue_told(found)}"
+
+
+def _lacking_told(lacking: int) -> str:
+    if not lacking:
+        return ""
+    lacks = f"{lacking} more instance{'s' * (lacking != 1)}"
+    return f"\nIt could use {lacks} and gets them when there is room that nobody waits for."
 
 
 def _queue_told(found: "Standing") -> str:
@@ -86,7 +95,7 @@ def story(
     options: RunOptions,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell one job's life: submitted, waited, started where, stopped, finished."""
+    """Tell one job's life: submitted, waited, started where, grew, stopped, finished."""
     from dataclasses import asdict
 
     from interlane.metrics import story as stories

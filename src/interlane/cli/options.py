@@ -102,6 +102,14 @@ class RunOptions:
             show_default="the placer's own rule",
         ),
     ] = None
+    elastic: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Let gangs start with this share of their instances and grow, as in 0.5.",
+            show_default="as the trace says",
+        ),
+    ] = None
     preempt_min_run: Annotated[
         float,
         typer.Option(
@@ -199,6 +207,7 @@ def words_in(options: RunOptions) -> "PolicyWords":
         options.guess,
         options.gpu_types,
         options.preempt_min_run,
+        options.elastic,
     )
 
 

@@ -24,6 +24,9 @@ from interlane.model import (
     Demand,
     Event,
     Finished,
+    Grow,
+    GrowFailed,
+    Grown,
     InvalidInput,
     Job,
     MachineLost,
@@ -254,6 +257,8 @@ _FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxy
         "Submitted": lambda said: Submitted(_job(said["job"])),
         "Started": lambda said: Started(said["job_id"], _placement(said["placement"])),
         "StartFailed": lambda said: StartFailed(**_bare(said)),
+        "Grown": lambda said: Grown(said["job_id"], _placement(said["more"])),
+        "GrowFailed": lambda said: GrowFailed(**_bare(said)),
         "Preempted": lambda said: Preempted(**_bare(said)),
         "Finished": lambda said: Finished(**_bare(said)),
         "Cancelled": lambda said: Cancelled(**_bare(said)),
@@ -266,6 +271,7 @@ _FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxy
 _WISHES: Final[Mapping[str, Callable[[Mapping[str, Any]], Action]]] = MappingProxyType(
     {
         "Start": lambda said: Start(said["job_id"], _placement(said["placement"])),
+        "Grow": lambda said: Grow(said["job_id"], _placement(said["more"])),
         "Preempt": lambda said: Preempt(**_bare(said)),
         "Refuse": lambda said: Refuse(said["job_id"], _refusal(said["refusal"])),
         "Wake": lambda said: Wake(**_bare(said)),

@@ -90,7 +90,7 @@ class Ledger:
         """How often anything became free: while it stands still, a refusal stays valid."""
         self._index = {machine.id: number for number, machine in enumerate(cluster)}
         self._spots: dict[tuple[int, int, int, int], Spot] = {}
-        self._of_one: dict[tuple[int, int, int], Placement] = {}
+        self._of_one: dict[tuple[int, int, int, int], Placement] = {}
         """Placements of a single spot, which are shared like spots."""
         self._proposed: tuple[Placement, Table] | None = None
 
@@ -131,7 +131,8 @@ class Ledger:
         """Return placement rows as the model's words; spots are shared between placements."""
         lines = table.tolist()
         if len(lines) == 1:
-            placement = self._placement_of_one(*lines[0])
+            machine, mask, count, _, task = lines[0]
+            placement = self._placement_of_one(machine, mask, count, task)
         else:
             known = self._spots.get
             placement = Placement(
@@ -147,19 +148,14 @@ class Ledger:
         return placement
 
     def _placement_of_one(
-        self, machine: int, mask: int, instances: int, profile: int, task: int
+        self, machine: int, mask: int, instances: int, task: int
     ) -> Placement:
-        key = machine, mask, instances
+        key = machine, mask, instances, task
         placement = self._of_one.get(key)
         if placement is None:
-            spot = self._spot(machine, mask, instances, profile, task)
+            spot = self._spots.get(key) or self._new_spot(*key)
             placement = self._of_one[key] = Placement((spot,))
         return placement
-
-    def _spot(self, machine: int, mask: int, instances: int, profile: int, task: int) -> Spot:
-        key = machine, mask, instances, task
-        spot = self._spots.get(key)
-        return self._new_spot(*key) if spot is None else spot
 
     def _new_spot(self, machine: int, mask: int, instances: int, task: int) -> Spot:
         gpus = tuple(gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1)

@@ -5,6 +5,7 @@
                    |          |           +--> STOPPING --(Preempted)--+
                    +----------+-------------------------------------- -+
 
+An elastic job that gets more instances is GROWING from the wish until it is RUNNING again.
 A job that can never run is REFUSED; a user may take any job back (CANCELLED).
 """
 
@@ -17,6 +18,8 @@ from interlane.model import (
     Cancelled,
     Event,
     Finished,
+    GrowFailed,
+    Grown,
     IllegalTransition,
     JobId,
     MachineLost,
@@ -32,6 +35,7 @@ class JobState(Enum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    GROWING = "growing"
     STOPPING = "stopping"
     DONE = "done"
     REFUSED = "refused"
@@ -39,6 +43,7 @@ class JobState(Enum):
 
 
 _Q, _S, _R, _P = JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING
+_G = JobState.GROWING
 
 NEXT: Final[Mapping[tuple[JobState, type[Event]], JobState]] = MappingProxyType(
     {
@@ -46,22 +51,28 @@ NEXT: Final[Mapping[tuple[JobState, type[Event]], JobState]] = MappingProxyType(
         (_P, Started): _P,
         (_S, StartFailed): _Q,
         (_P, StartFailed): _Q,
+        (_G, Grown): _R,
+        (_G, GrowFailed): _R,
         (_R, Finished): JobState.DONE,
+        (_G, Finished): JobState.DONE,
         (_S, Finished): JobState.DONE,
         (_P, Finished): JobState.DONE,
         (_R, Preempted): _Q,
+        (_G, Preempted): _Q,
         (_P, Preempted): _Q,
         (_S, MachineLost): _Q,
         (_R, MachineLost): _Q,
+        (_G, MachineLost): _Q,
         (_P, MachineLost): _Q,
         (_Q, Cancelled): JobState.CANCELLED,
         (_S, Cancelled): JobState.CANCELLED,
         (_R, Cancelled): JobState.CANCELLED,
+        (_G, Cancelled): JobState.CANCELLED,
         (_P, Cancelled): JobState.CANCELLED,
     }
 )
 
-HOLDING: Final = frozenset({_S, _R, _P})
+HOLDING: Final = frozenset({_S, _R, _G, _P})
 """States in which a job holds capacity."""
 
 

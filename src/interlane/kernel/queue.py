@@ -31,8 +31,9 @@ class Entry:
     """What the kernel keeps about one job."""
 
     __slots__ = (
-        "borrows", "claims", "group", "job", "key", "leaf", "placement", "plan", "ran_s",
-        "refusal", "rows", "shape", "slot", "stage", "started_s", "state", "ticket",
+        "borrows", "claims", "group", "growing", "job", "key", "leaf", "placement", "plan",
+        "ran_s", "refusal", "rows", "shape", "slot", "stage", "started_s", "state", "ticket",
+        "wants",
     )  # fmt: skip
 
     def __init__(self, job: Job, shape: Shape, plan: tuple[Shape, ...] = ()) -> None:
@@ -53,6 +54,10 @@ class Entry:
         self.placement: Placement | None = None
         self.rows: Table | None = None
         """What is held, as the ledger counts it; set together with ``placement``."""
+        self.growing = 0
+        """How many of the last rows and spots are held but not confirmed yet."""
+        self.wants: tuple[Entry, ...] = ()
+        """What an elastic job lacks and waits for while it runs."""
         self.group: Group | None = None
         """The group the job waits in; None unless queued."""
         self.key: Key = (0.0, 0.0)

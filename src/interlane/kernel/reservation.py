@@ -51,20 +51,17 @@ class Reservation:
         """Return whether the end of a job now may allow an earlier start."""
         return self._running.expected_end_s(entry, now_s) > self.at_s
 
-    def allows(self, entry: Entry, table: Table, now_s: float) -> bool:
-        """Return whether a job may start on these spots without delaying the head."""
-        if self.is_short(entry, now_s):
-            return True
+    def is_short(self, entry: Entry, now_s: float) -> bool:
+        """Return whether a job is guessed to end before the head's time, however it starts."""
+        return now_s + entry.left_s() / entry.job.request.least_ratio <= self.at_s
+
+    def spares(self, table: Table) -> bool:
+        """Return whether these spots leave the head what it will need."""
         return bool(compiled.fits(self.spare, self._ledger.total, self._ledger.asks, table))
 
-    def is_short(self, entry: Entry, now_s: float) -> bool:
-        """Return whether a job is guessed to end before the head's time."""
-        return now_s + entry.left_s() <= self.at_s
-
-    def note_start(self, entry: Entry, table: Table, now_s: float) -> None:
-        """Take a job that was let through out of what is spare."""
-        if not self.is_short(entry, now_s):
-            compiled.change_rows(self.spare, self._ledger.asks, table, 0, len(table), 1)
+    def take(self, table: Table) -> None:
+        """Take spots that were let through out of what is spare."""
+        compiled.change_rows(self.spare, self._ledger.asks, table, 0, len(table), 1)
 
     def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""

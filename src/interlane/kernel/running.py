@@ -14,7 +14,7 @@ from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import Entry
 from interlane.kernel.view import Part
-from interlane.model import MILLI, JobId
+from interlane.model import MILLI, JobId, gang_ratio
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
@@ -36,7 +36,7 @@ class _Table:
     def __init__(self, size: int) -> None:
         self.started_s = np.zeros(size)
         self.left_s = np.zeros(size)
-        """Guessed length less what earlier attempts ran."""
+        """Guessed length of the present attempt, by the instances that the job has."""
         self.rank = np.zeros(size)
         """Rank when the present attempt began, or when it last rose by a step."""
         self.checkpoint_s = np.zeros(size)
@@ -111,12 +111,22 @@ class Running:
             self._table = self._table.doubled()
         table, request = self._table, entry.job.request
         table.started_s[slot] = entry.started_s
-        table.left_s[slot] = entry.left_s()
+        table.left_s[slot] = _length_s(entry)
         if self._ranked:
             table.checkpoint_s[slot] = entry.job.checkpoint_s
             table.gpu_milli[slot] = request.gpu_milli
             table.cpu_milli[slot] = request.cpu_milli
             self._set_rank(entry, entry.ran_s, entry.started_s)
+
+    def note_growth(self, entry: Entry, now_s: float) -> None:
+        """Expect a job to end sooner that has got the instances it was growing by."""
+        if not self._tracked:
+            return
+        assert entry.rows is not None
+        instances = entry.rows[:, compiled.AT_INSTANCES]
+        grew_by = instances.sum() / instances[: -entry.growing].sum()
+        ran_s, left_s = now_s - entry.started_s, self._table.left_s
+        left_s[entry.slot] = ran_s + max(left_s[entry.slot] - ran_s, 0.0) / grew_by
 
     def remove(self, entry: Entry) -> None:
         """Note that a job holds nothing any more."""
@@ -217,7 +227,7 @@ class Running:
     def expected_end_s(self, entry: Entry, now_s: float) -> float:
         """Return when a running job is expected to end."""
         ran_s = now_s - entry.started_s
-        guessed_s = entry.left_s()
+        guessed_s = float(self._table.left_s[entry.slot])
         if guessed_s > ran_s:
             return entry.started_s + guessed_s
         return now_s + OVERDUE_SHARE * ran_s + 1.0
@@ -229,6 +239,12 @@ class Running:
             for entry in self
             if entry.rows is not None and (entry.rows[:, compiled.AT_MACHINE] == number).any()
         ]
+
+
+def _length_s(entry: Entry) -> float:
+    """Return the guessed length of the attempt that begins; guesses are for full gangs."""
+    assert entry.placement is not None
+    return entry.left_s() / gang_ratio(entry.job.request, entry.placement)
 
 
 def victims_for(

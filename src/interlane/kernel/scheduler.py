@@ -8,7 +8,8 @@ The kernel knows no clock, no dice of its own and no body: the simulator, this m
 Kubernetes feed it the same facts and get the same wishes.
 
 Capacity is held when ``Start`` is wished, confirmed by ``Started`` and given back by
-``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or ``MachineLost``.
+``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or ``MachineLost``.  An elastic job
+may hold more from ``Grow`` on, which ``Grown`` confirms and ``GrowFailed`` gives back.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.kernel import compiled, reasons
+from interlane.kernel.growth import Growth, Want, held_instances
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
 from interlane.kernel.queue import Entry, Queue
@@ -32,6 +34,9 @@ from interlane.model import (
     Cluster,
     Event,
     Finished,
+    Grow,
+    GrowFailed,
+    Grown,
     IllegalTransition,
     InvalidInput,
     Job,
@@ -92,6 +97,9 @@ class Scheduler:
         """Jobs that wait or hold capacity; those that ended are forgotten."""
         self._wishes: list[Action] = []
         """Wishes that learning produced, handed out by the next decision."""
+        self._growth = Growth(policy.order, self._view, policy.placer.types)
+        self._grown_epoch = -1
+        """The epoch in which all have grown as far as they could."""
         self._stopping = 0
         """Jobs in state STOPPING; while there are any, nobody else is stopped."""
         self._borrowers: dict[JobId, Entry] = {}
@@ -110,6 +118,8 @@ class Scheduler:
             Submitted: self._submitted,
             Started: self._started,
             StartFailed: self._start_failed,
+            Grown: self._grown,
+            GrowFailed: self._grow_failed,
             Preempted: self._preempted,
             Finished: self._finished,
             Cancelled: self._cancelled,
@@ -166,6 +176,8 @@ class Scheduler:
                 self._wish_to_wake(now_s, wishes)
             if queue and not self._running and not self._lost and not wishes:
                 self._give_up(now_s, wishes)
+        if self._growth.queue and self._may_grow():
+            self._grow(now_s, wishes)
         return tuple(wishes)
 
     # -- questions --------------------------------------------------------------------
@@ -225,6 +237,8 @@ class Scheduler:
             if (entry.state is JobState.QUEUED) != (entry.group is not None):
                 raise CapacityViolated(f"Job {entry.job.id} is {entry.state.value} but the "
                                        f"queue says otherwise.")  # fmt: skip
+            if holds:
+                _check_instances(entry)
 
     # -- learning ---------------------------------------------------------------------
 
@@ -250,11 +264,44 @@ class Scheduler:
         entry = self._entries.get(event.job_id) or self._entry(event.job_id)
         if entry.state is JobState.STARTING:  # by far the most frequent fact
             entry.state = JobState.RUNNING
+            if entry.shape.grows:
+                self._want_more(entry, now_s)
         else:
             entry.state = advance(event.job_id, entry.state, Started)
 
     def _start_failed(self, event: StartFailed, now_s: float) -> None:
         self._back_to_queue(self._entry(event.job_id), StartFailed, now_s, kept_s=0.0)
+
+    def _grown(self, event: Grown, now_s: float) -> None:
+        entry = self._entry(event.job_id)
+        entry.state = advance(event.job_id, entry.state, Grown)
+        self._running.note_growth(entry, now_s)
+        entry.growing = 0
+        self._want_more(entry, now_s)
+
+    def _grow_failed(self, event: GrowFailed, now_s: float) -> None:
+        entry = self._entry(event.job_id)
+        entry.state = advance(event.job_id, entry.state, GrowFailed)
+        assert entry.rows is not None
+        assert entry.placement is not None
+        kept = len(entry.rows) - entry.growing
+        more = Placement(entry.placement.spots[kept:])
+        self._ledger.release(entry.rows[kept:])
+        entry.rows = entry.rows[:kept]
+        entry.placement = Placement(entry.placement.spots[:kept])
+        entry.growing = 0
+        self._reservation = None
+        if self._accounted:
+            self._charge(entry, more, -1)
+        if entry.borrows:
+            self._forget_borrowing(entry)
+            self._note_borrowing(entry, entry.rows)
+        self._want_more(entry, now_s)
+
+    def _want_more(self, entry: Entry, now_s: float) -> None:
+        """Let a job that may grow wait for what it lacks."""
+        self._growth.want(entry, now_s)
+        self._grown_epoch = -1
 
     def _preempted(self, event: Preempted, now_s: float) -> None:
         entry = self._entry(event.job_id)
@@ -275,6 +322,8 @@ class Scheduler:
         if entry.state is JobState.QUEUED:
             self._queue.remove(entry, now_s)
             self._drop_reservation(entry)
+            if self._growth.queue:
+                self._epoch += 1  # what was kept for it may be grown into
         else:
             self._let_go(entry, now_s)
         del self._entries[event.job_id]
@@ -337,17 +386,25 @@ class Scheduler:
         if entry.state is JobState.STOPPING:
             self._stopping -= 1
         if entry.borrows:
-            entry.borrows = False
-            del self._borrowers[entry.job.id]
+            self._forget_borrowing(entry)
+        if entry.wants:
+            self._growth.withdraw(entry, now_s)
         self._ledger.release(entry.rows)
         self._running.remove(entry)
         placement = entry.placement
         assert placement is not None
         entry.rows = None
         entry.placement = None
+        entry.growing = 0
         if self._accounted:
-            account = self.policy.order.account(entry.job)
-            self._queue.charge(account, -held_gpu_milli(entry.job.request, placement))
+            self._charge(entry, placement, -1)
+
+    def _charge(self, entry: Entry, placement: Placement, sign: int) -> None:
+        """Charge what a job holds to its account (1), or take it off (-1)."""
+        account = self.policy.order.account(entry.job)
+        gpu_milli = sign * held_gpu_milli(entry.job.request, placement)
+        self._queue.charge(account, gpu_milli)
+        self._growth.queue.charge(account, gpu_milli)
 
     # -- deciding ---------------------------------------------------------------------
 
@@ -383,22 +440,23 @@ class Scheduler:
 
     def _walk_greedily(self, now_s: float, wishes: list[Action]) -> None:
         while self._queue:
-            number, started = self._start_next(now_s, wishes, only_with_room=True)
+            number, table = self._take_next(self._queue, now_s, only_with_room=True)
             if number < 0:
                 return
-            if started:
-                continue
             entry = self._queue.head(number, now_s)
-            if not self._try_start(entry, now_s, wishes):
+            if table is not None:
+                self._note_start(entry, table, now_s, wishes)
+            elif not self._try_start(entry, now_s, wishes):
                 self._queue.bar(number, self._epoch)
 
     def _start_heads(self, now_s: float, wishes: list[Action]) -> Entry | None:
         """Start the head of the queue while it fits; return the head that does not."""
         while self._queue:
-            number, started = self._start_next(now_s, wishes, only_with_room=False)
-            if started:
-                continue
+            number, table = self._take_next(self._queue, now_s, only_with_room=False)
             entry = self._queue.head(number, now_s)
+            if table is not None:
+                self._note_start(entry, table, now_s, wishes)
+                continue
             part = entry.shape.parts[0]
             if self._view.sums[part.profile] < part.least:
                 return entry
@@ -406,13 +464,13 @@ class Scheduler:
                 return entry
         return None
 
-    def _start_next(
-        self, now_s: float, wishes: list[Action], *, only_with_room: bool
-    ) -> tuple[int, bool]:
-        """Pick the next group and start its head if a compiled rule can; else only pick."""
+    def _take_next(
+        self, queue: Queue, now_s: float, *, only_with_room: bool
+    ) -> tuple[int, Table | None]:
+        """Pick the next group and hold a place for its head if a compiled rule finds one."""
         if self._rule is None:
-            return self._pick(now_s, only_with_room=only_with_room), False
-        queue, view, ledger = self._queue, self._view, self._ledger
+            return self._pick(queue, now_s, only_with_room=only_with_room), None
+        view, ledger = self._view, self._ledger
         rule, out = view.compiled_rule(self._rule), view.out
         ledger.make_way(len(out))
         if view.change_lists != ledger.change_lists:
@@ -425,15 +483,10 @@ class Scheduler:
             ledger.shares, ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums,
             view.scores, out,
         )  # fmt: skip
-        if count == 0:
-            return number, False
-        table = out[:count].copy()
-        entry = queue.head(number, now_s)
-        self._note_start(entry, ledger.to_placement(table), table, now_s, wishes)
-        return number, True
+        return number, (out[:count].copy() if count else None)
 
-    def _pick(self, now_s: float, *, only_with_room: bool) -> int:
-        queue, view, ledger = self._queue, self._view, self._ledger
+    def _pick(self, queue: Queue, now_s: float, *, only_with_room: bool) -> int:
+        view, ledger = self._view, self._ledger
         if view.change_lists != ledger.change_lists:
             view.follow_change_list()
         number: int = compiled.catch_up_and_pick(
@@ -475,18 +528,20 @@ class Scheduler:
                 "This is a fault of the placer; use another.",
             )
             return False
-        self._note_start(entry, placement, table, now_s, wishes)
+        self._note_start(entry, table, now_s, wishes, placement)
         return True
 
     def _note_start(
         self,
         entry: Entry,
-        placement: Placement,
         table: Table,
         now_s: float,
         wishes: list[Action],
+        placement: Placement | None = None,
     ) -> None:
-        """Wish the start of a job whose placement is held."""
+        """Wish the start of a job whose place is held; the rows are put in words if need be."""
+        if placement is None:
+            placement = self._ledger.to_placement(table)
         self._queue.remove(entry, now_s)
         entry.state = JobState.STARTING
         entry.refusal = None
@@ -498,8 +553,7 @@ class Scheduler:
         if entry.plan:
             self._note_borrowing(entry, table)
         if self._accounted:
-            account = self.policy.order.account(entry.job)
-            self._queue.charge(account, held_gpu_milli(entry.job.request, placement))
+            self._charge(entry, placement, 1)
         wishes.append(Start(entry.job.id, placement))
         if self._reservation is not None:
             self._drop_reservation(entry)
@@ -514,6 +568,10 @@ class Scheduler:
         if np.isin(types, lent).any():
             entry.borrows = True
             self._borrowers[entry.job.id] = entry
+
+    def _forget_borrowing(self, entry: Entry) -> None:
+        entry.borrows = False
+        del self._borrowers[entry.job.id]
 
     def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
         """Return a placement as rows if it places what the job asks for."""
@@ -540,7 +598,7 @@ class Scheduler:
         """
         while len(self._queue) > 1:
             self._bar_who_delays(promise, now_s)
-            number = self._pick(now_s, only_with_room=True)
+            number = self._pick(self._queue, now_s, only_with_room=True)
             if number < 0:
                 return
             if not self._backfill_from(number, promise, now_s, wishes):
@@ -567,19 +625,22 @@ class Scheduler:
             is_short = promise.is_short(entry, now_s)
             if entry is promise.head or (long_refused and not is_short):
                 continue
-            placement = self._harmless(entry, promise, now_s)
+            placement = self._harmless(entry, promise, is_short=is_short)
             if placement is not None and self._start(entry, placement, now_s, wishes):
                 assert entry.rows is not None
-                promise.note_start(entry, entry.rows, now_s)
+                if not is_short:
+                    promise.take(entry.rows)
                 return True
             if is_short:
                 return False
             long_refused = True
         return False
 
-    def _harmless(self, entry: Entry, promise: Reservation, now_s: float) -> Placement | None:
+    def _harmless(
+        self, entry: Entry, promise: Reservation, *, is_short: bool
+    ) -> Placement | None:
         """Return a placement that does not delay the head."""
-        if self._is_rule and not promise.is_short(entry, now_s):
+        if self._is_rule and not is_short:
             apart = self._place(entry, promise.machines)
             if isinstance(apart, Placement):
                 return apart
@@ -587,9 +648,79 @@ class Scheduler:
         if isinstance(answer, Refusal):
             return None
         table = self._checked_rows(entry, answer)
-        if table is None or not promise.allows(entry, table, now_s):
+        if table is None or not (is_short or promise.spares(table)):
             return None
         return answer
+
+    # -- growing ----------------------------------------------------------------------
+
+    def _may_grow(self) -> bool:
+        """Return whether somebody might grow now: room is grown into after all who wait."""
+        if self._stopping or self._grown_epoch == self._epoch:
+            return False
+        return self.policy.discipline is not Discipline.STRICT or not self._queue
+
+    def _grow(self, now_s: float, wishes: list[Action]) -> None:
+        """Give running jobs more of what they asked for while there is room.
+
+        Nobody who waits fits at this point; what was promised to the head is left alone.
+        """
+        queue = self._growth.queue
+        queue.refresh(now_s)
+        promise = self._reservation if self._queue else None
+        while queue:
+            if promise is None:
+                number, table = self._take_next(queue, now_s, only_with_room=True)
+            else:
+                number, table = self._pick(queue, now_s, only_with_room=True), None
+            if number < 0:
+                break
+            want = queue.head(number, now_s)
+            assert isinstance(want, Want)
+            if table is None:
+                table = self._take_for(want, promise, now_s)
+            if table is None:
+                queue.bar(number, self._epoch)
+            else:
+                self._note_growth(want, table, now_s, wishes)
+        self._grown_epoch = self._epoch
+
+    def _take_for(self, want: Want, promise: Reservation | None, now_s: float) -> Table | None:
+        """Hold a place for what a job lacks, the long way; None if there is none."""
+        is_short = (
+            promise is None or self._running.expected_end_s(want.of, now_s) <= promise.at_s
+        )
+        if promise is None:
+            answer = self._place(want)
+            placement = answer if isinstance(answer, Placement) else None
+        else:
+            placement = self._harmless(want, promise, is_short=is_short)
+        table = None if placement is None else self._checked_rows(want, placement)
+        if table is None or not self._ledger.hold(table):
+            return None
+        if promise is not None and not is_short:
+            promise.take(table)
+        return table
+
+    def _note_growth(
+        self, want: Want, table: Table, now_s: float, wishes: list[Action]
+    ) -> None:
+        """Wish that a job grows into a place that is held."""
+        entry = want.of
+        assert entry.rows is not None
+        assert entry.placement is not None
+        table[:, compiled.AT_TASK] = want.task
+        more = self._ledger.to_placement(table)
+        self._growth.withdraw(entry, now_s)
+        entry.state = JobState.GROWING
+        entry.growing = len(table)
+        entry.rows = np.concatenate([entry.rows, table])
+        entry.placement += more
+        if entry.plan:
+            self._note_borrowing(entry, table)
+        if self._accounted:
+            self._charge(entry, more, 1)
+        wishes.append(Grow(entry.job.id, more))
 
     # -- preemption -------------------------------------------------------------------
 
@@ -606,7 +737,7 @@ class Scheduler:
                 continue
             victims = victims_for(entry, self._running, self._ledger, order, rule, now_s)
             if victims:
-                self._stop(victims, entry, wishes)
+                self._stop(victims, entry, now_s, wishes)
                 return
 
     def _reclaim(self, now_s: float, wishes: list[Action]) -> None:
@@ -623,7 +754,7 @@ class Scheduler:
             rule = self.policy.preemption
             victims = lenders_for(entry, self._borrowers, self._ledger, rule, now_s)
             if victims:
-                self._stop(victims, entry, wishes)
+                self._stop(victims, entry, now_s, wishes)
                 return
 
     def _could_reclaim(self, entry: Entry, lent_milli: int) -> bool:
@@ -650,9 +781,12 @@ class Scheduler:
             and cpu_milli + idle[1] >= request.least_cpu_milli
         )
 
-    def _stop(self, victims: list[Entry], entry: Entry, wishes: list[Action]) -> None:
+    def _stop(
+        self, victims: list[Entry], entry: Entry, now_s: float, wishes: list[Action]
+    ) -> None:
         entry.claims += 1
         for victim in victims:
+            self._growth.withdraw(victim, now_s)
             victim.state = JobState.STOPPING
             self._stopping += 1
             wishes.append(Preempt(victim.job.id, entry.job.id))
@@ -696,6 +830,17 @@ class Scheduler:
             )
             wishes.append(Refuse(entry.job.id, refusal))
             return
+
+
+def _check_instances(entry: Entry) -> None:
+    """Raise if a gang has fewer instances than it needs or more than it asked for."""
+    for number, task in enumerate(entry.job.request.tasks):
+        held = held_instances(entry, number)
+        if not task.least <= held <= task.instances:
+            raise CapacityViolated(
+                f"Job {entry.job.id} holds {held} instances of {task.role}, which needs "
+                f"{task.least} to {task.instances}."
+            )
 
 
 def waiting_jobs(scheduler: Scheduler) -> list[Job]:

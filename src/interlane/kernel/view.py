@@ -39,7 +39,9 @@ class Part:
 class Shape:
     """What all jobs with the same request have in common, in the same stage of a plan."""
 
-    __slots__ = ("instances", "never", "parts", "profiles", "reclaims", "request", "stage")
+    __slots__ = (
+        "grows", "instances", "never", "parts", "profiles", "reclaims", "request", "stage",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Shape:
         self.parts = parts
         self.profiles = tuple(part.profile for part in parts)
         self.instances = request.instances
+        self.grows = request.grows
         self.never = never
         """Why such a job can never run on this cluster, if so."""
 

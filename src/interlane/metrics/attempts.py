@@ -1,11 +1,11 @@
-"""When jobs held capacity: every start in the log, with the end that belongs to it."""
+"""When jobs held capacity: every start and growth, with the end that belongs to it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import PLACED, EventLog, Fact
 from interlane.model import held_gpu_milli
 
 Floats = NDArray[np.float64]
@@ -16,29 +16,30 @@ _ENDS = (Fact.FINISHED, Fact.PREEMPTED, Fact.JOB_LOST, Fact.CANCELLED)
 
 @dataclass(frozen=True)
 class Attempts:
-    """One value a start, ordered by job, then by time."""
+    """One value a start or growth, ordered by job, then by time."""
 
     job: Ints
     start_s: Floats
     end_s: Floats
     """Infinite for jobs that still run at the end of the log."""
     number: Ints
-    """Which of the log's placements the start has."""
+    """Which of the log's placements was held."""
 
 
 def attempts(log: EventLog) -> Attempts:
-    """Return every start with its end."""
+    """Return every start and every growth with its end."""
     at_s, facts, subjects = log.columns()
-    is_start = facts == Fact.STARTED
+    is_start, is_end = np.isin(facts, PLACED), np.isin(facts, _ENDS)
     numbers = np.cumsum(is_start) - 1
-    lines = np.nonzero(is_start | np.isin(facts, _ENDS))[0]
-    # Stable, so that the lines of one job stay in their order: the line after a start is
-    # its end, unless the job still runs.
+    lines = np.nonzero(is_start | is_end)[0]
+    # Stable, so that the lines of one job stay in their order: the next end after a start
+    # belongs to it, unless the job still runs.
     lines = lines[np.argsort(subjects[lines], kind="stable")]
-    begins = np.nonzero(is_start[lines])[0]
-    after = np.minimum(begins + 1, len(lines) - 1)
-    starts, ends = lines[begins], lines[after]
-    ended = (after > begins) & (subjects[starts] == subjects[ends])
+    begins, stops = np.nonzero(is_start[lines])[0], np.nonzero(is_end[lines])[0]
+    after = np.searchsorted(stops, begins)
+    starts = lines[begins]
+    ends = np.append(lines[stops], -1)[after]
+    ended = (ends >= 0) & (subjects[starts] == subjects[ends])
     end_s = np.where(ended, at_s[ends], np.inf)
     return Attempts(subjects[starts], at_s[starts], end_s, numbers[starts])
 

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,12 @@ class Fact(IntEnum):
     MACHINE_RETURNED = 7
     JOB_LOST = 8
     """A job was thrown back into the queue because its machine was lost."""
+    GROWN = 9
+    """A running job got more instances."""
+
+
+PLACED: Final = (Fact.STARTED, Fact.GROWN)
+"""Facts that come with a placement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class EventLog:
         self._facts = array("b")
         self._subjects = array("q")
         self.placements: list[Placement] = []
-        """Where jobs started, one for every ``STARTED`` line, in order."""
+        """Where jobs started and grew, one for every such line, in order."""
         self.favoured: list[int] = []
         """For whom jobs were stopped, one for every ``PREEMPTED`` line, in order."""
         self.refusals: dict[int, Refusal] = {}
@@ -75,6 +82,11 @@ class EventLog:
         self._subjects.append(job)
         self.placements.append(placement)
 
+    def add_growth(self, at_s: float, job: int, more: Placement) -> None:
+        """Append that a running job got more instances."""
+        self.add(at_s, Fact.GROWN, job)
+        self.placements.append(more)
+
     def add_preemption(self, at_s: float, job: int, in_favour_of: int) -> None:
         """Append that a job was stopped for another."""
         self.add(at_s, Fact.PREEMPTED, job)
@@ -90,8 +102,8 @@ class EventLog:
 
     def lines(self) -> Iterator[Line]:
         """Yield the log line by line."""
-        starts, favoured = iter(self.placements), iter(self.favoured)
+        places, favoured = iter(self.placements), iter(self.favoured)
         for at_s, fact, subject in zip(self._at_s, self._facts, self._subjects, strict=True):
-            placement = next(starts) if fact == Fact.STARTED else None
+            placement = next(places) if fact in PLACED else None
             for_whom = next(favoured) if fact == Fact.PREEMPTED else None
             yield Line(at_s, Fact(fact), subject, placement, for_whom)

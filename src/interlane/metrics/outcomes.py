@@ -20,6 +20,7 @@ class Outcomes:
     ran_s: Column
     """Time spent running, over all attempts."""
     preemptions: NDArray[np.int64]
+    growths: NDArray[np.int64]
     instances: NDArray[np.int64]
     gpu_milli: NDArray[np.int64]
 
@@ -64,14 +65,13 @@ def outcomes(log: EventLog) -> Outcomes:
     begin, end = turns[:-1], turns[1:]
     paired = starts[begin] & ends[end] & (subjects[begin] == subjects[end])
     np.add.at(ran_s, subjects[begin[paired]], at_s[end[paired]] - at_s[begin[paired]])
-    preempted = np.zeros(count, np.int64)
-    np.add.at(preempted, subjects[facts == Fact.PREEMPTED], 1)
     return Outcomes(
         submitted,
         first,
         finished,
         ran_s,
-        preempted,
+        np.bincount(subjects[facts == Fact.PREEMPTED], minlength=count),
+        np.bincount(subjects[facts == Fact.GROWN], minlength=count),
         np.fromiter((job.request.instances for job in log.jobs), np.int64, count),
         np.fromiter((job.request.gpu_milli for job in log.jobs), np.int64, count),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import PLACED, EventLog, Fact
 from interlane.model import Placement
 
 _OF_MACHINES = (Fact.MACHINE_LOST, Fact.MACHINE_RETURNED)
@@ -25,11 +25,15 @@ class Moment:
 def story(log: EventLog, number: int) -> list[Moment]:
     """Return all that happened to one job, in order."""
     moments: list[Moment] = []
-    before_s = 0.0
+    before_s, instances = 0.0, 0
     for at_s, fact, placement, favoured in _lines(log, number):
         what = _told(log, number, fact, at_s - before_s, placement, favoured)
+        if fact is Fact.GROWN and placement is not None:
+            instances += placement.instances
+            what += f"; it now has {instances} of {log.jobs[number].request.instances}"
+        else:
+            before_s, instances = at_s, 0 if placement is None else placement.instances
         moments.append(Moment(at_s, fact.name.lower(), what))
-        before_s = at_s
     return moments
 
 
@@ -45,7 +49,7 @@ def totals(log: EventLog, number: int) -> dict[str, float]:
             ran_s += at_s - before_s
         else:
             waited_s += at_s - before_s
-        runs = fact is Fact.STARTED
+        runs = fact in PLACED
         before_s = at_s
     total_s = 0.0 if submitted_s is None else before_s - submitted_s
     return {"waited_s": waited_s, "ran_s": ran_s, "total_s": total_s}
@@ -55,11 +59,11 @@ def _lines(
     log: EventLog, number: int
 ) -> Iterator[tuple[float, Fact, Placement | None, int | None]]:
     at_s, facts, subjects = log.columns()
-    starts = np.cumsum(facts == Fact.STARTED) - 1
+    places = np.cumsum(np.isin(facts, PLACED)) - 1
     stops = np.cumsum(facts == Fact.PREEMPTED) - 1
     for line in np.nonzero((subjects == number) & ~np.isin(facts, _OF_MACHINES))[0]:
         fact = Fact(int(facts[line]))
-        placement = log.placements[starts[line]] if fact is Fact.STARTED else None
+        placement = log.placements[places[line]] if fact in PLACED else None
         favoured = log.favoured[stops[line]] if fact is Fact.PREEMPTED else None
         yield float(at_s[line]), fact, placement, favoured
 
@@ -78,6 +82,10 @@ def _told(
         case Fact.STARTED:
             assert placement is not None
             return f"started after waiting {since_s:,.0f} s on {_where(placement)}"
+        case Fact.GROWN:
+            assert placement is not None
+            added = f"{placement.instances} instance{'s' * (placement.instances != 1)}"
+            return f"grew after running {since_s:,.0f} s by {added} on {_where(placement)}"
         case Fact.PREEMPTED:
             assert favoured is not None
             return f"stopped after running {since_s:,.0f} s, for job {log.jobs[favoured].id}"

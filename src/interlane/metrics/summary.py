@@ -70,6 +70,7 @@ def summarise(
         if span is None
         else fragmentation_ratio(log, tries, kinds, begin_s=span.begin_s, end_s=span.end_s),
         "preemptions": int(outcomes.preemptions.sum()),
+        "growths": int(outcomes.growths.sum()),
         "events": len(log),
     }
 

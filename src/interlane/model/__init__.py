@@ -1,6 +1,6 @@
 """Nouns and nothing else: jobs, machines, placements, facts and wishes."""
 
-from interlane.model.actions import Action, Preempt, Refuse, Start, Wake
+from interlane.model.actions import Action, Grow, Preempt, Refuse, Start, Wake
 from interlane.model.cluster import Cluster
 from interlane.model.errors import (
     CapacityViolated,
@@ -15,6 +15,8 @@ from interlane.model.events import (
     Cancelled,
     Event,
     Finished,
+    GrowFailed,
+    Grown,
     MachineLost,
     MachineReturned,
     Preempted,
@@ -25,7 +27,7 @@ from interlane.model.events import (
 )
 from interlane.model.ids import JobId, MachineId
 from interlane.model.machine import Machine
-from interlane.model.placement import Placement, Refusal, Spot, Tier, held_gpu_milli
+from interlane.model.placement import Placement, Refusal, Spot, Tier, gang_ratio, held_gpu_milli
 from interlane.model.units import MILLI
 from interlane.model.work import Demand, Job, Request, Task, one_task
 
@@ -38,6 +40,9 @@ __all__ = [
     "Demand",
     "Event",
     "Finished",
+    "Grow",
+    "GrowFailed",
+    "Grown",
     "IllegalTransition",
     "InterlaneError",
     "InvalidField",
@@ -65,6 +70,7 @@ __all__ = [
     "Tier",
     "UnknownName",
     "Wake",
+    "gang_ratio",
     "held_gpu_milli",
     "one_task",
 ]

@@ -15,6 +15,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Grow:
+    """Give the running job these instances too; their capacity is already held."""
+
+    job_id: JobId
+    more: Placement
+
+
+@dataclass(frozen=True, slots=True)
 class Preempt:
     """Stop the job so that a more urgent one may run."""
 
@@ -37,4 +45,4 @@ class Wake:
     at_s: float
 
 
-Action = Start | Preempt | Refuse | Wake
+Action = Start | Grow | Preempt | Refuse | Wake

@@ -31,6 +31,22 @@ class StartFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Grown:
+    """The job runs with these instances too, where the kernel wished them."""
+
+    job_id: JobId
+    more: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class GrowFailed:
+    """The job got no further instances and runs on as before; what was held is free again."""
+
+    job_id: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preempted:
     """The job was stopped at the kernel's wish and waits again.
 
@@ -78,6 +94,8 @@ Event = (
     Submitted
     | Started
     | StartFailed
+    | Grown
+    | GrowFailed
     | Preempted
     | Finished
     | Cancelled

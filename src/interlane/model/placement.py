@@ -37,6 +37,9 @@ class Placement:
         """Machines used, each once, in order of first use."""
         return tuple(dict.fromkeys(spot.machine for spot in self.spots))
 
+    def __add__(self, more: "Placement") -> "Placement":
+        return Placement(self.spots + more.spots)
+
 
 def held_gpu_milli(request: Request, placement: Placement) -> int:
     """Return the GPU share that a job holds: less than asked if it got fewer instances."""
@@ -46,6 +49,11 @@ def held_gpu_milli(request: Request, placement: Placement) -> int:
         spot.instances * request.tasks[spot.task].demand.gpu_milli_total
         for spot in placement.spots
     )
+
+
+def gang_ratio(request: Request, placement: Placement) -> float:
+    """Return the share of its instances that an elastic gang has; 1 for all others."""
+    return placement.instances / request.instances if request.is_elastic else 1.0
 
 
 class Tier(IntEnum):

@@ -48,7 +48,8 @@ class Task:
     """One role of a job: so many instances of one demand.
 
     A task is a gang: at least ``instances_min`` instances (all, unless said otherwise)
-    start in the same moment or none does.
+    start in the same moment or none does.  One that started with fewer than all grows later,
+    unless it must stay on one machine.
     """
 
     demand: Demand
@@ -68,6 +69,11 @@ class Task:
     def least(self) -> int:
         """Instances without which the task does not start."""
         return self.instances if self.instances_min is None else self.instances_min
+
+    @property
+    def grows(self) -> bool:
+        """Whether the task may run with fewer instances at first and get more later."""
+        return self.least < self.instances and not self.same_machine
 
 
 class Request:
@@ -108,6 +114,16 @@ class Request:
     def is_elastic(self) -> bool:
         """Whether a task may start with fewer instances than it can use."""
         return any(task.least < task.instances for task in self.tasks)
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether a task may get more instances after the start."""
+        return any(task.grows for task in self.tasks)
+
+    @cached_property
+    def least_ratio(self) -> float:
+        """Share of its instances without which the job does not start."""
+        return sum(task.least for task in self.tasks) / self.instances
 
     @cached_property
     def least_gpu_milli(self) -> int:

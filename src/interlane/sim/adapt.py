@@ -13,12 +13,15 @@ first, whose point that is):
   Helios give a job's GPUs, not how they lie on machines.
 
 CPU and memory are divided in proportion, rounded up.
+
+Apart from that, ``let_start_with`` asks what would be if gangs were elastic.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 
-from interlane.model import MILLI, Cluster, Demand, Request, Task
+from interlane.model import MILLI, Cluster, Demand, InvalidField, Request, Task
 
 Adapt = Callable[[Request, int], Request]
 """Takes a request and how many pods the trace counted."""
@@ -34,6 +37,28 @@ def adaptation(cluster: Cluster) -> Adapt | None:
     if all(machine.pooled for machine in cluster):
         return None
     return lambda request, pods: _narrowed(_per_pod(request, pods, cluster), cluster)
+
+
+def let_start_with(ratio: float, adapt: Adapt | None = None) -> Adapt:
+    """Return how gangs become elastic: they start with a share of their instances.
+
+    A task that names a least number itself, or must stay on one machine, is left as it is.
+    """
+    if not 0 < ratio <= 1:
+        raise InvalidField("elastic", ratio, "it must be above 0 and at most 1")
+
+    def adapted(request: Request, pods: int) -> Request:
+        full = request if adapt is None else adapt(request, pods)
+        return Request(tuple(_elastic(task, ratio) for task in full.tasks))
+
+    return adapted
+
+
+def _elastic(task: Task, ratio: float) -> Task:
+    if task.same_machine or task.instances_min is not None:
+        return task
+    # A little less, or rounding would make four of a tenth of thirty.
+    return replace(task, instances_min=ceil(task.instances * ratio - 1e-9))
 
 
 def _clipped(request: Request, cluster: Cluster) -> Request:

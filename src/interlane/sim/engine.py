@@ -3,9 +3,9 @@
 The engine owns the clock and the truth about run times, feeds the kernel facts and carries
 out its wishes at once.  All facts of one moment are learned before the kernel decides.
 
-Progress is re-rated exactly when neighbours change: a job's remaining work is settled at its
-old speed, and its end is scheduled anew.  Ends that were scheduled before are void; an
-attempt counter tells them apart.
+Progress is re-rated exactly when neighbours change or a job grows: its remaining work is
+settled at its old speed, and its end is scheduled anew.  Ends that were scheduled before are
+void; an attempt counter tells them apart.
 """
 
 from collections import Counter
@@ -21,6 +21,8 @@ from interlane.model import (
     Action,
     Cancelled,
     Finished,
+    Grow,
+    Grown,
     Job,
     MachineLost,
     MachineReturned,
@@ -35,6 +37,7 @@ from interlane.model import (
     Ticked,
     Tier,
     Wake,
+    gang_ratio,
 )
 from interlane.sim.neighbours import Neighbours
 from interlane.sim.world import World
@@ -178,6 +181,9 @@ class Engine:
         for action in actions:
             if type(action) is Start:
                 self._start(self._numbers[action.job_id], action, now_s)
+            elif type(action) is Grow:
+                self._grow(self._numbers[action.job_id], action, now_s)
+                again = True
             elif type(action) is Preempt:
                 self._preempt(
                     self._numbers[action.job_id], self._numbers[action.in_favour_of], now_s
@@ -207,10 +213,23 @@ class Engine:
         self.scheduler.learn(Started(action.job_id, placement), now_s)
         if self._neighbours is None:
             job = self.jobs[number]
-            run.speed = _instances_ratio(job, placement) if job.request.is_elastic else 1.0
+            run.speed = gang_ratio(job.request, placement)
             self._schedule_end(number, run, now_s)
         else:
             self._rerate(self._neighbours.enter(number, placement), now_s)
+
+    def _grow(self, number: int, action: Grow, now_s: float) -> None:
+        run, more = self._runs[number], action.more
+        assert run.placement is not None
+        self._settle(run, now_s)
+        run.placement += more
+        self.log.add_growth(now_s, number, more)
+        self.scheduler.learn(Grown(action.job_id, more), now_s)
+        if self._neighbours is None:
+            run.speed = gang_ratio(self.jobs[number].request, run.placement)
+            self._schedule_end(number, run, now_s)
+        else:
+            self._rerate(self._neighbours.grow(number, more), now_s)
 
     def _preempt(self, number: int, in_favour_of: int, now_s: float) -> None:
         run, job = self._runs[number], self.jobs[number]
@@ -246,9 +265,8 @@ class Engine:
             run = self._runs[number]
             if run.placement is None:
                 continue
-            speed = self._neighbours.speed(number) * _instances_ratio(
-                self.jobs[number], run.placement
-            )
+            ratio = gang_ratio(self.jobs[number].request, run.placement)
+            speed = self._neighbours.speed(number) * ratio
             if speed != run.speed or run.since_s == now_s:
                 self._settle(run, now_s)
                 run.speed = speed
@@ -318,13 +336,6 @@ class Engine:
         self.log.add(now_s, Fact.MACHINE_RETURNED, number)
         self.scheduler.learn(MachineReturned(machine_id), now_s)
         self._push(now_s + self._luck[number](failures.mean_up_s), _LOST, number, 0)
-
-
-def _instances_ratio(job: Job, placement: Placement) -> float:
-    """Return the share of its instances that an elastic gang got; 1 for all others."""
-    if not job.request.is_elastic:
-        return 1.0
-    return placement.instances / job.request.instances
 
 
 def _next_s(dice: Random, mean_s: float) -> float:

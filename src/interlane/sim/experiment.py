@@ -19,7 +19,7 @@ from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
 from interlane.predict.recall import Recall
-from interlane.sim.adapt import adaptation
+from interlane.sim.adapt import adaptation, let_start_with
 from interlane.sim.engine import Engine
 from interlane.sim.learning import LearningScheduler, learning_on
 from interlane.sim.world import World
@@ -46,12 +46,15 @@ class Choice:
     preemption: Preemption = field(default_factory=Preemption)
     predictor: Recall | None = None
     """Gives the guesses instead of a column, and learns as jobs end."""
+    elastic: float | None = None
+    """The share of their instances with which gangs may start; None leaves them whole."""
 
     @property
     def name(self) -> str:
         """The choice in a word; a guess that is the truth is called an oracle."""
         guess = {None: "", TRUE_DURATION: "(oracle)"}.get(self.guess, f"({self.guess})")
-        return f"{self.order_name}{guess}/{self.placer.name}/{self.queue.value}"
+        elastic = "" if self.elastic is None else f"/elastic({self.elastic:g})"
+        return f"{self.order_name}{guess}/{self.placer.name}/{self.queue.value}{elastic}"
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,11 @@ def jobs_in(experiment: Experiment) -> tuple[list[Job], list[float]]:
         trace = sample(trace, experiment.sample, experiment.sample_seed)
     if experiment.rate is not None:
         trace = at_rate(trace, experiment.rate)
+    choice, adapt = experiment.choice, adaptation(experiment.cluster)
     return jobs_of(
         trace,
-        guess=experiment.choice.guess if experiment.choice.predictor is None else None,
-        adapt=adaptation(experiment.cluster),
+        guess=choice.guess if choice.predictor is None else None,
+        adapt=adapt if choice.elastic is None else let_start_with(choice.elastic, adapt),
         checkpoint_s=experiment.checkpoint_s,
     )
 
@@ -204,6 +208,7 @@ def _names(experiment: Experiment) -> dict[str, object]:
         "placer": choice.placer.name,
         "queue": choice.queue.value,
         "guess": choice.guess,
+        "elastic": choice.elastic,
         "weight": experiment.weight.value,
         "seed": experiment.seed,
     }

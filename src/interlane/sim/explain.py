@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from interlane.kernel.scheduler import Scheduler, waiting_jobs
 from interlane.metrics.log import EventLog, Fact
-from interlane.model import InvalidInput, Job, JobId, Placement, Refusal
+from interlane.model import InvalidInput, Job, JobId, Placement, Refusal, held_gpu_milli
 from interlane.sim.experiment import Experiment, Progress, engine_for, jobs_in, play
 
 
@@ -20,6 +20,8 @@ class Standing:
     refusal: Refusal | None = None
     """The refusal that decided, for a job that waits or was refused."""
     placement: Placement | None = None
+    lacking: int = 0
+    """Instances that an elastic job could still use."""
     ahead: tuple[JobId, ...] = ()
     """Jobs that wait and go first, the first of them first."""
 
@@ -41,9 +43,16 @@ def standing(
     if fact is Fact.REFUSED:
         return Standing("refused", since_s, log.refusals[number])
     if fact is Fact.STARTED:
-        return Standing("running", since_s, placement=scheduler.placement(job.id))
+        placement = scheduler.placement(job.id)
+        return Standing("running", since_s, None, placement, _lacking(job, placement))
     why = scheduler.explain(job.id, at_s)
     return Standing("waiting", since_s, why, ahead=_ahead(scheduler, log, job, at_s))
+
+
+def _lacking(job: Job, placement: Placement | None) -> int:
+    if placement is None or not job.request.grows:
+        return 0
+    return job.request.instances - placement.instances
 
 
 def number_of(jobs: list[Job], job_id: str) -> int:
@@ -63,6 +72,7 @@ def _last_fact(log: EventLog, number: int) -> tuple[Fact, float]:
         if line.subject == number and line.fact not in (
             Fact.MACHINE_LOST,
             Fact.MACHINE_RETURNED,
+            Fact.GROWN,  # it runs as before
         ):
             last = line.fact, line.at_s
     return last
@@ -100,6 +110,8 @@ def _running_milli(scheduler: Scheduler, log: EventLog) -> Counter[str]:
     """Return the GPU share that each account's running jobs hold."""
     running: Counter[str] = Counter()
     for job in log.jobs:
-        if scheduler.placement(job.id) is not None:
-            running[scheduler.policy.order.account(job)] += job.request.gpu_milli
+        placement = scheduler.placement(job.id)
+        if placement is not None:
+            held = held_gpu_milli(job.request, placement)
+            running[scheduler.policy.order.account(job)] += held
     return running

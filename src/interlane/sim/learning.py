@@ -17,6 +17,7 @@ from interlane.model import (
     Cluster,
     Event,
     Finished,
+    Grown,
     JobId,
     Preempted,
     Started,
@@ -87,6 +88,10 @@ class LearningScheduler(Scheduler):
         """What jobs that were stopped had run for before."""
         self._since_s: dict[JobId, float] = {}
         """When the present attempt of each running job began."""
+        self._asked: dict[JobId, int] = {}
+        """Instances that each elastic job could use, until it ends."""
+        self._has: dict[JobId, int] = {}
+        """Instances that each of them has run with since then."""
 
     def learn(self, event: Event, now_s: float) -> None:
         """Take one fact into the books, with a guess where a job is handed in."""
@@ -94,16 +99,34 @@ class LearningScheduler(Scheduler):
             case Submitted(job):
                 guess = self._live.submitted(job.id, self._learning.run(job.id))
                 event = Submitted(replace(job, duration_s_guess=guess.seconds))
-            case Started(job_id, _):
+                if job.request.is_elastic:
+                    self._asked[job.id] = job.request.instances
+            case Started(job_id, placement):
                 self._since_s[job_id] = now_s
+                if job_id in self._asked:
+                    self._has[job_id] = placement.instances
+            case Grown(job_id, more):
+                # As if it had begun later, with all of the instances that it has now.
+                had = self._has[job_id]
+                self._has[job_id] = has = had + more.instances
+                self._since_s[job_id] = now_s - (now_s - self._since_s[job_id]) * had / has
             case Preempted(job_id, lost_s):
-                ran_s = now_s - self._since_s.pop(job_id) - lost_s
-                self._ran_s[job_id] = self._ran_s.get(job_id, 0.0) + max(0.0, ran_s)
+                ran_s = max(0.0, self._worked_s(job_id, now_s) - lost_s)
+                self._ran_s[job_id] = self._ran_s.get(job_id, 0.0) + ran_s
             case Finished(job_id):
-                ran_s = self._ran_s.pop(job_id, 0.0) + now_s - self._since_s.pop(job_id)
+                ran_s = self._ran_s.pop(job_id, 0.0) + self._worked_s(job_id, now_s)
+                self._asked.pop(job_id, None)
                 self._live.finished(job_id, ran_s)
             case Cancelled(job_id):
+                self._asked.pop(job_id, None)
                 self._live.forget(job_id)
             case _:
                 pass  # tells nothing about how long jobs run
         super().learn(event, now_s)
+
+    def _worked_s(self, job_id: JobId, now_s: float) -> float:
+        """Return how long the whole gang would have run for what the attempt has done."""
+        worked_s = now_s - self._since_s.pop(job_id)
+        if job_id not in self._asked:
+            return worked_s
+        return worked_s * self._has.pop(job_id) / self._asked[job_id]

@@ -24,6 +24,14 @@ class Neighbours:
     def enter(self, number: int, placement: Placement) -> list[int]:
         """Note that a job started; return the jobs whose speed may change, itself included."""
         self._placements[number] = placement
+        return self._settle_in(number, placement)
+
+    def grow(self, number: int, more: Placement) -> list[int]:
+        """Note that a job got more instances; return the jobs whose speed may change."""
+        self._placements[number] += more
+        return self._settle_in(number, more)
+
+    def _settle_in(self, number: int, placement: Placement) -> list[int]:
         self._count(number, placement, 1)
         for machine in placement.machines:
             self._at[machine].add(number)

@@ -4,12 +4,13 @@
 column                  type                    meaning
 ======================  ======================  ===========================================
 ``at_s``                float                   when, in seconds of the trace
-``fact``                text                    what: submitted, started, preempted,
+``fact``                text                    what: submitted, started, grown, preempted,
                                                 finished, refused, cancelled, job_lost,
                                                 machine_lost, machine_returned
 ``job_id``              text                    whom, for facts about jobs
 ``machine_id``          text                    which, for facts about machines
-``machines``            list of text            where a job started, one entry a spot
+``machines``            list of text            where a job started or grew, one entry a
+                                                spot
 ``gpus``                list of lists of whole  numbers of the GPUs each instance of a spot
                         numbers                 uses; empty on pooled machines
 ``instances``           list of whole numbers   instances on each spot
@@ -147,6 +148,9 @@ def _append(
     number = jobs[row["job_id"]]
     if fact is Fact.STARTED:
         log.add_start(row["at_s"], number, _placement(row))
+        return
+    if fact is Fact.GROWN:
+        log.add_growth(row["at_s"], number, _placement(row))
         return
     if fact is Fact.PREEMPTED:
         log.add_preemption(row["at_s"], number, jobs[row["in_favour_of"]])

@@ -1,8 +1,9 @@
 """What the kernel may not know: how fast jobs really run, and when machines fail.
 
 Speed is a product of three things: the GPU type's speed factor, the slow-down by neighbours
-(a function you can plug in; none by default) and, for gangs that started with fewer
-instances than they could use, the share they have.  A gang is as fast as its slowest spot.
+(a function you can plug in; none by default) and, for elastic gangs, the share of their
+instances that they have: half a gang takes twice as long.  A gang is as fast as its slowest
+spot.
 """
 
 from collections.abc import Mapping

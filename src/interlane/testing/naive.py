@@ -6,6 +6,7 @@ every GPU.  Tests compare the two, start for start.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from interlane.kernel.ledger import Ledger
 from interlane.model import MILLI, Cluster, Demand, Job, Machine, Request, Task
@@ -70,24 +71,38 @@ class Host:
             self.gpu_memory_mib[gpu] -= sign * needs.gpu_memory_mib
 
 
-Held = list[tuple[Host, Demand, tuple[int, ...]]]
+class Seat(NamedTuple):
+    """One instance and where it is."""
+
+    host: Host
+    needs: Demand
+    gpus: tuple[int, ...]
 
 
-def first_fit(job: Job, hosts: Sequence[Host], types: TypeRule) -> Held | None:
-    """Take every instance in machine order, or nothing and return None."""
-    held: Held = []
+Held = list[Seat]
+
+
+def first_fit(job: Job, hosts: Sequence[Host], types: TypeRule) -> list[Held] | None:
+    """Take every instance in machine order, task by task, or nothing and return None."""
+    held: list[Held] = []
     for task in job.request.tasks:
-        begin = len(held)
+        seats: Held = []
+        held.append(seats)
         if task.same_machine:
-            _together(task, hosts, types, held)
+            _together(task, hosts, types, seats)
         else:
-            for _ in range(task.instances):
-                if not _one(task.demand, hosts, types, held):
-                    break
-        if len(held) - begin < task.least:
+            _up_to(task.instances, task.demand, hosts, types, seats)
+        if len(seats) < task.least:
             give_back(held)
             return None
     return held
+
+
+def _up_to(
+    most: int, needs: Demand, hosts: Sequence[Host], types: TypeRule, held: Held
+) -> None:
+    while len(held) < most and _one(needs, hosts, types, held):
+        pass
 
 
 def _one(needs: Demand, hosts: Sequence[Host], types: TypeRule, held: Held) -> bool:
@@ -95,7 +110,7 @@ def _one(needs: Demand, hosts: Sequence[Host], types: TypeRule, held: Held) -> b
         gpus = host.gpus_for(needs, types)
         if gpus is not None:
             host.change(needs, gpus, 1)
-            held.append((host, needs, gpus))
+            held.append(Seat(host, needs, gpus))
             return True
     return False
 
@@ -103,23 +118,54 @@ def _one(needs: Demand, hosts: Sequence[Host], types: TypeRule, held: Held) -> b
 def _together(task: Task, hosts: Sequence[Host], types: TypeRule, held: Held) -> None:
     for host in hosts:
         here: Held = []
-        while len(here) < task.least and _one(task.demand, [host], types, here):
-            pass
+        _up_to(task.least, task.demand, [host], types, here)
         if len(here) == task.least:
             held += here
             return
-        give_back(here)
+        give_back([here])
 
 
-def give_back(held: Held) -> None:
+def give_back(held: list[Held]) -> None:
     """Undo what was taken."""
-    for host, needs, gpus in held:
-        host.change(needs, gpus, -1)
+    for seats in held:
+        for host, needs, gpus in seats:
+            host.change(needs, gpus, -1)
+
+
+@dataclass(eq=False)
+class Run:
+    """A job that runs: what it holds, the work that is left and how fast it goes."""
+
+    job: Job
+    held: list[Held]
+    """Seats of each task."""
+    left_s: float
+    since_s: float
+
+    @property
+    def speed(self) -> float:
+        """The share of its instances that an elastic gang has."""
+        request = self.job.request
+        return sum(map(len, self.held)) / request.instances if request.is_elastic else 1.0
+
+    @property
+    def end_s(self) -> float:
+        """When it ends if it goes on like this."""
+        return self.since_s + self.left_s / self.speed
+
+    def settle(self, now_s: float) -> None:
+        """Note the work that is done, before the speed changes."""
+        self.left_s = max(0.0, self.left_s - (now_s - self.since_s) * self.speed)
+        self.since_s = now_s
 
 
 @dataclass
 class Naive:
-    """Greedy skip, job by job: whoever fits starts, in order; lengths are known."""
+    """Greedy skip, job by job: whoever fits starts, in order; lengths are known.
+
+    When nobody fits, running gangs that lack instances get them, in order, one task of each
+    and then the next.
+    """
 
     cluster: Cluster
     order: Order
@@ -128,6 +174,8 @@ class Naive:
     running_milli: dict[str, int] = field(default_factory=dict)
     refused: set[Request] = field(default_factory=set)
     """Requests that did not fit since something was last given back; a walk passes once."""
+    grown: dict[str, list[float]] = field(default_factory=dict)
+    """When each job grew."""
 
     def __post_init__(self) -> None:
         self.hosts = [Host.idle(machine) for machine in self.cluster]
@@ -136,42 +184,34 @@ class Naive:
         """Return when each job starts; those that never do are left out."""
         jobs_in = list(zip(jobs, true_s, strict=True))
         waiting: list[tuple[Job, float]] = []
-        running: list[tuple[float, Job, Held]] = []
+        running: list[Run] = []
         starts: dict[str, float] = {}
         while jobs_in or running:
             now_s = min(
-                [job.submitted_s for job, _ in jobs_in[:1]] + [end_s for end_s, _, _ in running]
+                [job.submitted_s for job, _ in jobs_in[:1]] + [run.end_s for run in running]
             )
-            for over in [run for run in running if run[0] == now_s]:
+            for over in [run for run in running if run.end_s == now_s]:
                 running.remove(over)
-                give_back(over[2])
+                give_back(over.held)
                 self.refused.clear()
-                self._charge(over[1], -1)
+                self._charge(over.job, over.held, -1)
             while jobs_in and jobs_in[0][0].submitted_s == now_s:
                 waiting.append(jobs_in.pop(0))
             while (found := self._next(waiting, now_s)) is not None:
                 (job, length_s), held = found
                 waiting.remove((job, length_s))
                 starts[job.id] = now_s
-                got = len(held) / job.request.instances if job.request.is_elastic else 1.0
-                running.append((now_s + length_s / got, job, held))
-                self._charge(job, 1)
+                running.append(Run(job, held, length_s, now_s))
+                self._charge(job, held, 1)
+            while self._grow(running, now_s):
+                pass
         return starts
 
     def _next(
         self, waiting: list[tuple[Job, float]], now_s: float
-    ) -> tuple[tuple[Job, float], Held] | None:
+    ) -> tuple[tuple[Job, float], list[Held]] | None:
         """Return the first job in order that fits, and what it took."""
-
-        def place(one: tuple[Job, float]) -> tuple[float, float, int]:
-            value, slope = self.order.key(one[0], 0.0)
-            share = 0.0
-            if self.order.keeps_accounts:
-                account = self.order.account(one[0])
-                share = self.order.share(account, self.running_milli.get(account, 0))
-            return share, value + slope * now_s, one[0].serial
-
-        for one in sorted(waiting, key=place):
+        for one in sorted(waiting, key=lambda one: self._urgency(one[0], now_s)):
             request = one[0].request
             if request in self.refused:
                 continue
@@ -181,8 +221,45 @@ class Naive:
             self.refused.add(request)
         return None
 
-    def _charge(self, job: Job, sign: int) -> None:
+    def _grow(self, running: list[Run], now_s: float) -> bool:
+        """Give every job once what one of its tasks lacks; return whether anybody grew."""
+        left = [run for run in running if run.job.request.grows]
+        anybody = False
+        while left:
+            left.sort(key=lambda run: self._urgency(run.job, now_s))
+            run = next((run for run in left if self._grow_one(run, now_s)), None)
+            if run is None:
+                break
+            left.remove(run)
+            anybody = True
+        return anybody
+
+    def _grow_one(self, run: Run, now_s: float) -> bool:
+        """Give the first task of a job that can get more as much as it can."""
+        for task, seats in zip(run.job.request.tasks, run.held, strict=True):
+            more: Held = []
+            if task.grows:
+                lacking = task.instances - len(seats)
+                _up_to(lacking, task.demand, self.hosts, self.types, more)
+            if more:
+                run.settle(now_s)
+                seats += more
+                self._charge(run.job, [more], 1)
+                self.grown.setdefault(run.job.id, []).append(now_s)
+                return True
+        return False
+
+    def _urgency(self, job: Job, now_s: float) -> tuple[float, float, int]:
+        value, slope = self.order.key(job, 0.0)
+        share = 0.0
         if self.order.keeps_accounts:
             account = self.order.account(job)
-            running = self.running_milli.get(account, 0) + sign * job.request.gpu_milli
+            share = self.order.share(account, self.running_milli.get(account, 0))
+        return share, value + slope * now_s, job.serial
+
+    def _charge(self, job: Job, held: list[Held], sign: int) -> None:
+        if self.order.keeps_accounts:
+            account = self.order.account(job)
+            milli = sum(seat.needs.gpu_milli_total for seats in held for seat in seats)
+            running = self.running_milli.get(account, 0) + sign * milli
             self.running_milli[account] = running

@@ -1,0 +1,85 @@
+"""Elastic gangs: jobs that run with fewer instances than they could use, and wait for more.
+
+What a task lacks waits as if it were a job of its own, in a queue of its own behind all jobs
+that wait.  So wants are grouped by shape, kept in the policy's order and placed by the same
+compiled code as jobs, and no decision looks at every running job.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from interlane.kernel import compiled
+from interlane.kernel.queue import Entry, Queue
+from interlane.kernel.view import Shape, View
+from interlane.model import Job, Request, Task
+from interlane.policy.base import Order, Stage, TypeRule
+
+_TASKS_MAX = 1 << 10
+"""Wants of one job come in the order of its tasks; their serials leave room for so many."""
+
+
+class Want(Entry):
+    """What one task of a running job lacks: any number of instances, from 1 to all of them."""
+
+    __slots__ = ("of", "task")
+
+    def __init__(self, of: Entry, task: int, job: Job, shape: Shape) -> None:
+        super().__init__(job, shape, (shape,) if of.plan else ())
+        self.of = of
+        self.task = task
+        self.ran_s = of.ran_s
+
+
+class Growth:
+    """Who wants to grow."""
+
+    def __init__(self, order: Order, view: View, types: TypeRule) -> None:
+        self.queue = Queue(order)
+        """The wants of all jobs."""
+        self._view = view
+        self._types = types
+        self._requests: dict[tuple[Task, int], Request] = {}
+
+    def want(self, entry: Entry, now_s: float) -> None:
+        """Let a running job wait for whatever it lacks."""
+        wants = tuple(self._wants(entry))
+        for want in wants:
+            self.queue.push(want, now_s)
+        entry.wants = wants
+
+    def withdraw(self, entry: Entry, now_s: float) -> None:
+        """Let a job wait for nothing more."""
+        for want in entry.wants:
+            self.queue.remove(want, now_s)
+        entry.wants = ()
+
+    def _wants(self, entry: Entry) -> Iterator[Want]:
+        job, stage = entry.job, entry.shape.stage
+        for number, task in enumerate(job.request.tasks):
+            lacking = task.instances - held_instances(entry, number)
+            if not task.grows or not lacking:
+                continue
+            request = self._request(task, lacking)
+            serial = job.serial * _TASKS_MAX + number
+            asks = replace(job, request=request, serial=serial)
+            yield Want(entry, number, asks, self._shape(request, stage))
+
+    def _request(self, task: Task, lacking: int) -> Request:
+        key = task, lacking
+        request = self._requests.get(key)
+        if request is None:
+            request = Request((replace(task, instances=lacking, instances_min=1),))
+            self._requests[key] = request
+        return request
+
+    def _shape(self, request: Request, stage: Stage | None) -> Shape:
+        if stage is None:
+            return self._view.shape(request, self._types)
+        return self._view.staged_shape(request, self._types, stage)
+
+
+def held_instances(entry: Entry, task: int) -> int:
+    """Return how many instances of a task a job holds capacity for."""
+    assert entry.rows is not None
+    of_task = entry.rows[:, compiled.AT_TASK] == task
+    return int(entry.rows[of_task, compiled.AT_INSTANCES].sum())
