@@ -67,6 +67,8 @@ COMMANDS: Final = (
     ("share", "daemon"),
     ("share", "run"),
     ("share", "status"),
+    ("share", "bench"),
+    ("share", "profile"),
     ("doctor",),
     ("version",),
 )

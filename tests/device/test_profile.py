@@ -31,7 +31,7 @@ def mlp():
         torch.nn.Sequential(
             torch.nn.Linear(1024, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1024)
         ),
-        torch.randn(512, 1024),
+        torch.randn(1024, 1024),
     )
 
 def cnn():

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.zygote.caller import NoZygote, WarmJob, await_zygote, fork, launch, start
+from interlane.device.zygote.caller import (
+    NoZygote,
+    WarmJob,
+    await_zygote,
+    fork,
+    launch,
+    pid_of,
+    start,
+)
 from interlane.device.zygote.request import LENGTH, read_request, request_of, socket_of
 
 PATIENCE_S = 240.0
@@ -62,14 +70,6 @@ def zygote(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     assert await_zygote(path, PATIENCE_S)
     yield path
     os.kill(pid_of(path), signal.SIGKILL)
-
-
-def pid_of(path: Path) -> int:
-    """Return the process that listens."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.connect(str(path))
-        peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(peer[:4], sys.byteorder)
 
 
 class Stage:

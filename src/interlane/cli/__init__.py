@@ -26,6 +26,7 @@ from interlane.cli import (
     report,
     reproduce,
     share,
+    share_bench,
     simulate,
     trace,
 )
@@ -59,6 +60,8 @@ app.add_typer(predict.app, name="predict")
 mig.app.command()(mig_transition.transition)
 mig.app.command()(mig_transition.apply)
 app.add_typer(mig.app, name="mig")
+share.app.command()(share_bench.bench)
+share.app.command()(share_bench.profile)
 app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
 app.command()(about.version)

@@ -20,7 +20,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Final
@@ -375,8 +375,7 @@ class Client:
         with self._state:
             hello, admission = self._wish.hello(self._job), self._link.admission
             booked = Flag.DECLARED in hello.flags or self._told is None
-            return replace(
-                hello,
+            return hello._replace(
                 device=admission.device,
                 lane=admission.lane,
                 flags=hello.flags | Flag.REATTACH | (Flag.HOLDS if self._epoch else Flag.NONE),

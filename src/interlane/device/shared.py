@@ -252,9 +252,7 @@ class SharedDevice:
         if lease is None or lease.epoch != frame.epoch:
             return
         iterations = max(0, job.word(page.ITERATIONS) - job.iterations_at_grant)
-        switch_ns = job.word(page.TAKEN_NS) - job.took_from_ns
-        if job.took_from_ns and 0 < switch_ns < LONGEST_SWITCH_NS:
-            self.tell(Switched(switch_ns / 1e9))
+        switch_ns = job.word(page.TAKEN_NS) - job.took_from_ns if job.took_from_ns else 0
         self.revoked.pop(job.id, None)
         job.took_from_ns = job.overdue_stage = 0
         job.overdue_next_s = job.extended_until_s = 0.0
@@ -262,6 +260,9 @@ class SharedDevice:
         fact = Yielded if frame.kind is Kind.YIELD else Released
         self.tell(fact(job.id, frame.epoch, iterations))
         self._freed = None
+        # The next holder is on its way; only now is there time for anything else.
+        if 0 < switch_ns < LONGEST_SWITCH_NS:
+            self.tell(Switched(switch_ns / 1e9))
 
     def observe(self, job: SharedJob, persistent_bytes: int, ephemeral_bytes: int) -> None:
         """Book what a job was measured to need; never less than it declared."""
@@ -348,7 +349,6 @@ class SharedDevice:
         if self._freed is not None and self._freed[0] == lease.lane:
             job.took_from_ns = self._freed[2] if self._freed[1] != job.id else 0
         job.iterations_at_grant = job.word(page.ITERATIONS)
-        self.flag_wanted(lease.lane)
         job.send(
             Frame(
                 Kind.GRANT,
@@ -360,6 +360,7 @@ class SharedDevice:
                 first=round(lease.quantum_s * 1e9),
             )
         )
+        self.flag_wanted(lease.lane)
 
     def _revoke(self, lease: Lease) -> None:
         self.revoked[lease.job_id] = lease

@@ -5,6 +5,7 @@ import selectors
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -127,6 +128,15 @@ def launch(path: Path, executable: str, environment: Mapping[str, str]) -> None:
             cwd="/",
             check=False,
         )
+
+
+def pid_of(path: Path) -> int:
+    """Return the process of the zygote that listens there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.connect(str(path))
+        peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", peer)[0]
+    return pid
 
 
 def await_zygote(path: Path, timeout_s: float) -> bool:

@@ -1,0 +1,181 @@
+"""What is measured, and the bounds that it is held to."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from time import monotonic_ns
+from typing import Any, Final
+
+from interlane.device.bench.stage import Stage
+
+ITERATION_MS: Final = 30.0
+"""Of the jobs whose makespan is measured."""
+STEPS: Final = 100
+MS: Final = 1e6
+US: Final = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured figure beside its bound."""
+
+    name: str
+    unit: str
+    bound: float | None = None
+    is_least: bool = False
+    """Whether the bound is the least that the figure may be; else the most."""
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The middle of all samples."""
+        return median(self.samples)
+
+    @property
+    def best(self) -> float:
+        """What came out when least disturbed."""
+        return max(self.samples) if self.is_least else min(self.samples)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the median keeps the bound, if there is one."""
+        if self.bound is None:
+            return True
+        return self.median >= self.bound if self.is_least else self.median <= self.bound
+
+
+class Bench:
+    """All figures, taken round by round."""
+
+    def __init__(self) -> None:
+        self.look = Figure("revoke check", "us", 1.0)
+        self.iteration = Figure("iteration without hand-over", "us")
+        self.hand_over = Figure("hand-over between processes", "us", 200.0)
+        self.preemption = Figure("preemption, beyond the iteration under way", "ms", 5.0)
+        self.makespan = Figure("makespan of two jobs / sum of exclusive times", "x", 1.03)
+        self.killed = Figure("holder killed, next job runs after", "ms", 250.0)
+        self.restart = Figure("restart / switch", "x", 1000.0, is_least=True)
+        self.zygote = Figure("cold start / warm start", "x", 20.0, is_least=True)
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """In the order in which they are printed."""
+        return (
+            self.look, self.iteration, self.hand_over, self.preemption, self.makespan,
+            self.killed, self.restart, self.zygote,
+        )  # fmt: skip
+
+    def run(self, stage: Stage, rounds: int, tell: Callable[[int], None]) -> None:
+        """Measure all figures, ``rounds`` times."""
+        batch = stage.run("calibrate", iteration_ms=ITERATION_MS)
+        checkpoint = str(stage.folder / "checkpoint.pt")
+        stage.run("save", checkpoint=checkpoint)
+        for done in range(rounds):
+            with stage.daemon("rr") as socket:
+                self._checks(stage, socket)
+                switch_ns = self._hand_overs(stage, socket)
+                self._kill(stage, socket)
+            with stage.daemon("priority") as socket:
+                self._preempt(stage, socket)
+            with stage.daemon("fair") as socket:
+                self._makespan(stage, socket, batch)
+            self._starts(stage, checkpoint, switch_ns)
+            tell(done + 1)
+
+    def _checks(self, stage: Stage, socket: str) -> None:
+        seen = stage.run("check", socket=socket)
+        self.look.samples.append(seen["look_ns"] / US)
+        self.iteration.samples.append(seen["iteration_ns"] / US)
+
+    def _hand_overs(self, stage: Stage, socket: str) -> float:
+        """Let two jobs take turns; return the median hand-over, in ns."""
+        seen = _together(stage, socket, [{"iteration_ms": 1.0, "iterations": 600}] * 2)
+        gaps = list(hand_overs(*seen))
+        self.hand_over.samples.extend(gap / US for gap in gaps)
+        return median(gaps)
+
+    def _kill(self, stage: Stage, socket: str) -> None:
+        with (
+            stage.job("hold", socket=socket) as holder,
+            stage.job("turns", socket=socket, iteration_ms=0.0, iterations=1) as waiter,
+        ):
+            holder.ready()
+            waiter.ready()
+            waiter.go()
+            killed_ns = monotonic_ns()
+            holder.kill()
+            ((_, begun_ns, _),) = waiter.seen()
+        self.killed.samples.append((begun_ns - killed_ns) / MS)
+
+    def _preempt(self, stage: Stage, socket: str) -> None:
+        low, high = _together(
+            stage,
+            socket,
+            [
+                {"iteration_ms": ITERATION_MS, "iterations": 60, "priority": 0},
+                {"iteration_ms": 1.0, "iterations": 15, "pause_ms": 70.0, "priority": 9},
+            ],
+        )
+        self.preemption.samples.extend(late / MS for late in lateness(low, high))
+
+    def _makespan(self, stage: Stage, socket: str, batch: int) -> None:
+        settings: dict[str, object] = {"batch": batch, "iterations": STEPS}
+        before_ns = _span(stage.run("train", **settings))
+        together_ns = _span(*_together(stage, socket, [settings] * 2, kind="train"))
+        after_ns = _span(stage.run("train", **settings))
+        self.makespan.samples.append(together_ns / (before_ns + after_ns))
+
+    def _starts(self, stage: Stage, checkpoint: str, switch_ns: float) -> None:
+        cold_ns = _start_ns(stage, checkpoint, warm=False)
+        warm_ns = _start_ns(stage, checkpoint, warm=True)
+        self.restart.samples.append(cold_ns / switch_ns)
+        self.zygote.samples.append(cold_ns / warm_ns)
+
+
+def _span(*spans: Sequence[int]) -> int:
+    """Return the time from the first beginning to the last end."""
+    return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+
+def _start_ns(stage: Stage, checkpoint: str, *, warm: bool) -> int:
+    """Return the time from the start of a job to the end of its first iteration."""
+    begin_ns = monotonic_ns()
+    with stage.job("first-step", warm=warm, checkpoint=checkpoint) as job:
+        job.ready()
+        return monotonic_ns() - begin_ns
+
+
+def _together(
+    stage: Stage, socket: str, settings: Sequence[Mapping[str, object]], kind: str = "turns"
+) -> list[Any]:
+    """Run jobs side by side; return what each saw."""
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(stage.job(kind, socket=socket, **one)) for one in settings]
+        for job in jobs:
+            job.ready()
+        for job in jobs:
+            job.go()
+        return [job.seen() for job in jobs]
+
+
+Turn = Sequence[int]
+"""When an iteration was asked for, when it began, when it ended."""
+
+
+def hand_overs(one: Iterable[Turn], other: Iterable[Turn]) -> Iterator[int]:
+    """Return how long the device was idle each time that it passed to a job that waited."""
+    whose = [(turn, 0) for turn in one] + [(turn, 1) for turn in other]
+    in_order = sorted(whose, key=lambda owned: owned[0][1])
+    for ((_, _, ended), owner), ((asked, begun, _), next_owner) in pairwise(in_order):
+        if owner != next_owner and asked <= ended:
+            yield begun - ended
+
+
+def lateness(low: Sequence[Turn], high: Iterable[Turn]) -> Iterator[int]:
+    """Return how long after the end of the iteration that was under way each turn began."""
+    for asked, begun, _ in high:
+        for _, low_begun, low_ended in low:
+            if low_begun <= asked <= low_ended:
+                yield max(0, begun - low_ended)
