@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from interlane.device import wire
+from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import Client, NoDaemon, Wish, connected, received
 from interlane.device.inject import ATTACHED_VARIABLE, WISH_VARIABLE
 from interlane.device.memory import Programs, program_of
@@ -67,7 +68,7 @@ def run_shared(command: Sequence[str], wish: Wish, path: Path, *, warm: bool = F
 def run_whole(command: Sequence[str], wish: Wish, path: Path) -> int:
     """Run a command on one lease, from its start to its end."""
     _check(command)
-    with Client(wish, path, _Unmeasured) as client, client.iteration():
+    with Client(wish, path, Unmeasured) as client, client.iteration():
         client.extend(FOR_EVER_S)
         return run_alone(command)
 
@@ -196,31 +197,3 @@ def _say_what_it_missed(command: Sequence[str], tally: Mapping[str, int] | None)
         "'interlane share run --whole' gives a program the device from start to end.",
         file=sys.stderr,
     )
-
-
-class _Unmeasured:
-    """The memory of a job that runs elsewhere: nothing is known or done about it."""
-
-    def __init__(self, _: str) -> None:
-        pass
-
-    def live(self) -> int:
-        """Know nothing."""
-        return 0
-
-    def peak(self) -> int:
-        """Know nothing."""
-        return 0
-
-    def reset_peak(self) -> None:
-        """Do nothing."""
-
-    def trim(self) -> int:
-        """Do nothing."""
-        return 0
-
-    def fence(self) -> None:
-        """Do nothing."""
-
-    def limit(self, nbytes: int | None) -> None:
-        """Do nothing."""

@@ -85,10 +85,10 @@ class Stage:
             raise InterlaneError("no zygote came up; see 'interlane doctor' for torch.")
 
     @contextmanager
-    def daemon(self, order: str) -> Iterator[str]:
+    def daemon(self, order: str, device: str = "cpu:2GiB") -> Iterator[str]:
         """Run a daemon; yields its socket."""
         path = self.folder / f"{order}.sock"
-        command = ["-m", "interlane", "share", "daemon", "--device", "cpu:2GiB"]
+        command = ["-m", "interlane", "share", "daemon", "--device", device]
         process = subprocess.Popen(
             [sys.executable, *command, "--order", order, "--socket", str(path)],
             env=self.environment,
