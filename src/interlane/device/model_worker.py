@@ -41,7 +41,7 @@ def _done(
                 models[name] = _factory(content)()
             case "remove":
                 models.pop(name, None)
-            case "call":
+            case _:
                 return "ok", models[name](*content)
         return "ok", None
     except BaseException as error:

@@ -113,14 +113,29 @@ def read(message: bytes) -> Frame | None:
     """Return the frame that a message holds, or None where it holds none."""
     if len(message) != FRAME_BYTES or not message.startswith(_BEGINNING):
         return None
-    (_, _, number, device, priority, lane, run, bits, job, *numbers, text) = _LAYOUT.unpack(
-        message
+    (_, _, number, device, priority, lane, run, bits, job, epoch, sent_ns, *amounts, text) = (
+        _LAYOUT.unpack(message)
     )
+    first, second, third = amounts
     kind, flags = _KINDS.get(number), _FLAGS.get(bits)
     if kind is None or flags is None:
         return None
     told = _printable(text.rstrip(b"\0").decode("utf-8", "replace")) if text[0] else ""
-    return Frame(kind, job, device, priority, lane, run, flags, *numbers, told)
+    return Frame(
+        kind,
+        job,
+        device,
+        priority,
+        lane,
+        run,
+        flags,
+        epoch,
+        sent_ns,
+        first,
+        second,
+        third,
+        told,
+    )
 
 
 _BEGINNING: Final = MAGIC + bytes([VERSION])

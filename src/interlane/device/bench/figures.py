@@ -121,7 +121,7 @@ class Bench:
         self.preemption.samples.extend(late / MS for late in lateness(low, high))
 
     def _makespan(self, stage: Stage, socket: str, batch: int) -> None:
-        settings: dict[str, object] = {"batch": batch, "iterations": STEPS}
+        settings: dict[str, Any] = {"batch": batch, "iterations": STEPS}
         before_ns = _span(stage.run("train", **settings))
         together_ns = _span(*_together(stage, socket, [settings] * 2, kind="train"))
         after_ns = _span(stage.run("train", **settings))
@@ -148,7 +148,7 @@ def _start_ns(stage: Stage, checkpoint: str, *, warm: bool) -> int:
 
 
 def _together(
-    stage: Stage, socket: str, settings: Sequence[Mapping[str, object]], kind: str = "turns"
+    stage: Stage, socket: str, settings: Sequence[Mapping[str, Any]], kind: str = "turns"
 ) -> list[Any]:
     """Run jobs side by side; return what each saw."""
     with ExitStack() as stack:

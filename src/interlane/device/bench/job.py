@@ -102,7 +102,8 @@ def calibrate(settings: dict[str, Any]) -> int:
         begin_ns = monotonic_ns()
         step()
         times_ns.append(monotonic_ns() - begin_ns)
-    return max(1, round(batch * settings["iteration_ms"] * 1e6 / sorted(times_ns)[2]))
+    wanted_ns: float = settings["iteration_ms"] * 1e6
+    return max(1, round(batch * wanted_ns / sorted(times_ns)[2]))
 
 
 def first_step(settings: dict[str, Any]) -> None:
