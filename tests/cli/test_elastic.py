@@ -10,10 +10,12 @@ import pytest
 from interlane.metrics.log import Fact
 from interlane.sim.record import read_log
 from interlane.traces.clusters import load_cluster
+from interlane.traces.data import data_dir
 from interlane.traces.jobs import jobs_of
 from interlane.traces.read import read_trace
 
 Call = Callable[..., Any]
+MORE = ("", ",elastic=0.5")
 
 
 @pytest.fixture
@@ -98,6 +100,27 @@ def test_growth_is_written_to_the_log_and_read_back(
     assert (line.at_s, log.jobs[line.subject].id) == (10, "gang")
     assert line.placement is not None
     assert line.placement.spots[0].gpus == (0,)
+
+
+@pytest.mark.data
+def test_elastic_gangs_free_a_queue_that_published_gangs_block(call: Call) -> None:
+    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    data = data_dir(None) or beside
+    if not (data / "pai-v2020").is_dir():
+        pytest.skip("needs the published traces; set INTERLANE_DATA")
+    words = [f"queue={queue}{more}" for queue in ("strict", "skip") for more in MORE]
+
+    said = call(
+        "compare", "pai-v2020/pai_real_1000jobs.csv", "--data", data, "--cluster",
+        "pai2020-1to5", *(word for text in words for word in ("--policy", text)),
+        "--processes", 1, "-o", "json",
+    )  # fmt: skip
+
+    # What docs/concepts/elastic.md shows.
+    runs = json.loads(said.out)["runs"]
+    assert [round(run["mean_jct_s"]) for run in runs] == [7463, 6800, 5489, 5559]
+    assert [round(run["mean_wait_s"]) for run in runs] == [2167, 1467, 193, 247]
+    assert [round(run["max_wait_s"]) for run in runs] == [7447, 5003, 6690, 6348]
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "-1", "nan"])
