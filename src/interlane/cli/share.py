@@ -124,6 +124,12 @@ def run(
             "--whole", help="Give the program its lane from start to end, whatever it does."
         ),
     ] = False,
+    retry: Annotated[
+        bool,
+        typer.Option(
+            "--retry", help="Run once more, with more memory, if --memory did not suffice."
+        ),
+    ] = False,
     warm: Annotated[
         bool,
         typer.Option(
@@ -156,7 +162,7 @@ def run(
     try:
         if whole:
             return launch.run_whole(command, wish, path)
-        return launch.run_shared(command, wish, path, warm=warm)
+        return launch.run_shared(command, wish, path, warm=warm, retry=retry)
     except NoDaemon:
         if not alone:
             raise

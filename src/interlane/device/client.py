@@ -27,7 +27,7 @@ from typing import Final
 
 from interlane.device import page, wire
 from interlane.device.backends.base import Backend
-from interlane.device.memory import Meter
+from interlane.device.memory import Meter, after_overrun
 from interlane.device.page import Page
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.lanes.wishes import Demand
@@ -195,6 +195,14 @@ class Client:
         with self._state:
             self._send(Frame(Kind.EXTEND, self._job, first=round(seconds * 1e9)))
 
+    def overran(self) -> None:
+        """Say that the job ran out of what it is held to: it will need more the next time."""
+        with self._state:
+            persistent = self._needs.persistent_bytes
+            needs = after_overrun(Demand(persistent, max(0, self._limit_bytes - persistent)))
+            if self._limit_bytes:
+                self._tell(needs)
+
     def close(self) -> None:
         """Leave the device for good."""
         with self._state:
@@ -250,15 +258,18 @@ class Client:
             or needs.persistent_bytes > before.persistent_bytes * GROWN
             or needs.ephemeral_bytes > before.ephemeral_bytes * GROWN
         ):
-            self._told = needs
-            self._send(
-                Frame(
-                    Kind.RESIZE,
-                    self._job,
-                    first=needs.persistent_bytes,
-                    second=needs.ephemeral_bytes,
-                )
+            self._tell(needs)
+
+    def _tell(self, needs: Demand) -> None:
+        self._told = needs
+        self._send(
+            Frame(
+                Kind.RESIZE,
+                self._job,
+                first=needs.persistent_bytes,
+                second=needs.ephemeral_bytes,
             )
+        )
 
     def _give_back(self, kind: Kind) -> None:
         """Give the lease back, with all work done and, where room is short, the cache empty."""

@@ -9,11 +9,12 @@ import json
 import os
 import sys
 from contextlib import suppress
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Final, NoReturn
 
 from interlane.device.attach import place
 from interlane.device.client import Client, NoDaemon, Wish
+from interlane.device.memory import is_out_of_memory
 from interlane.device.torch_hooks import TorchHooks
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected
 
@@ -38,6 +39,7 @@ def _attached() -> Client:
     except InterlaneError as error:
         _end(error)
     os.environ[ATTACHED_VARIABLE] = str(os.getpid())
+    _tell_of_overruns(client)
     atexit.register(_leave, client, os.getpid())
     return client
 
@@ -61,6 +63,18 @@ def _end(error: InterlaneError) -> NoReturn:
     with suppress(OSError, ValueError):
         print(f"interlane: error: {error}", file=sys.stderr, flush=True)
     os._exit(codes.get(type(error), 1))
+
+
+def _tell_of_overruns(client: Client) -> None:
+    """Let the daemon know when the job ends because its memory did not suffice."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+        if is_out_of_memory(error):
+            client.overran()
+        before(kind, error, at)
+
+    sys.excepthook = hook
 
 
 def _leave(client: Client, pid: int) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from interlane.device import wire
+from interlane.device.amounts import written
+from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import Client, NoDaemon, Wish, connected, received
 from interlane.device.inject import ATTACHED_VARIABLE, WISH_VARIABLE
-from interlane.device.memory import Programs, program_of
+from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
 from interlane.device.rendezvous import SOCKET_VARIABLE
 from interlane.device.wire import Frame, Kind
 from interlane.device.zygote import caller
@@ -45,24 +47,61 @@ def status(path: Path, run: int = 0) -> dict[str, Any]:
         return document
 
 
-def run_shared(command: Sequence[str], wish: Wish, path: Path, *, warm: bool = False) -> int:
+def run_shared(
+    command: Sequence[str], wish: Wish, path: Path, *, warm: bool = False, retry: bool = False
+) -> int:
     """Run a command whose Python programs share the device by themselves.
 
     What the command needs is what its runs before this one needed, unless it is declared.
+
+    Args:
+        command: what to run.
+        wish: what it asks for.
+        path: the daemon's socket.
+        warm: whether to fork it from a zygote where that is possible.
+        retry: whether to run it once more, with more memory, if what it declared is too little.
     """
     _check(command)
     status(path)
-    programs, program = Programs(path.with_suffix(".programs")), program_of(command, Path.cwd())
-    wish = replace(_expecting(wish, programs.demand(program)), run=secrets.randbits(31) | 1)
-    code = _waited(_started(command, wish, path, warm=warm))
-    with suppress(NoDaemon):
-        tally = status(path, wish.run)["run"]
-        if code == 0:
-            _say_what_it_missed(command, tally)
-        if tally is not None and tally["ephemeral_bytes"]:
-            measured = Demand(tally["persistent_bytes"], tally["ephemeral_bytes"])
-            Programs(path.with_suffix(".programs")).learn(program, measured)
+    kept, program = path.with_suffix(".programs"), program_of(command, Path.cwd())
+    wish = _expecting(wish, Programs(kept).demand(program))
+    code, needed = _run_once(command, wish, path, warm=warm)
+    if retry and code and needed is not None and _overran(wish, needed):
+        print(
+            f"interlane: the job ran out of its memory; once more with "
+            f"{written(needed.peak_bytes)}.",
+            file=sys.stderr,
+        )
+        larger = _with_demand(wish, needed)
+        code, needed = _run_once(command, larger, path, warm=warm)
+    if needed is not None:
+        Programs(kept).learn(program, needed)
     return code
+
+
+def _run_once(
+    command: Sequence[str], wish: Wish, path: Path, *, warm: bool
+) -> tuple[int, Demand | None]:
+    """Run a command; return its exit code, and what it was measured to need."""
+    wish = replace(wish, run=secrets.randbits(31) | 1)
+    code = _waited(_started(command, wish, path, warm=warm))
+    try:
+        tally = status(path, wish.run)["run"]
+    except NoDaemon:
+        return code, None
+    if code == 0:
+        _say_what_it_missed(command, tally)
+    if tally is None or not tally["ephemeral_bytes"]:
+        return code, None
+    return code, Demand(tally["persistent_bytes"], tally["ephemeral_bytes"])
+
+
+def _overran(wish: Wish, needed: Demand) -> bool:
+    """Tell whether a job told that what it had declared did not suffice."""
+    if not wish.is_declared or wish.persistent_bytes is None:
+        return False
+    declared = wish.persistent_bytes + (wish.ephemeral_bytes or 0)
+    return needed.peak_bytes >= GROWTH_AFTER_OVERRUN * declared - needed.persistent_bytes
 
 
 def run_whole(command: Sequence[str], wish: Wish, path: Path) -> int:
@@ -88,6 +127,7 @@ def environment_of(wish: Wish, path: Path, *, warm: bool = False) -> dict[str, s
     paths = [] if warm else [str(HOOKS)]
     paths += [before] if before else []
     environment = {
+        **ENVIRONMENT,
         **{key: value for key, value in os.environ.items() if key != ATTACHED_VARIABLE},
         HOME_VARIABLE: str(PACKAGE),
         SOCKET_VARIABLE: str(path),
@@ -113,10 +153,14 @@ def _check(command: Sequence[str]) -> None:
 def _expecting(wish: Wish, known: Demand | None) -> Wish:
     if known is None or wish.is_declared:
         return wish
+    return _with_demand(wish, known)
+
+
+def _with_demand(wish: Wish, demand: Demand) -> Wish:
     return replace(
         wish,
-        persistent_bytes=known.persistent_bytes,
-        ephemeral_bytes=known.ephemeral_bytes,
+        persistent_bytes=demand.persistent_bytes,
+        ephemeral_bytes=demand.ephemeral_bytes,
     )
 
 

@@ -92,6 +92,16 @@ def _more(amount: int) -> int:
     return amount + amount * MARGIN_PERCENT // 100 + MARGIN_BYTES
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether a job failed for want of memory, on whichever device."""
+    words = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in words)
+    )
+
+
 def after_overrun(admitted: Demand) -> Demand:
     """Return what to ask for when a job ran out of what it was admitted with."""
     grown = max(MARGIN_BYTES, admitted.ephemeral_bytes) * GROWTH_AFTER_OVERRUN
