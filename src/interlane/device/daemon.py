@@ -50,10 +50,11 @@ STRANGERS: Final = 512
 STRANGER_S: Final = 5.0
 FRAMES_PER_TURN: Final = 32
 """Frames read from one connection before others are looked at."""
-FRAMES_PER_S: Final = 20_000
-"""A connection that sends more than this is closed."""
+NOISE_PER_TICK: Final = 1000
+"""Frames that change nothing, after which a connection is closed."""
 TICK_S: Final = 1.0
-RING_AGAIN_S: Final = 0.005
+LOOK_AGAIN_S: Final = 0.01
+"""How often holders are looked at while others wait for them."""
 LEAST_QUANTUM_S: Final = 0.02
 FINISHED_RUNS: Final = 4096
 PRESS_AFTER_S: Final = 5.0
@@ -87,8 +88,8 @@ class Peer:
     broken: Callable[["Peer"], None]
     job: SharedJob | None = None
     device: SharedDevice | None = None
-    frames: int = 0
-    """Received in the present second."""
+    noise: int = 0
+    """Frames since the last tick that changed nothing."""
 
     def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
         """Send a frame; a client that does not read what it is sent is cut off."""
@@ -139,7 +140,7 @@ class Daemon:
         self._journal.begin(records)
         for record in records:
             self._inherit(record)
-        self._room = _raise_limits()
+        self._room = _room_for_jobs()
         self._listener = _listening(settings.socket)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self.published = status_of(self)
@@ -165,6 +166,7 @@ class Daemon:
 
     def run(self) -> None:
         """Serve until told to stop."""
+        _raise_limits()
         wake, woken = socket.socketpair()
         wake.setblocking(False)
         woken.setblocking(False)
@@ -187,16 +189,16 @@ class Daemon:
         """Leave the loop at its next turn."""
         self._stopping = True
 
-    def turn(self) -> None:
-        """Wait for something to happen, and deal with it."""
-        for key, _ in self._selector.select(self._pause_s()):
+    def turn(self, wait_s: float | None = None) -> None:
+        """Deal with what happens, and wait for it: as long as there is nothing to do."""
+        for key, _ in self._selector.select(self._pause_s() if wait_s is None else wait_s):
             key.data()
         self._drop_broken()
         now_s = monotonic()
         for device in self.devices:
             if device.wake_s is not None and device.wake_s <= now_s:
                 device.tell(Ticked())
-            self._ring_again(device)
+            device.recall(now_s)
         if now_s >= self._tick_s:
             self._tick_s = now_s + TICK_S
             self._tick(now_s)
@@ -207,22 +209,15 @@ class Daemon:
         due_s = [self._tick_s]
         due_s += [device.wake_s for device in self.devices if device.wake_s is not None]
         pause_s = max(0.0, min(due_s) - monotonic())
-        rings = any(device.revoked for device in self.devices)
-        return min(pause_s, RING_AGAIN_S) if rings else pause_s
-
-    def _ring_again(self, device: SharedDevice) -> None:
-        """Wake holders that were asked for their lease between two looks at their page."""
-        for job_id in device.revoked:
-            job = device.jobs[job_id]
-            if not job.word(page.BEGAN_NS):
-                job.ring()
+        contended = any(device.is_contended for device in self.devices)
+        return min(pause_s, LOOK_AGAIN_S) if contended else pause_s
 
     def _tick(self, now_s: float) -> None:
         for peer in [one for one in self._peers.values() if one.job is None]:
             if now_s - peer.since_s > STRANGER_S:
                 self._close(peer)
         for peer in self._peers.values():
-            peer.frames = 0
+            peer.noise = 0
         for device in self.devices:
             device.count_switches(now_s)
             for lease in device.domain.overdue(now_s):
@@ -312,8 +307,7 @@ class Daemon:
             except OSError:
                 message = b""
             frame = wire.read(message)
-            peer.frames += 1
-            if frame is None or peer.frames > FRAMES_PER_S:
+            if frame is None or peer.noise > NOISE_PER_TICK:
                 if message:
                     peer.send(
                         Frame(Kind.REJECT, text="This is not what the daemon understands.")
@@ -328,11 +322,14 @@ class Daemon:
 
     def _take(self, peer: Peer, frame: Frame) -> None:
         if frame.kind is Kind.STATUS:
+            peer.noise += 1
             self._tell_status(peer, frame.run)
         elif peer.job is None or peer.device is None:
             self._meet(peer, frame)
         elif frame.job == peer.job.key:
             self._obey(peer, peer.job, peer.device, frame)
+        else:
+            peer.noise += 1
 
     def _meet(self, peer: Peer, frame: Frame) -> None:
         wanted = frame.device
@@ -357,15 +354,19 @@ class Daemon:
             peer.job = peer.device = None
             self._close(peer)
         elif job.page is None:
-            return  # not admitted: there is nothing yet that it could say
+            peer.noise += 1  # not admitted: there is nothing yet that it could say
         elif frame.kind is Kind.ACQUIRE:
-            device.want(job)
+            peer.noise += not device.want(job)
         elif frame.kind in (Kind.RELEASE, Kind.YIELD):
-            device.take_back(job, frame)
+            peer.noise += not device.take_back(job, frame)
         elif frame.kind is Kind.RESIZE:
+            peer.noise += 1
             device.observe(job, frame.first, frame.second)
         elif frame.kind is Kind.EXTEND:
+            peer.noise += 1
             device.extend(job, frame.first / 1e9)
+        else:
+            peer.noise += 1
 
     # -- jobs ------------------------------------------------------------------------------
 
@@ -479,7 +480,7 @@ class Daemon:
         if now_s < max(job.overdue_next_s, job.extended_until_s):
             return
         job.overdue_stage += 1
-        job.overdue_next_s = now_s + PRESS_AFTER_S
+        job.overdue_next_s = now_s + min(PRESS_AFTER_S, self.settings.hung_after_s)
         if job.overdue_stage == 1:
             what = "is inside one iteration for too long, and others wait"
         elif not self.settings.kills_hung:
@@ -639,10 +640,18 @@ def _credentials(line: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def _raise_limits() -> int:
-    """Take what the system allows of descriptors and priority; return how many jobs fit."""
+def _room_for_jobs() -> int:
+    """Return how many jobs there are descriptors for."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (hard - STRANGERS - _SPARE_DESCRIPTORS) // _DESCRIPTORS_PER_JOB)
+
+
+def _raise_limits() -> None:
+    """Take what the system allows of descriptors and priority.
+
+    Every hand-over waits for this process, so it should not wait for others.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    return max(1, (hard - STRANGERS - _SPARE_DESCRIPTORS) // _DESCRIPTORS_PER_JOB)

@@ -42,6 +42,8 @@ from interlane.model import JobId, Refusal, Wake
 
 LEAST_SHARE: Final = 0.25
 """Part of a device that must be free for a job of unknown demand to start beside others."""
+IDLE_NS: Final = 5_000_000
+"""A lease on which nothing happens for so long goes to others, if there are any."""
 LONGEST_SWITCH_NS: Final = 10_000_000_000
 
 
@@ -128,13 +130,13 @@ class SharedDevice:
     switches_per_s: float = 0.0
     """Over the last second or so."""
     _counted: tuple[int, float] = (0, 0.0)
-    revoked: dict[JobId, Lease] = field(default_factory=dict)
-    """Leases that are wanted back."""
     changed: set[JobId] = field(default_factory=set)
     """Jobs whose booking may have changed since the journal was written."""
     _facts: deque[Fact] = field(default_factory=deque)
     _brought: dict[JobId, int] = field(default_factory=dict)
     """Epochs of leases that jobs bring along, until they are admitted again."""
+    _wanted: dict[LaneId, int] = field(default_factory=dict)
+    """How many wait for each lane that is held."""
     _last_holder: dict[LaneId, JobId] = field(default_factory=dict)
     _freed: tuple[LaneId, JobId, int] | None = None
     """The lane that is being given up, by whom, and when it began to."""
@@ -167,14 +169,16 @@ class SharedDevice:
 
     def leave(self, job: SharedJob) -> None:
         """Take a job out; its memory is free."""
+        lane = self.domain.book.lane_of(job.id)
         if self.jobs.pop(job.id, None) is not None:
-            self.revoked.pop(job.id, None)
             self._offered.pop(job.id, None)
             self.changed.discard(job.id)
             self.past_iterations += job.word(page.ITERATIONS)
             self.past_busy_ns += job.word(page.BUSY_NS)
             if job.id in self.domain.tenants:
                 self.tell(Left(job.id))
+        if lane is not None:
+            self.flag_wanted(lane.id)
         job.close_page()
 
     def held(self, hello: Frame) -> Demand:
@@ -235,25 +239,31 @@ class SharedDevice:
     def _is_free(self, lane: LaneId) -> bool:
         return all(lease.lane != lane for lease in self.domain.leases)
 
-    def want(self, job: SharedJob) -> None:
-        """Note that a job has an iteration to run."""
+    def want(self, job: SharedJob) -> bool:
+        """Note that a job has an iteration to run; tell whether that is news."""
+        tenant = self.domain.tenants[job.id]
+        if tenant.wanted_since_s is not None or tenant.held_since_s is not None:
+            return False
         self.tell(Wanted(job.id))
         lane = self.domain.book.lane_of(job.id)
         if lane is not None:
             self.flag_wanted(lane.id)
+        return True
 
     def extend(self, job: SharedJob, seconds: float) -> None:
         """Give the holder more time to its next boundary."""
         job.extended_until_s = self.clock() + seconds
 
-    def take_back(self, job: SharedJob, frame: Frame) -> None:
-        """Take a lease back that its holder gives up (RELEASE), or passes on (YIELD)."""
+    def take_back(self, job: SharedJob, frame: Frame) -> bool:
+        """Take a lease back that its holder gives up (RELEASE), or passes on (YIELD).
+
+        Tell whether there was one: what comes from the past changes nothing.
+        """
         lease = self.domain.lease_of(job.id)
         if lease is None or lease.epoch != frame.epoch:
-            return
+            return False
         iterations = max(0, job.word(page.ITERATIONS) - job.iterations_at_grant)
         switch_ns = job.word(page.TAKEN_NS) - job.took_from_ns if job.took_from_ns else 0
-        self.revoked.pop(job.id, None)
         job.took_from_ns = job.overdue_stage = 0
         job.overdue_next_s = job.extended_until_s = 0.0
         self._freed = lease.lane, job.id, frame.sent_ns
@@ -263,6 +273,7 @@ class SharedDevice:
         # The next holder is on its way; only now is there time for anything else.
         if 0 < switch_ns < LONGEST_SWITCH_NS:
             self.tell(Switched(switch_ns / 1e9))
+        return True
 
     def observe(self, job: SharedJob, persistent_bytes: int, ephemeral_bytes: int) -> None:
         """Book what a job was measured to need; never less than it declared."""
@@ -363,7 +374,6 @@ class SharedDevice:
         self.flag_wanted(lease.lane)
 
     def _revoke(self, lease: Lease) -> None:
-        self.revoked[lease.job_id] = lease
         job = self.jobs[lease.job_id]
         job.write(page.REVOKE, lease.epoch)
         if not job.word(page.BEGAN_NS):
@@ -388,13 +398,41 @@ class SharedDevice:
         busy_ns = sum(job.word(page.BUSY_NS) for job in self.jobs.values())
         return (self.past_busy_ns + busy_ns) / 1e9
 
+    @property
+    def is_contended(self) -> bool:
+        """Whether somebody waits for a lane that another holds."""
+        return bool(self._wanted)
+
+    def recall(self, now_s: float) -> None:
+        """Ask holders for their lease on which nothing happens while others wait.
+
+        No order keeps a lane idle for a job that may come back to it in an hour.
+        """
+        for lease in self.domain.leases:
+            if not self._wanted.get(lease.lane):
+                continue
+            job = self.jobs[lease.job_id]
+            idle_ns = now_s * 1e9 - max(job.word(page.BOUNDARY_NS), lease.granted_s * 1e9)
+            if not job.word(page.BEGAN_NS) and idle_ns > IDLE_NS:
+                job.write(page.REVOKE, lease.epoch)
+                job.ring()
+
     def flag_wanted(self, lane: LaneId) -> None:
         """Let the holder of a lane know whether somebody waits for it."""
+        if lane not in self.domain.book.lanes:
+            self._wanted.pop(lane, None)
+            return
         tenants = self.domain.book.lanes[lane].tenants
         waiting = sum(self.domain.tenants[one].wanted_since_s is not None for one in tenants)
-        for job_id in tenants:
-            if self.domain.tenants[job_id].held_since_s is not None:
-                self.jobs[job_id].write(page.WANTED, waiting)
+        holder = next(
+            (one for one in tenants if self.domain.tenants[one].held_since_s is not None), None
+        )
+        if holder is not None:
+            self.jobs[holder].write(page.WANTED, waiting)
+        if holder is not None and waiting:
+            self._wanted[lane] = waiting
+        else:
+            self._wanted.pop(lane, None)
 
     @property
     def is_crowded(self) -> bool:

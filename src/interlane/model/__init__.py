@@ -9,7 +9,9 @@ from interlane.model.errors import (
     InvalidField,
     InvalidFile,
     InvalidInput,
+    Rejected,
     UnknownName,
+    Unreachable,
 )
 from interlane.model.events import (
     Cancelled,
@@ -58,6 +60,7 @@ __all__ = [
     "Preempt",
     "Preempted",
     "Refusal",
+    "Rejected",
     "Refuse",
     "Request",
     "Spot",
@@ -69,6 +72,7 @@ __all__ = [
     "Ticked",
     "Tier",
     "UnknownName",
+    "Unreachable",
     "Wake",
     "gang_ratio",
     "held_gpu_milli",

@@ -1,0 +1,186 @@
+"""Real daemons, real jobs: each test has a daemon of its own, jobs are forked from a zygote."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlane.device.client import NoDaemon, Wish
+from interlane.device.launch import environment_of, status
+from interlane.device.zygote import caller
+from interlane.device.zygote.request import request_of, socket_of
+
+SCRIPTS = Path(__file__).parent / "scripts"
+PATIENCE_S = 120.0
+"""Generous, because machines that run tests are busy; nothing is asserted about speed."""
+MIB = 1 << 20
+
+
+def wait_until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    """Wait for something to become true."""
+    end_s = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < end_s, f"waited {patience_s} s in vain"
+        time.sleep(0.02)
+
+
+@dataclass
+class Job:
+    process: caller.WarmJob
+    output: Path
+    run: int
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text(encoding="utf-8", errors="replace")
+
+    def finished(self) -> str:
+        """Wait for a good end; return what the job printed."""
+        assert self.process.wait(PATIENCE_S) == 0, self.text
+        return self.text
+
+
+@dataclass
+class Stage:
+    """A place to share a device at: a daemon's socket, and jobs."""
+
+    folder: Path
+    zygotes: Path
+    daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+
+    @property
+    def address(self) -> Path:
+        return self.folder / "share.sock"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "daemon.log").read_text(encoding="utf-8")
+
+    def daemon(self, *words: str, device: str = "cpu:1GiB") -> subprocess.Popen[bytes]:
+        """Start a daemon, and wait until it answers."""
+        with (self.folder / "daemon.log").open("ab") as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "interlane", "share", "daemon"),
+                    *("--socket", str(self.address), "--device", device, *words),
+                ],
+                stderr=log,
+            )
+        self.daemons.append(process)
+        wait_until(lambda: process.poll() is not None or self.answers())
+        assert process.poll() is None, self.log
+        return process
+
+    def answers(self) -> bool:
+        try:
+            self.status()
+        except NoDaemon:
+            return False
+        return True
+
+    def status(self, run: int = 0) -> dict[str, Any]:
+        return status(self.address, run)
+
+    @property
+    def device(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.status()["devices"][0]
+        return found
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {job["name"]: job["state"] for job in self.device["jobs"]}
+
+    def iterations(self, job: Job) -> int:
+        return next(
+            (
+                int(one["iterations"])
+                for one in self.device["jobs"]
+                if one["pid"] == job.process.pid
+            ),
+            0,
+        )
+
+    def start(
+        self,
+        script: str | Path,
+        *words: object,
+        name: str = "",
+        shared: bool = True,
+        memory_mib: tuple[int, int] | None = None,
+        declared: bool = True,
+        priority: int = 0,
+        total_s: float | None = None,
+    ) -> Job:
+        """Fork a job that shares the device, or runs alone, to tell what it prints then."""
+        path = SCRIPTS / script
+        persistent, ephemeral = memory_mib or (None, None)
+        run = len(self.jobs) + 1
+        wish = Wish(
+            name or path.name,
+            priority=priority,
+            total_s=total_s,
+            persistent_bytes=None if persistent is None else persistent * MIB,
+            ephemeral_bytes=None if ephemeral is None else ephemeral * MIB,
+            is_declared=declared and memory_mib is not None,
+            run=run,
+        )
+        environment = environment_of(wish, self.address, warm=True)
+        if not shared:
+            environment = dict(os.environ)
+        request = request_of([sys.executable, str(path), *map(str, words)], environment)
+        assert request is not None
+        output = self.folder / f"{run}-{path.stem}.txt"
+        with output.open("wb") as out, Path(os.devnull).open("rb") as nothing:
+            streams = (nothing.fileno(), out.fileno(), out.fileno())
+            job = Job(caller.fork(request, self.zygotes, streams), output, run)
+        self.jobs.append(job)
+        return job
+
+    def script(self, text: str, name: str = "script.py") -> Path:
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def close(self) -> None:
+        for job in self.jobs:
+            if job.process.returncode is None:
+                job.process.send_signal(signal.SIGKILL)
+                job.process.wait(PATIENCE_S)
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
+
+
+@pytest.fixture(scope="session")
+def zygotes() -> Iterator[Path]:
+    """A process that has imported torch, and forks jobs."""
+    pytest.importorskip("torch")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        path = socket_of(Path(folder), sys.executable, os.environ)
+        caller.launch(path, sys.executable, os.environ)
+        assert caller.await_zygote(path, PATIENCE_S)
+        yield path
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(path))
+            peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        os.kill(int.from_bytes(peer[:4], sys.byteorder), signal.SIGKILL)
+
+
+@pytest.fixture
+def stage(zygotes: Path) -> Iterator[Stage]:
+    # Not pytest's folder, whose path may be too long for a socket.
+    with tempfile.TemporaryDirectory(prefix="share-") as folder:
+        stage = Stage(Path(folder), zygotes)
+        yield stage
+        stage.close()
