@@ -69,6 +69,7 @@ COMMANDS: Final = (
     ("share", "status"),
     ("share", "bench"),
     ("share", "profile"),
+    ("share", "simulate"),
     ("doctor",),
     ("version",),
 )

@@ -27,6 +27,7 @@ from interlane.cli import (
     reproduce,
     share,
     share_bench,
+    share_simulate,
     simulate,
     trace,
 )
@@ -62,6 +63,7 @@ mig.app.command()(mig_transition.apply)
 app.add_typer(mig.app, name="mig")
 share.app.command()(share_bench.bench)
 share.app.command()(share_bench.profile)
+share.app.command()(share_simulate.simulate)
 app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
 app.command()(about.version)

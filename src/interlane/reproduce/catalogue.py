@@ -22,6 +22,9 @@ _WHERE: Final = {
     "smore-admission": ("interlane.reproduce.smore", "ADMISSION"),
     "smore-multiway": ("interlane.reproduce.smore", "MULTIWAY"),
     "mig-transition": ("interlane.reproduce.mig_transition", "TRANSITION"),
+    "salus-table1": ("interlane.reproduce.salus", "TABLE1"),
+    "salus-hpo": ("interlane.reproduce.salus", "TUNING"),
+    "salus-inference": ("interlane.reproduce.salus", "INFERENCE"),
 }
 """Name -> module and attribute."""
 
