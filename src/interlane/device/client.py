@@ -169,6 +169,10 @@ class Client:
                 words[page.WANTED] and self._gap_ns > LONG_GAP_NS
             ):
                 self._give_back(Kind.RELEASE)
+            # Measuring takes a while, and needs no lease.
+            needs = self._meter.boundary()
+            if needs is not None:
+                self._learn(needs)
 
     @property
     def inside(self) -> bool:
@@ -246,9 +250,6 @@ class Client:
         words[page.BOUNDARY_NS] = now_ns
         words[page.BUSY_NS] += now_ns - self._began_ns
         words[page.ITERATIONS] += 1
-        needs = self._meter.boundary()
-        if needs is not None:
-            self._learn(needs)
 
     def _learn(self, needs: Demand) -> None:
         """Tell the daemon what the job needs: once it is known, and when it is more."""
