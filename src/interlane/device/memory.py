@@ -43,7 +43,7 @@ class Meter:
     """Measures a job at its boundaries number 4, 16, 64 and 256, and then at every 256th.
 
     Not oftener, because memory that was given back to be counted has to be fetched again: on a
-    CPU a measured iteration takes a third longer.
+    CPU the next iteration takes a tenth longer.
     """
 
     def __init__(self, backend: Backend) -> None:
