@@ -12,7 +12,7 @@ from interlane.policy.order import FairShare
 from interlane.policy.place import RulePlacer, first_fit, pai_pack
 from interlane.testing.build import cluster, job, make, play, pool, starts, times
 from interlane.testing.naive import Naive
-from interlane.testing.strategies import clusters, traces
+from interlane.testing.strategies import clusters, gang_traces, traces
 
 ORDERS: dict[str, Order] = {
     **{name: make_order(name) for name in ("fifo", "sjf", "hrrn", "priority", "fair")},
@@ -35,6 +35,20 @@ def test_greedy_skip_starts_every_job_when_a_walk_over_the_whole_queue_would(
     naive = Naive(on, ORDERS[order], rule.types)
 
     assert starts(log) == naive.run(jobs, true_s)
+    assert times(log, Fact.GROWN) == naive.grown
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@given(trace=gang_traces())
+def test_gangs_start_and_grow_when_a_walk_over_all_of_them_would(
+    order: str, trace: tuple[list[Job], list[float]]
+) -> None:
+    on = cluster(gpus=[2, 3])
+    naive = Naive(on, ORDERS[order], first_fit().types)
+
+    log = play(*trace, make(on, order=ORDERS[order]))
+
+    assert starts(log) == naive.run(*trace)
     assert times(log, Fact.GROWN) == naive.grown
 
 

@@ -10,7 +10,6 @@ from interlane.metrics.log import Fact
 from interlane.model import (
     Action,
     Cancelled,
-    Cluster,
     Event,
     Finished,
     Grow,
@@ -55,7 +54,7 @@ from interlane.testing.build import (
 from interlane.testing.faulty import PlainFirstFit
 from interlane.testing.naive import Host
 from interlane.testing.naive import first_fit as takes_room
-from interlane.testing.strategies import clusters, traces
+from interlane.testing.strategies import gang_traces, traces
 
 Trace = tuple[list[Job], list[float]]
 GANG = JobId("gang")
@@ -417,14 +416,11 @@ class Watched:
 
 
 @given(
-    on=clusters(most=3),
-    trace=traces(),
+    trace=st.one_of(gang_traces(), traces()),
     order=st.sampled_from([Fifo(), ShortestFirst(), FairShare(), LeastAttainedService()]),
 )
-def test_growth_never_passes_over_a_waiting_job_that_fits(
-    on: Cluster, trace: Trace, order: Fifo
-) -> None:
-    watched = Watched(make(on, order=order))
+def test_growth_never_passes_over_a_waiting_job_that_fits(trace: Trace, order: Fifo) -> None:
+    watched = Watched(make(cluster(gpus=[2, 3]), order=order))
 
     log = Engine(watched, *trace, paranoid=True).run()  # type: ignore[arg-type]
 
@@ -432,7 +428,7 @@ def test_growth_never_passes_over_a_waiting_job_that_fits(
 
 
 @given(
-    trace=traces(most=10),
+    trace=st.one_of(gang_traces(), traces(most=10)),
     queue=st.sampled_from(list(Discipline)),
     placer=st.sampled_from([first_fit(), pack(), random(), PlainFirstFit()]),
     order=st.sampled_from([Fifo(), FairShare(), ShortestRemainingFirst()]),
@@ -454,7 +450,7 @@ def test_gangs_stay_between_their_least_and_their_most_and_leave_nothing_behind(
     assert (free[:, 5:] == scheduler._ledger.total[:, 5:]).all()
 
 
-@given(trace=traces(most=10))
+@given(trace=gang_traces())
 def test_a_strict_queue_sees_growth_only_when_nobody_waits(trace: Trace) -> None:
     log = play(*trace, make(cluster(gpus=[2, 4]), queue=Discipline.STRICT))
 

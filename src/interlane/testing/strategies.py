@@ -142,3 +142,23 @@ def traces(
         made.append(replace(drawn, request=shape, duration_s_guess=guess_s))
         true_s.append(length_s)
     return made, true_s
+
+
+@st.composite
+def gang_traces(draw: st.DrawFn, *, most: int = 10) -> tuple[list[Job], list[float]]:
+    """Draw gangs, most of them elastic, that compete for a few whole GPUs.
+
+    Requests of all kinds seldom meet on the same GPUs; these always do, so that there is
+    somebody to grow and somebody who waits.
+    """
+    now_s, made, true_s = 0.0, [], []
+    for number in range(draw(st.integers(2, most))):
+        now_s += draw(st.sampled_from([0, 1, 3, 10]))
+        instances = draw(st.integers(1, 5))
+        least = draw(st.one_of(st.none(), st.integers(1, instances), st.just(1)))
+        gang = Task(Demand(draw(st.sampled_from([1, 1, 1, 2]))), instances, least)
+        drawn = draw(jobs(number, at_s=now_s))
+        length_s = float(draw(st.sampled_from([1, 4, 10, 25])))
+        made.append(replace(drawn, request=Request((gang,)), duration_s_guess=length_s))
+        true_s.append(length_s)
+    return made, true_s
