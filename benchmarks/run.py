@@ -1,6 +1,6 @@
 """Measure interlane in CPU seconds and print JSON.
 
-    python -m benchmarks.run [--only pooled|million|decision|report|mig|startup] [--quick]
+    python -m benchmarks.run [--only GROUP] [--quick]
 
 Every group runs in a process of its own, so that memory is that group's alone.  Compilation
 is done and timed before anything else is; what is measured afterwards runs warm.  CPU time
@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-GROUPS = ("pooled", "million", "decision", "report", "mig", "startup")
+GROUPS = ("pooled", "million", "decision", "report", "mig", "colocate", "startup")
 HERE = Path(__file__).parent
 
 
@@ -50,7 +50,7 @@ def in_own_process(group: str, *, quick: bool) -> dict[str, Any]:
 
 
 def measure(group: str, *, quick: bool) -> dict[str, Any]:
-    from benchmarks import decision, mig, million, pooled, report, startup
+    from benchmarks import colocate, decision, mig, million, pooled, report, startup
 
     module = {
         "pooled": pooled,
@@ -58,6 +58,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         "decision": decision,
         "report": report,
         "mig": mig,
+        "colocate": colocate,
         "startup": startup,
     }[group]
     result: dict[str, Any] = module.measure(quick=quick)

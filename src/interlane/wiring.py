@@ -26,6 +26,7 @@ from interlane.policy.catalogue import (
     needs_guess,
     placer_recipe,
 )
+from interlane.policy.colocate.catalogue import COLOCATORS
 from interlane.policy.policy import Discipline
 from interlane.policy.preempt import Preemption
 from interlane.predict.recall import Recall
@@ -134,6 +135,7 @@ def policies() -> dict[str, dict[str, str]]:
         "orders": {name: describe(maker) for name, maker in orders().items()},
         "placers": {name: describe(maker) for name, maker in placers().items()},
         "queues": dict(QUEUES),
+        "colocators": {name: describe(maker) for name, maker in COLOCATORS.items()},
     }
 
 

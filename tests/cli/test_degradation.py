@@ -13,7 +13,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    own.write(crowded(8), tmp_path / "measured")
+    own.write(crowded(7), tmp_path / "measured")
     return tmp_path / "measured"
 
 
@@ -22,7 +22,7 @@ def model(folder: Path, tmp_path: Path, call: Call) -> Path:
     path = tmp_path / "m.ildeg"
     said = call("predict", "degradation", "train", folder, "--out", path)
     assert said.code == 0, said.err
-    assert "learned from 64 co-runs of 8 workloads" in said.err
+    assert "learned from 49 co-runs of 7 workloads" in said.err
     return path
 
 
@@ -45,13 +45,13 @@ def test_show_states_its_fallback_for_what_was_never_measured(model: Path, call:
 
 def test_show_says_what_a_model_is(model: Path, call: Call) -> None:
     found = json.loads(call("predict", "degradation", "show", model, "-o", "json").out)
-    assert found["trained_on"]["co_runs"] == 64
+    assert found["trained_on"]["co_runs"] == 49
     assert found["ways"] == ["side-by-side/training"]
 
 
 def test_table_has_a_row_for_every_victim(model: Path, call: Call) -> None:
     found = json.loads(call("predict", "degradation", "table", model, "-o", "json").out)
-    assert len(found["lower"]) == len(found["workloads"]) == 8
+    assert len(found["lower"]) == len(found["workloads"]) == 7
     assert "on T4" in call("predict", "degradation", "table", model).out
 
 

@@ -6,7 +6,7 @@ from interlane.cli.output import Output, OutputOption, emit
 
 
 def policies(output: OutputOption = Output.TABLE) -> None:
-    """List orders, placers and queues with a sentence on each."""
+    """List orders, placers, queues and colocators with a sentence on each."""
     from interlane import wiring
 
     known = wiring.policies()

@@ -21,6 +21,7 @@ _WHERE: Final = {
     "smore-pairs": ("interlane.reproduce.smore", "PAIRS"),
     "smore-admission": ("interlane.reproduce.smore", "ADMISSION"),
     "smore-multiway": ("interlane.reproduce.smore", "MULTIWAY"),
+    "smore-utilisation": ("interlane.reproduce.smore_utilisation", "UTILISATION"),
     "mig-transition": ("interlane.reproduce.mig_transition", "TRANSITION"),
     "salus-table1": ("interlane.reproduce.salus", "TABLE1"),
     "salus-hpo": ("interlane.reproduce.salus", "TUNING"),

@@ -24,6 +24,7 @@ BARS: Final = {
 """Set and part learned from -> the most that each error may be."""
 UNSEEN_FAMILY_R2: Final = 0.55
 PROBES: Final = 4
+PROBED: Final = f"unseen family, {PROBES} probes"
 LIMIT: Final = 0.1
 PRECISION: Final = 0.97
 COVERAGE: Final = (0.88, 0.95)
@@ -51,13 +52,13 @@ def _data(setting: Setting) -> Path:
 
 def _judge_pairs(setting: Setting) -> list[Row]:
     rows: list[Row] = []
-    steps = len(BARS) + 2 * len(SETS)
-    for name in SETS:
+    for done, name in enumerate(SETS):
         pairs = _pairs(setting, name)
-        for part in (0.2, 0.8):
+        for step, part in enumerate((0.2, 0.8)):
             rows += _by_pair(pairs, name, part, setting.seed)
-            setting.progress(len(rows), steps * 8, name)
+            setting.progress(3 * done + step + 1, 3 * len(SETS), name)
         rows += _unseen(pairs, name, setting)
+        setting.progress(3 * done + 3, 3 * len(SETS), name)
     return rows
 
 
@@ -81,16 +82,15 @@ def _unseen(pairs: "Pairs", name: str, setting: Setting) -> list[Row]:
 
     kinds: dict[str, Callable[[], Iterable[Split]]] = {
         "unseen model": lambda: by_model(pairs, setting.seed),
-        "unseen family": lambda: by_family(pairs),
-        f"unseen family, {PROBES} probes": lambda: by_family(pairs, PROBES),
     }
+    if name == "gavel":
+        kinds["unseen family"] = lambda: by_family(pairs)
+        kinds[PROBED] = lambda: by_family(pairs, PROBES)
     rows = []
     for kind, splits in kinds.items():
         ours = _scored("blend", splits)
-        what = f"{name}, {kind}"
-        probed = "probes" in kind
-        least = UNSEEN_FAMILY_R2 if probed and name == "gavel" else 0.0
-        r2 = ours["r2"]
+        what, r2 = f"{name}, {kind}", ours["r2"]
+        least = UNSEEN_FAMILY_R2 if kind == PROBED else 0.0
         rows.append(Row(f"{what}: r2", round(r2, 3), f">= {least}", r2 >= least))
         rows += _beside(what, ours, {one: _scored(one, splits) for one in BESIDE})
     return rows

@@ -64,7 +64,8 @@ def by_model(pairs: Pairs, seed: int, probes: int = 0) -> Iterator[Split]:
 def by_family(pairs: Pairs, probes: int = 0) -> Iterator[Split]:
     """Leave out a family at a time."""
     families = pairs.profiles.family_numbers
-    return (without(pairs, families == one, probes) for one in np.unique(families))
+    measured = np.unique(families[pairs.victim])
+    return (without(pairs, families == one, probes) for one in measured)
 
 
 def without(pairs: Pairs, unknown: Mask, probes: int) -> Split:

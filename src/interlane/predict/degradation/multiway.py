@@ -42,7 +42,11 @@ class WeightedSum:
 
     def slow_down(self, crowd: Crowd) -> float:
         """Return 1 plus the weighted sum."""
-        return 1.0 + self.weight * _excess(crowd)
+        return self.total(_excess(crowd))
+
+    def total(self, excess: float, worst: float = 0.0, neighbours: int = 0) -> float:
+        """Return the same of a sum of pairwise slow-downs less 1."""
+        return 1.0 + self.weight * excess
 
     def learn(self, crowd: Crowd, slow_down: float) -> None:
         """Move the weight towards what was measured."""
@@ -60,16 +64,27 @@ class SuperAdditive:
     covariance: Floats = field(init=False)
     noise: float = 0.05
     forgetting: float = 1.0
+    _weight: float = field(init=False, repr=False)
+    _crowding: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.weights = np.array([1.0, 0.0, *(0.0 for _ in RESOURCES)])
         # Sums are nearly right; how neighbours meet each other is not known beforehand.
         self.covariance = np.diag(np.square([0.05, 0.2, *(0.05 for _ in RESOURCES)]))
+        self._weight, self._crowding = 1.0, 0.0
 
     def slow_down(self, crowd: Crowd) -> float:
         """Return the slow-down: never below that by the worst neighbour alone."""
         told = 1.0 + float(self.weights @ _terms(crowd))
         return max(told, 1.0, *crowd.pairwise)
+
+    def total(self, excess: float, worst: float, neighbours: int) -> float:
+        """Return the same where use of resources is not known, of plain numbers.
+
+        ``excess`` is the sum and ``worst`` the largest of pairwise slow-downs less 1.
+        """
+        told = self._weight * excess + self._crowding * neighbours * (neighbours - 1) / 2
+        return 1.0 + max(told, worst)
 
     def learn(self, crowd: Crowd, slow_down: float) -> None:
         """Move the weights towards what was measured."""
@@ -78,6 +93,7 @@ class SuperAdditive:
         gain = towards / (self.forgetting * self.noise**2 + terms @ towards)
         self.weights = self.weights + gain * (slow_down - 1.0 - self.weights @ terms)
         self.covariance = (self.covariance - np.outer(gain, towards)) / self.forgetting
+        self._weight, self._crowding = self.weights[:2].tolist()
 
 
 def fits(memory: Sequence[float], host_threads: Sequence[int], cores: int) -> bool:

@@ -16,7 +16,8 @@ from interlane.predict.degradation.bounds import ALPHA
 from interlane.predict.degradation.pairs import Floats
 from interlane.predict.degradation.table import Table
 
-FORGETTING: Final = 0.999
+REMEMBERED: Final = 0.9995
+"""What is left of a sensitivity or pressure with every further measurement."""
 PRIOR: Final = 0.05
 """Standard deviation of a sensitivity or pressure before anything was measured."""
 OFF: Final = 0.1
@@ -41,12 +42,15 @@ class Residuals:
         """Take one measurement in: by how much the model's guess was off."""
         both = [victim, self.workloads + aggressor]
         towards = self.covariance[:, both].sum(1)
-        gain = towards / (FORGETTING * OFF**2 + towards[both].sum())
+        gain = towards / (OFF**2 + towards[both].sum())
         self.effects += gain * (off - self.effects[both].sum())
         self.covariance -= np.outer(gain, towards)
-        # Forgetting must not let what is never measured grow without limit.
-        self.covariance /= FORGETTING
-        np.fill_diagonal(self.covariance, np.minimum(np.diag(self.covariance), PRIOR**2))
+        # What is not measured goes back to where it began, and is as uncertain as then.
+        self.effects *= REMEMBERED
+        self.covariance *= REMEMBERED**2
+        self.covariance[np.diag_indices_from(self.covariance)] += (
+            1.0 - REMEMBERED**2
+        ) * PRIOR**2
 
     @property
     def shift(self) -> Floats:

@@ -125,11 +125,11 @@ class Table:
     def _worst_tenth(self) -> float:
         return float(np.quantile(self.lower, 0.1))
 
-    def lower_bounds(self, gpu: int) -> Floats:
-        """Return victim x aggressor bounds with a last row and column for the unknown."""
-        known = self.lower[gpu] if gpu >= 0 else self.lower.min(axis=0)
+    def padded(self, gpu: int, *, cautious: bool = True) -> Floats:
+        """Return victim x aggressor bounds, or means, with a last row and column: unknown."""
+        kept = self.lower if cautious else np.exp(self.mean)
         padded = np.full((len(self.profiles) + 1, len(self.profiles) + 1), self._worst_tenth)
-        padded[:-1, :-1] = known
+        padded[:-1, :-1] = kept[gpu] if gpu >= 0 else kept.min(axis=0)
         return padded
 
     def measured(

@@ -1,0 +1,72 @@
+"""How long it takes to say where a function goes, at 8, 1,024 and 10,000 GPUs."""
+
+import time
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from interlane.model import Refusal
+from interlane.model.function import Function
+from interlane.policy.colocate.gpus import Gpu, Pool
+from interlane.policy.colocate.place import Bounded, Colocator, Harvest, Smore
+from interlane.policy.colocate.slowdown import Mode, Tolls
+from interlane.predict.degradation.models import Guess
+from interlane.predict.degradation.pairs import Profiles
+from interlane.predict.degradation.table import Basis, Table
+
+WORKLOADS = 60
+MEMORY_MIB = 24 * 1024
+
+
+def measure(*, quick: bool) -> dict[str, Any]:
+    """Place functions on a pool that is half full of them."""
+    result: dict[str, Any] = {}
+    for gpus in (8, 1_024) if quick else (8, 1_024, 10_000):
+        for name, cautious in (("smore", False), ("colocate", True)):
+            tolls = Tolls({"side-by-side": Mode(table := _table(), table)}, cautious=cautious)
+            colocator = Bounded(tolls) if cautious else Smore(tolls)
+            times_s = _decisions(gpus, colocator, tolls, 500 if quick else 5_000)
+            result[f"{name}_{gpus}_p50_ms"] = _ms(times_s, 0.5)
+            result[f"{name}_{gpus}_p99_ms"] = _ms(times_s, 0.99)
+    return result
+
+
+def _ms(times_s: list[float], part: float) -> float:
+    return round(1e3 * float(np.quantile(times_s, part)), 4)
+
+
+def _table() -> Table:
+    """Return a table in which most pairs lose a little and some a lot."""
+    dice = np.random.default_rng(0)
+    names = tuple(f"w{number}" for number in range(WORKLOADS))
+    values = dice.uniform(0.1, 0.9, (1, WORKLOADS, 1))
+    profiles = Profiles(names, names, ("RTX3090",), ("sm_active",), values)
+    lost = dice.exponential(0.08, WORKLOADS**2)
+    guess = Guess(-lost, np.full(WORKLOADS**2, 0.02))
+    basis = np.full(WORKLOADS**2, Basis.PREDICTED, np.int8)
+    return Table(profiles, guess, np.ones(1), basis)
+
+
+def _decisions(gpus: int, colocator: Colocator, tolls: Tolls, count: int) -> list[float]:
+    dice = Random(1)
+    pool = Pool([Gpu(f"g{number}", "RTX3090", MEMORY_MIB) for number in range(gpus)])
+    harvest = Harvest(pool, colocator, tolls)
+    for gpu in pool.order:
+        workload = f"w{dice.randrange(WORKLOADS)}"
+        harvest.begin_training(gpu.id, workload, dice.randrange(2_000, 23_000), 0.5, 0.0)
+    placed: list[tuple[Function, str]] = []
+    times_s = []
+    for number in range(count + gpus):
+        now_s = 1.0 + number
+        workload = f"w{dice.randrange(WORKLOADS)}"
+        function = Function(f"f{number}", workload, dice.randrange(500, 6_000))
+        begin_s = time.process_time()
+        site = harvest.place(function, number % 100, now_s)
+        times_s.append(time.process_time() - begin_s)
+        if not isinstance(site, Refusal):
+            placed.append((function, site.gpu.id))
+        if len(placed) > gpus / 2:
+            gone, gpu_id = placed.pop(dice.randrange(len(placed)))
+            harvest.leave(gone, gpu_id, now_s)
+    return times_s[gpus:]

@@ -1,0 +1,289 @@
+"""Where a function goes: SMore's rule, and ours.
+
+SMore (Algorithm 1): take the waiting function with the highest gain over degradation, draw d
+GPUs blindly, leave out those without room and those that would lose too much, take the least
+degrading one, or the first when in a hurry; else the function waits again.
+
+Ours decides on bounds instead of guesses, draws from GPUs that have room, counts what the
+function itself suffers and a cold start, lets training lose a part of its time over a window
+rather than at every moment, chooses how to share, and takes a function away again (never the
+training job) when measurements broke the promise twice in a row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Protocol
+
+from interlane.model import InvalidField, Refusal, Tier
+from interlane.model.function import Function
+from interlane.policy.colocate.gpus import LIMIT, WINDOW_S, Gpu, Pool
+from interlane.policy.colocate.slowdown import Toll, Tolls
+
+DRAWS: Final = 32
+"""GPUs that are looked at for a function when nobody else waits."""
+WARM_DRAWS: Final = 4
+MISSES: Final = 2
+"""Measured violations in a row after which a function must go."""
+COLD_COST: Final = 0.2
+"""What a cold start counts against a GPU, as a slow-down."""
+LEAST_COST: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a function goes, and how it shares the GPU there."""
+
+    gpu: Gpu
+    mode: str
+    toll: Toll
+    is_warm: bool = False
+
+
+class Colocator(Protocol):
+    """Says where a function goes, or why it waits."""
+
+    def priority(self, function: Function, pool: Pool) -> float:
+        """Return how much placing it is worth; the largest goes first."""
+        ...
+
+    def place(
+        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+    ) -> Site | Refusal:
+        """Return where it goes, given how many others wait."""
+        ...
+
+
+NOWHERE: Final = Refusal(
+    Tier.CAPACITY,
+    "No GPU that was looked at has the memory and bears the slow-down.",
+    "It is tried again; lower its memory or allow more slow-down.",
+)
+
+
+def expected_priority(function: Function, pool: Pool, tolls: Tolls) -> float:
+    """Return the gain in use over the degradation beside typical training jobs."""
+    costs = [
+        _toll(tolls, next(iter(tolls.modes)), gpu, function).training - 1.0
+        for gpu in pool.order[:: max(1, len(pool) // 8)]
+    ]
+    return function.use / max(LEAST_COST, sum(costs) / len(costs))
+
+
+@dataclass
+class Smore:
+    """SMore's Algorithm 1, on point estimates."""
+
+    tolls: Tolls
+    choices: int = 8
+    limit: float = LIMIT
+    hurry_from: int = 64
+    """Functions waiting from which the first acceptable GPU is taken."""
+    mode: str = ""
+
+    def __post_init__(self) -> None:
+        if self.choices < 1:
+            raise InvalidField("choices", self.choices, "it must be 1 or more")
+        self.mode = self.mode or next(iter(self.tolls.modes))
+
+    def priority(self, function: Function, pool: Pool) -> float:
+        """Return expected gain over expected degradation."""
+        return expected_priority(function, pool, self.tolls)
+
+    def place(
+        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+    ) -> Site | Refusal:
+        """Return the least degrading of d random GPUs that is acceptable."""
+        best: Site | None = None
+        for number in dice.sample(range(len(pool)), min(self.choices, len(pool))):
+            gpu = pool.order[number]
+            if not _fits(function, gpu):
+                continue
+            toll = _toll(self.tolls, self.mode, gpu, function)
+            if toll.training > 1.0 + self.limit or toll.own > function.p99_limit:
+                continue
+            site = Site(gpu, self.mode, toll, pool.is_warm(function.workload, gpu))
+            if waiting >= self.hurry_from:
+                return site
+            if best is None or toll.training < best.toll.training:
+                best = site
+        return best or NOWHERE
+
+
+@dataclass
+class Bounded:
+    """Ours: bounds, a budget over a window, the function's own p99, warm GPUs first."""
+
+    tolls: Tolls
+    draws: int = DRAWS
+    limit: float = LIMIT
+    window_s: float = WINDOW_S
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise InvalidField("draws", self.draws, "it must be 1 or more")
+
+    def priority(self, function: Function, pool: Pool) -> float:
+        """Return expected gain over expected degradation."""
+        return expected_priority(function, pool, self.tolls)
+
+    def place(
+        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+    ) -> Site | Refusal:
+        """Return the GPU and the way to share with the most gain for what it costs."""
+        most = max(2, self.draws // (1 + waiting // 4))
+        looked_at = {gpu.id: gpu for gpu in pool.warm(function.workload, WARM_DRAWS)}
+        looked_at |= {gpu.id: gpu for gpu in pool.draw(function, most, dice)}
+        best, best_cost = None, 0.0
+        for gpu in looked_at.values():
+            if not _fits(function, gpu):
+                continue
+            for mode in (gpu.mode,) if gpu.functions else tuple(self.tolls.modes):
+                toll = _toll(self.tolls, mode, gpu, function)
+                if not self._bears(gpu, toll, function.stay_s, now_s):
+                    continue
+                is_warm = pool.is_warm(function.workload, gpu)
+                cost = _cost(toll, is_warm=is_warm)
+                if best is None or cost < best_cost:
+                    best, best_cost = Site(gpu, mode, toll, is_warm), cost
+        return best or NOWHERE
+
+    def _bears(self, gpu: Gpu, toll: Toll, stay_s: float, now_s: float) -> bool:
+        """Tell whether nobody there would suffer more than promised."""
+        if toll.p99 > 1.0:
+            return False
+        if gpu.trainer is None:
+            return True
+        # Who lost more than its due is left alone until it has caught up.
+        tokens_s = gpu.settle(now_s, self.limit, self.window_s)
+        return tokens_s >= max(0.0, _loss(toll) - self.limit) * stay_s
+
+
+def _cost(toll: Toll, *, is_warm: bool) -> float:
+    own = toll.own - 1.0
+    return LEAST_COST + (toll.training - 1.0) + own + (0.0 if is_warm else COLD_COST)
+
+
+def _loss(toll: Toll) -> float:
+    """Return the part of its time that training loses at a slow-down."""
+    return 1.0 - 1.0 / toll.training
+
+
+def _fits(function: Function, gpu: Gpu) -> bool:
+    return gpu.memory_mib >= function.memory_mib and (
+        not function.gpu_types or gpu.gpu_type in function.gpu_types
+    )
+
+
+def _toll(tolls: Tolls, mode: str, gpu: Gpu, function: Function) -> Toll:
+    return tolls.toll(mode, gpu.gpu_type, gpu.trainer, gpu.functions, function)
+
+
+@dataclass
+class Harvest:
+    """Keeps the pool while functions come and go: facts in, decisions out.
+
+    A body tells it what training runs where, asks where functions go, and reports what was
+    measured.  It never stops a training job.
+    """
+
+    pool: Pool
+    colocator: Colocator
+    tolls: Tolls
+    limit: float = LIMIT
+    window_s: float = WINDOW_S
+    dice: Random = field(default_factory=lambda: Random(0))
+
+    def begin_training(
+        self, gpu_id: str, workload: str, memory_mib: int, use: float, now_s: float
+    ) -> list[Function]:
+        """Note that a training job starts; return the functions that must make way for it.
+
+        Those that take its memory, and all that would slow it down beyond its limit.
+        """
+        gpu = self.pool.gpus[gpu_id]
+        gpu.trainer, gpu.loss, gpu.tokens_s, gpu.misses = workload, 0.0, 0.0, 0
+        gpu.settled_s = now_s
+        gpu.memory_mib -= memory_mib
+        gpu.use += use
+        evicted = []
+        while gpu.functions and (gpu.memory_mib < 0 or self._loss_now(gpu) > self.limit):
+            evicted.append(gpu.functions[-1])
+            self.leave(gpu.functions[-1], gpu_id, now_s)
+        self._changed(gpu, now_s)
+        return evicted
+
+    def end_training(self, gpu_id: str, memory_mib: int, use: float, now_s: float) -> None:
+        """Note that the training job of a GPU is gone."""
+        gpu = self.pool.gpus[gpu_id]
+        gpu.trainer, gpu.misses = None, 0
+        gpu.memory_mib += memory_mib
+        gpu.use -= use
+        self._changed(gpu, now_s)
+
+    def place(self, function: Function, waiting: int, now_s: float) -> Site | Refusal:
+        """Return where a function goes, and hold its place."""
+        site = self.colocator.place(function, self.pool, waiting, now_s, self.dice)
+        if isinstance(site, Refusal):
+            return site
+        gpu = site.gpu
+        gpu.settle(now_s, self.limit, self.window_s)
+        gpu.mode, gpu.loss = site.mode, _loss(site.toll)
+        gpu.functions.append(function)
+        gpu.memory_mib -= function.memory_mib
+        gpu.use += function.use
+        self.pool.note_warm(function.workload, gpu)
+        self.pool.place_in_index(gpu)
+        return site
+
+    def leave(self, function: Function, gpu_id: str, now_s: float) -> None:
+        """Note that a function is gone from a GPU."""
+        gpu = self.pool.gpus[gpu_id]
+        gpu.settle(now_s, self.limit, self.window_s)
+        gpu.functions.remove(function)
+        gpu.memory_mib += function.memory_mib
+        gpu.use -= function.use
+        if all(other.workload != function.workload for other in gpu.functions):
+            self.pool.note_cold(function.workload, gpu)
+        self._changed(gpu, now_s)
+
+    def measured(
+        self, gpu_id: str, training_slow_down: float, p99: Sequence[float], now_s: float
+    ) -> Function | None:
+        """Take a measurement of a GPU in; return the function that must go, if one must.
+
+        ``p99`` is that of each function there over its solo latency.  The second violation
+        in a row takes away the function that costs most.
+        """
+        gpu = self.pool.gpus[gpu_id]
+        if not gpu.functions:
+            return None
+        tokens_s = gpu.settle(now_s, self.limit, self.window_s)
+        gpu.loss = 1.0 - 1.0 / max(1.0, training_slow_down)
+        too_slow = gpu.loss > self.limit and tokens_s <= 0
+        broken = too_slow or any(
+            slowed > function.p99_limit
+            for slowed, function in zip(p99, gpu.functions, strict=False)
+        )
+        gpu.misses = gpu.misses + 1 if broken else 0
+        if gpu.misses < MISSES:
+            return None
+        worst = max(gpu.functions, key=lambda one: self._alone(gpu, one))
+        self.leave(worst, gpu_id, now_s)
+        gpu.misses = 0
+        return worst
+
+    def _alone(self, gpu: Gpu, function: Function) -> float:
+        toll = self.tolls.toll(gpu.mode, gpu.gpu_type, gpu.trainer, (), function)
+        return max(toll.training, toll.p99)
+
+    def _loss_now(self, gpu: Gpu) -> float:
+        if not gpu.functions or gpu.trainer is None:
+            return 0.0
+        *others, newest = gpu.functions
+        return _loss(self.tolls.toll(gpu.mode, gpu.gpu_type, gpu.trainer, others, newest))
+
+    def _changed(self, gpu: Gpu, now_s: float) -> None:
+        gpu.settle(now_s, self.limit, self.window_s)
+        gpu.loss = self._loss_now(gpu)
+        self.pool.place_in_index(gpu)

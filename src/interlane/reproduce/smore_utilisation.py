@@ -1,0 +1,294 @@
+"""Functions beside training: what is gained, and at whose cost; exclusive, SMore and ours."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from interlane.model import InvalidInput
+from interlane.reproduce.base import Reproduction, Row, Setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from interlane.model.function import Function
+    from interlane.predict.degradation.pairs import Pairs
+    from interlane.predict.degradation.table import Table
+    from interlane.sim.harvest import Outcome, Scenario, Training
+
+SIZES: Final = {8: 1440, 64: 720, 1024: 240}
+"""GPUs -> minutes played."""
+SMALL: Final = "small"
+"""The variant that plays 8 and 64 GPUs only."""
+LEARNED: Final = 0.2
+"""Part of the pairs that schedulers know beforehand."""
+LOAD: Final = 1.0
+"""Training work over what all GPUs could do."""
+ARRIVE: Final = 0.6
+"""Part of the time in which all training jobs are handed in, so that they queue."""
+REPLICAS: Final = 0.8
+"""Mean replicas a GPU."""
+FUNCTION_USE: Final = 0.45
+"""Workloads that keep a GPU less busy than this serve as functions, every second of them."""
+P99_LIMIT: Final = 1.5
+KEPT: Final = 0.99
+MEMORY_MIB: Final = 24 * 1024
+CLASSES: Final = ("light", "medium", "heavy")
+GAIN_MOST: Final = 0.34
+"""The paper's largest gain."""
+
+
+def _reproduce(setting: Setting) -> list[Row]:
+    from interlane.predict.degradation.store import trained
+
+    if setting.data is None:
+        raise InvalidInput("This needs traces and measured pairs; name them with --data.")
+    pairs = _measured(setting.data)
+    sizes = {size: SIZES[size] for size in SIZES if setting.choice != SMALL or size < 1000}
+    known = _known(pairs, setting.seed)
+    rows = []
+    for done, (gpus, minutes) in enumerate(sizes.items()):
+        scenario = _scenario(setting.data, pairs, gpus, minutes, setting.seed)
+        found = {"exclusive": _exclusive(scenario)}
+        for place, name in enumerate(("smore", "colocate")):
+            found[name] = _played(scenario, trained(known, setting.seed).table, name)
+            setting.progress(2 * done + place + 1, 2 * len(sizes), name)
+        rows += _rows(gpus, found)
+    return rows
+
+
+def _known(pairs: "Pairs", seed: int) -> "Pairs":
+    from interlane.predict.degradation.evaluate import by_pair
+
+    return by_pair(pairs, LEARNED, seed).known
+
+
+def _measured(data: Path) -> "Pairs":
+    from interlane.sim.coruns import pairs_by_way
+    from interlane.traces.colocation import FOLDERS, read
+
+    (pairs,) = pairs_by_way(read(data / FOLDERS["lucid"])).values()
+    return pairs
+
+
+def _exclusive(scenario: "Scenario") -> "Outcome":
+    from interlane.sim.harvest import World
+
+    return World(scenario).play()
+
+
+def _played(scenario: "Scenario", table: "Table", name: str) -> "Outcome":
+    from interlane.policy.colocate.catalogue import make_colocator
+    from interlane.policy.colocate.slowdown import Mode
+    from interlane.predict.degradation.online import Online
+    from interlane.sim.harvest import World
+
+    colocator, tolls = make_colocator(name, {"side-by-side": Mode(table, table)})
+    evicts = name == "colocate"
+    return World(scenario, colocator, tolls, online=Online(table), evicts=evicts).play()
+
+
+# -- what happens ---------------------------------------------------------------------
+
+
+def _scenario(data: Path, pairs: "Pairs", gpus: int, minutes: int, seed: int) -> "Scenario":
+    from random import Random
+
+    from interlane.policy.colocate.slowdown import Mode, Tolls
+    from interlane.sim.harvest import Scenario
+
+    dice = Random(seed)
+    table = true_table(pairs)
+    functions, trainers = _roles(pairs)
+    return Scenario(
+        gpus,
+        pairs.profiles.gpu_types[0],
+        MEMORY_MIB,
+        _trainings(data, pairs, trainers, gpus, minutes, dice.randrange(1 << 30)),
+        tuple(_function(pairs, number) for number in functions),
+        _replicas(data, len(functions), gpus, minutes, seed),
+        _load_s(data),
+        Tolls({"side-by-side": Mode(table, table)}, _true_rule(data), cautious=False),
+        seed,
+    )
+
+
+def true_table(pairs: "Pairs") -> "Table":
+    """Return what was measured; a pair that was not is what its two sides are elsewhere."""
+    import numpy as np
+
+    from interlane.predict.degradation.models import Guess
+    from interlane.predict.degradation.table import Basis, Table
+
+    count = len(pairs.profiles)
+    logs = np.full((count, count), np.nan)
+    logs[pairs.victim, pairs.aggressor] = pairs.log_retained
+    known = ~np.isnan(logs)
+    middle = float(pairs.log_retained.mean())
+    off = np.where(known, logs - middle, 0.0)
+    sensitivity = off.sum(1) / np.maximum(known.sum(1), 1)
+    pressure = off.sum(0) / np.maximum(known.sum(0), 1)
+    logs = np.where(known, logs, middle + sensitivity[:, None] + pressure)
+    guess = Guess(np.minimum(logs, 0.0).ravel(), np.full(count**2, 1e-6))
+    basis = np.full(count**2, Basis.MEASURED, np.int8)
+    return Table(pairs.profiles, guess, np.zeros(1), basis)
+
+
+def _true_rule(data: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a rule of multiway
+    """Return how more than two add up, after the public curve of small engines."""
+    from interlane.predict.degradation.multiway import Crowd, SuperAdditive
+    from interlane.traces.colocation import multiway
+
+    rule = SuperAdditive()
+    curve = multiway.read(data / multiway.FOLDER)[0]
+    for engines, slowed in zip(curve.engines, curve.slow_down, strict=True):
+        if engines > 1:
+            rule.learn(Crowd((curve.slow_down[1],) * (engines - 1)), slowed)
+    return rule
+
+
+def _roles(pairs: "Pairs") -> tuple[list[int], list[int]]:
+    """Return the workloads that serve as functions, and those that train."""
+    import numpy as np
+
+    use = pairs.profiles.filled[0, :, pairs.profiles.counters.index("sm_active")]
+    measured = np.unique(pairs.victim)
+    light = [int(one) for one in measured[np.argsort(use[measured])] if use[one] < FUNCTION_USE]
+    functions = light[::2]
+    return functions, [int(one) for one in measured if int(one) not in functions]
+
+
+def _function(pairs: "Pairs", number: int) -> "Function":
+    from interlane.model.function import Function
+
+    profiles = pairs.profiles
+    return Function(
+        profiles.names[number],
+        profiles.names[number],
+        _memory_mib(pairs, number),
+        min(1.0, float(profiles.filled[0, number, profiles.counters.index("sm_active")])),
+        P99_LIMIT,
+        600.0,
+    )
+
+
+def _memory_mib(pairs: "Pairs", number: int) -> int:
+    place = pairs.profiles.counters.index("memory")
+    return int(MEMORY_MIB * min(1.0, pairs.profiles.filled[0, number, place]))
+
+
+def _trainings(
+    data: Path, pairs: "Pairs", trainers: list[int], gpus: int, minutes: int, seed: int
+) -> "tuple[Training, ...]":
+    """Return single-GPU jobs of Helios' Venus, as many as keep the GPUs busy.
+
+    The trace does not say what they train: workloads are drawn.
+    """
+    import numpy as np
+
+    from interlane.sim.harvest import MINUTE_S, Training
+    from interlane.traces.read import read_trace
+
+    frame = read_trace(data / "helios-venus" / "venus_gpu_jobs.csv.gz").frame
+    alone = frame.filter(frame["gpus"] == 1)
+    dice = np.random.default_rng(seed)
+    first = int(dice.integers(0, alone.height // 2))
+    work_s = np.minimum(alone["duration_s"].to_numpy()[first:], minutes * MINUTE_S)
+    enough = int(np.searchsorted(np.cumsum(work_s), LOAD * gpus * minutes * MINUTE_S)) + 1
+    came_s = alone["submit_s"].to_numpy()[first : first + enough]
+    spread = (came_s - came_s[0]) / max(1.0, came_s[-1] - came_s[0])
+    use = pairs.profiles.filled[0, :, pairs.profiles.counters.index("sm_active")]
+    drawn = dice.choice(trainers, enough)
+    return tuple(
+        Training(
+            pairs.profiles.names[number],
+            _memory_mib(pairs, int(number)),
+            min(1.0, float(use[number])),
+            # The first jobs are there when the day begins, so that no GPU starts idle.
+            0 if place < gpus else int(spread[place] * ARRIVE * minutes),
+            float(length_s),
+        )
+        for place, (number, length_s) in enumerate(zip(drawn, work_s[:enough], strict=True))
+    )
+
+
+def _replicas(
+    data: Path, functions: int, gpus: int, minutes: int, seed: int
+) -> "NDArray[np.int64]":
+    """Return how many replicas each function wants, after Azure Functions' counts."""
+    import numpy as np
+    import polars as pl
+
+    path = data / "azure-functions-2019-sample" / "azure_fn_2019_minute.csv.gz"
+    counts = pl.read_csv(path)
+    days = counts.select(pl.col("^m[0-9]+$")).to_numpy().astype(np.float64)
+    rows = np.random.default_rng(seed).choice(len(days), functions, replace=False)
+    shape = days[rows][:, : minutes or None].T
+    # Replicas follow what came lately: scaling does not jump with every minute.
+    smooth = np.array([shape[max(0, at - 4) : at + 1].mean(0) for at in range(len(shape))])
+    wanted = smooth / np.maximum(smooth.mean(0), 1e-9) * REPLICAS * gpus / functions
+    return np.asarray(np.minimum(np.ceil(wanted - 0.5), 4 * gpus), np.int64)
+
+
+def _load_s(data: Path) -> tuple[float, ...]:
+    """Return measured times to load a model from disk."""
+    import polars as pl
+
+    frame = pl.read_csv(data / "serverlessllm-load-times" / "load_times.csv")
+    cold = frame.filter(pl.col("mode") == "random")["loading_time_s"].drop_nulls()
+    return tuple(float(one) for one in cold)
+
+
+# -- what came of it ------------------------------------------------------------------
+
+
+def _rows(gpus: int, found: "dict[str, Outcome]") -> list[Row]:
+    alone, smore, ours = (found[name] for name in ("exclusive", "smore", "colocate"))
+    what = f"{gpus} GPUs"
+    gains = {name: one.use - alone.use for name, one in found.items()}
+    rows = [
+        Row(
+            f"{what}: gain in use over exclusive, points",
+            round(100 * gains["colocate"], 1),
+            f">= SMore's {100 * gains['smore']:.1f}",
+            gains["colocate"] >= gains["smore"],
+        )
+    ]
+    for kind in CLASSES:
+        gain, theirs = (one.use_of(kind) - alone.use_of(kind) for one in (ours, smore))
+        told = f"SMore {100 * theirs:.1f}; paper 3 to 34"
+        rows.append(
+            Row(f"{what}: gain where training is {kind}", round(100 * gain, 1), told, gain > 0)
+        )
+    kept = 1.0 - ours.broken
+    return [
+        *rows,
+        Row(
+            f"{what}: training job-hours within 10 %",
+            round(kept, 4),
+            f">= {KEPT}",
+            kept >= KEPT,
+        ),
+        Row(
+            f"{what}: job-hours that lost more",
+            round(ours.broken, 4),
+            f"< SMore's {smore.broken:.4f}",
+            ours.broken < smore.broken or smore.broken == 0.0,
+        ),
+        Row(
+            f"{what}: deadlines missed by functions",
+            round(ours.missed, 4),
+            f"<= SMore's {smore.missed:.4f}",
+            ours.missed <= smore.missed,
+        ),
+    ]
+
+
+UTILISATION: Final = Reproduction(
+    "smore-utilisation",
+    "Functions in what training leaves over of GPUs raise their use by 3 to 34 points while "
+    "training stays within 10 %; real traces, measured pairs, exclusive and SMore beside.",
+    "Harvesting would cost training more than promised, or gain less than SMore does.",
+    _reproduce,
+    seed=0,
+    variants=(SMALL,),
+)
