@@ -49,6 +49,7 @@ COMMANDS: Final = (
     ("predict", "duration", "show"),
     ("predict", "duration", "apply"),
     ("predict", "degradation"),
+    ("predict", "degradation", "measure"),
     ("predict", "degradation", "train"),
     ("predict", "degradation", "evaluate"),
     ("predict", "degradation", "table"),

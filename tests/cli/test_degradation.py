@@ -104,3 +104,36 @@ def test_a_folder_without_co_runs_is_refused(tmp_path: Path, call: Call) -> None
 def test_two_workloads_make_a_pair(model: Path, call: Call) -> None:
     said = call("predict", "degradation", "show", model, "w0")
     assert "a pair has two; name the other" in said.error
+
+
+def test_measure_runs_real_jobs_alone_and_in_pairs(tmp_path: Path, call: Call) -> None:
+    words = ("--workload", "mlp/16", "--workload", "matmul/1", "--seconds", 0.5)
+    said = call("predict", "degradation", "measure", "--out", tmp_path / "here", *words)
+    assert said.code == 0, said.err
+    found = own.read(tmp_path / "here")
+    (runs,) = found.coruns.values()
+    assert {run[1:3] for run in runs} == {
+        (one, other) for one in found.workloads for other in found.workloads
+    }
+    cpu = found.values[0, :, found.counters.index("host_cpu")]
+    assert (cpu > 0).all()
+    assert (cpu <= 1.1).all()
+    # How much each kept depends on what else this machine does; that is said, too.
+    assert ("not to be trusted" in said.err) == (cpu.max() < 0.8)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--workload", "quake"), "workload 'quake' is not known"),
+        (("--cores", 0), "cores is 0, but it must be 1 to"),
+        (("--seconds", 0), "seconds is 0.0, but it must be above 0"),
+        (("--workload", "mlp/16", "--workload", "mlp/16"), "each may be named once"),
+        (("--workload", "nowhere:build"), "it said:"),
+    ],
+)
+def test_measure_refuses_in_a_sentence(
+    words: tuple[object, ...], sentence: str, tmp_path: Path, call: Call
+) -> None:
+    said = call("predict", "degradation", "measure", "--out", tmp_path / "x", *words)
+    assert sentence in said.error

@@ -106,9 +106,9 @@ def test_ours_draws_from_gpus_that_have_room_only() -> None:
 
 
 def test_ours_counts_with_the_bound_and_smore_with_the_guess() -> None:
-    uncertain = {"spread": 0.3}
-    ours = Bounded(flat_tolls(NAMES, {("calm", "f"): 0.95}, **uncertain))
-    smore = Smore(flat_tolls(NAMES, {("calm", "f"): 0.95}, cautious=False, **uncertain))
+    kept = {("calm", "f"): 0.95}
+    ours = Bounded(flat_tolls(NAMES, kept, spread=0.3))
+    smore = Smore(flat_tolls(NAMES, kept, spread=0.3, cautious=False))
     assert isinstance(placed(ours, ["calm"]), Refusal)
     assert isinstance(placed(smore, ["calm"]), Site)
 

@@ -10,6 +10,7 @@ from interlane.cli.output import Output, OutputOption, emit, grid, say
 from interlane.cli.progress import progress
 
 if TYPE_CHECKING:
+    from interlane.device.corun import Pair, Solo
     from interlane.predict.degradation.pairs import Pairs
     from interlane.predict.degradation.store import Part
     from interlane.traces.colocation.coruns import CoRuns
@@ -42,8 +43,76 @@ GpuOption = Annotated[
     str | None, typer.Option("--gpu", help="GPU type.", show_default="the first measured")
 ]
 
+QUIET: Final = 0.8
+"""Share of the cores that at least one job gets alone on a quiet machine."""
+
 NAIVE: Final = ("random-forest", "linear", "constant")
 """Models that are always shown beside."""
+
+
+@app.command()
+def measure(
+    *,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write what was measured to.")],
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workload",
+            help="A built-in job (mlp/16, mlp/256, cnn/8, lstm/16, embedding/512, matmul/1) or "
+            "module:function that builds one and returns its step; repeatable.",
+            show_default="all built-in",
+        ),
+    ] = None,
+    pairs: Annotated[int, typer.Option(help="Co-runs, drawn at random from all.")] = 12,
+    seconds: Annotated[float, typer.Option(help="Seconds of each run.")] = 2.0,
+    cores: Annotated[int, typer.Option(help="CPU cores that stand for the device.")] = 1,
+    seed: SeedOption = 0,
+) -> None:
+    """Run PyTorch jobs on this machine, alone and in pairs, and write what each kept.
+
+    The offline phase of prediction, on CPU cores. `train` learns from the folder.
+    """
+    from interlane.device import corun
+    from interlane.traces.colocation import own
+
+    names = workload or list(corun.BUILT_IN)
+    with progress("measuring", len(names) + pairs, "runs") as tell:
+        solos, kept = corun.measure(
+            names, pairs=pairs, seconds=seconds, cores=cores, seed=seed, tell=tell
+        )
+    own.write(_measured(solos, kept), out)
+    say(f"{out}: {len(solos)} jobs alone, {len(kept)} pairs, {seconds:g} s each")
+    most = max(solo.cpu_share for solo in solos)
+    if most < QUIET:
+        say(f"No job got more than {most:.0%} of its cores even alone: other work runs on this "
+            f"machine, and these figures are not to be trusted.")  # fmt: skip
+
+
+def _measured(solos: "list[Solo]", kept: "list[Pair]") -> "CoRuns":
+    import numpy as np
+
+    from interlane.traces.colocation.coruns import Corun, CoRuns, Way
+
+    counters = [[solo.cpu_share, solo.memory_share, solo.steps_per_s * 3600] for solo in solos]
+    values = np.array([counters])
+    values[:, :, 2] = np.log(np.maximum(values[:, :, 2], 1.0))
+    runs = [
+        Corun("CPU", *side)
+        for pair in kept
+        for side in (
+            (pair.one, pair.other, pair.kept_one),
+            (pair.other, pair.one, pair.kept_other),
+        )
+    ]
+    return CoRuns(
+        "measured",
+        tuple(solo.name for solo in solos),
+        tuple(solo.family for solo in solos),
+        ("CPU",),
+        ("host_cpu", "memory", "log_speed"),
+        values,
+        {Way("side-by-side", "training"): tuple(dict.fromkeys(runs))},
+    )
 
 
 @app.command()
