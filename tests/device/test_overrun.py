@@ -30,12 +30,12 @@ print(loss.item().hex())
 GREEDY = """
 import torch
 torch.set_num_threads(1)
-model = torch.nn.Linear(1024, 1024)
+model = torch.nn.Linear(32, 1024)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(6):
     optimizer.zero_grad()
-    rows = 64 if step < 5 else 12 * 1024
-    model(torch.randn(rows, 1024)).square().mean().backward()
+    rows = 64 if step < 5 else 20 * 1024
+    model(torch.randn(rows, 32)).square().mean().backward()
     optimizer.step()
 print("finished")
 """

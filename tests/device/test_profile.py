@@ -29,9 +29,9 @@ def training(model, batch):
 def mlp():
     return training(
         torch.nn.Sequential(
-            torch.nn.Linear(1024, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1024)
+            torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)
         ),
-        torch.randn(1024, 1024),
+        torch.randn(16 * 1024, 64),
     )
 
 def cnn():
