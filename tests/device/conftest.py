@@ -72,7 +72,8 @@ class Stage:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "interlane", "share", "daemon"),
-                    *("--socket", str(self.address), "--device", device, *words),
+                    *("--socket", str(self.address), "--device", device),
+                    *("--sharing", "turns", *words),
                 ],
                 stderr=log,
             )

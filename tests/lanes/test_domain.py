@@ -10,6 +10,7 @@ from interlane.lanes.facts import (
     Fact,
     Joined,
     Left,
+    Moved,
     Observed,
     Reattached,
     Recovered,
@@ -277,6 +278,35 @@ def test_under_fair_order_a_newcomer_shares_from_now_on_and_not_for_the_past() -
     assert device.handle(Ticked(), 100.5) == (Wake(101.0),)  # B's turn, not 100 s of it
 
 
+def test_a_job_that_is_moved_runs_beside_those_it_took_turns_with() -> None:
+    device = domain("rr")
+    lease = start(device, A, B)
+    assert device.book.lane_of(A) is device.book.lane_of(B)
+
+    wishes = device.handle(Moved(B), 0.0)
+
+    assert [one.job_id for one in granted(wishes)] == [B]
+    assert {one.job_id for one in device.leases} == {A, B}
+    (mine,) = (one for one in device.leases if one.job_id == B)
+    device.handle(Released(B, mine.epoch), 1.0)
+    device.handle(Moved(B, lease.lane), 1.0)
+    assert granted(device.handle(Wanted(B), 1.0)) == []
+
+
+def test_a_job_is_not_moved_while_it_runs_or_where_there_is_no_room() -> None:
+    device = domain("rr", capacity=100)
+    start(device, A)
+    device.handle(Joined(B, Demand(1, 60)), 0.0)
+    before = device.book.lane_of(A), device.book.lane_of(B)
+
+    device.handle(Moved(A), 0.0)  # it holds the lane
+    device.handle(Moved(B), 0.0)  # its 60 bytes are booked once, and there are 38 more
+    device.handle(Moved(B, LaneId(7)), 0.0)  # there is no such lane
+
+    assert (device.book.lane_of(A), device.book.lane_of(B)) == before
+    device.check()
+
+
 class RandomLife:
     """Random facts on one domain, carried out as an honest body would."""
 
@@ -319,8 +349,11 @@ class RandomLife:
             return (Yielded if again else Released)(lease.job_id, lease.epoch)
         if kind < 0.87:
             return Observed(job, self.demand())
-        if kind < 0.93:
+        if kind < 0.92:
             return Left(job)
+        if kind < 0.96:
+            lanes = [*self.device.book.lanes, LaneId(99)]
+            return Moved(job, self.rng.choice([None, *lanes]))
         others: list[Fact] = [Ticked(), Switched(self.rng.random() / 100), Released(job, 0)]
         return self.rng.choice(others)
 

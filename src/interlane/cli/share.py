@@ -38,8 +38,11 @@ def daemon(
     ] = "fair",
     sharing: Annotated[
         str,
-        typer.Option(help="Whether jobs run in turns or beside each other while memory lasts."),
-    ] = "turns",
+        typer.Option(
+            help="Whether jobs run in turns, beside each other while memory lasts, or as "
+            "measured: whichever gets more done."
+        ),
+    ] = "measured",
     socket: SocketOption = None,
     hung_after: Annotated[
         float,

@@ -33,13 +33,21 @@ from interlane.device.memory import most
 from interlane.device.shared import SharedDevice, SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.status import status_of
+from interlane.device.trials import Trials
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.lanes.domain import Domain
 from interlane.lanes.facts import Recovered
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import make_order
 from interlane.lanes.quantum import HangRule, TurnRule
-from interlane.lanes.sharing import Overlap, Serialise, Sharing
+from interlane.lanes.sharing import (
+    MeasuredSlowDown,
+    Overlap,
+    OverlapIfItPays,
+    Serialise,
+    Sharing,
+    SlowDown,
+)
 from interlane.lanes.wishes import Demand, LaneId
 from interlane.model import InvalidInput, JobId, Ticked, UnknownName
 
@@ -72,7 +80,7 @@ class Settings:
     devices: tuple[DeviceSpec, ...]
     socket: Path
     order: str = "fair"
-    sharing: str = "turns"
+    sharing: str = "measured"
     hung_after_s: float = 30.0
     kills_hung: bool = True
     grace_s: float = GRACE_S
@@ -133,6 +141,7 @@ class Daemon:
         known = self._journal.read()
         records = [] if known is None else [one for one in known if self._lives(one)]
         wait_s = 0.0 if known is not None or is_first else settings.grace_s
+        self._trials: list[Trials] = []
         self.devices = [
             self._device(at, spec, settings.hung_after_s if records else wait_s)
             for at, spec in enumerate(settings.devices)
@@ -148,10 +157,12 @@ class Daemon:
 
     def _device(self, index: int, spec: DeviceSpec, wait_s: float) -> SharedDevice:
         now_s = monotonic()
+        slow_down = MeasuredSlowDown()
+        sharing = make_sharing(self.settings.sharing, slow_down)
         domain = Domain(
             Budget(spec.capacity_bytes, spec.context_bytes),
             make_order(self.settings.order),
-            sharing=make_sharing(self.settings.sharing),
+            sharing=sharing,
             turns=TurnRule(least_s=LEAST_QUANTUM_S),
             hangs=HangRule(least_s=self.settings.hung_after_s),
             recovering_until_s=now_s + wait_s if wait_s else None,
@@ -159,6 +170,8 @@ class Daemon:
             last_epoch=int(now_s * 1e6),
         )
         device = SharedDevice(index, spec, domain, monotonic)
+        if isinstance(sharing, OverlapIfItPays):
+            self._trials.append(Trials(device, slow_down, sharing))
         device.tell(Ticked())
         return device
 
@@ -199,6 +212,8 @@ class Daemon:
             if device.wake_s is not None and device.wake_s <= now_s:
                 device.tell(Ticked())
             device.recall(now_s)
+        for trials in self._trials:
+            trials.look(now_s)
         if now_s >= self._tick_s:
             self._tick_s = now_s + TICK_S
             self._tick(now_s)
@@ -562,18 +577,19 @@ class Daemon:
             os.close(descriptor)
 
 
-SHARING: Final[Mapping[str, Callable[[], Sharing]]] = {
-    "turns": Serialise,
-    "beside": Overlap,
+SHARING: Final[Mapping[str, Callable[[SlowDown], Sharing]]] = {
+    "measured": OverlapIfItPays,
+    "turns": lambda _: Serialise(),
+    "beside": lambda _: Overlap(),
 }
 """How jobs spread over lanes, by name."""
 
 
-def make_sharing(name: str) -> Sharing:
+def make_sharing(name: str, slow_down: SlowDown) -> Sharing:
     """Return the sharing of this name."""
     if name not in SHARING:
         raise UnknownName("sharing", name, SHARING)
-    return SHARING[name]()
+    return SHARING[name](slow_down)
 
 
 def say(what: str) -> None:

@@ -18,6 +18,7 @@ from interlane.lanes.facts import (
     Fact,
     Joined,
     Left,
+    Moved,
     Observed,
     Reattached,
     Released,
@@ -137,6 +138,8 @@ class SharedDevice:
     """Epochs of leases that jobs bring along, until they are admitted again."""
     _wanted: dict[LaneId, int] = field(default_factory=dict)
     """How many wait for each lane that is held."""
+    _moves: dict[JobId, LaneId | None] = field(default_factory=dict)
+    """Jobs that are to go to another lane at their next boundary."""
     _last_holder: dict[LaneId, JobId] = field(default_factory=dict)
     _freed: tuple[LaneId, JobId, int] | None = None
     """The lane that is being given up, by whom, and when it began to."""
@@ -172,6 +175,7 @@ class SharedDevice:
         lane = self.domain.book.lane_of(job.id)
         if self.jobs.pop(job.id, None) is not None:
             self._offered.pop(job.id, None)
+            self._moves.pop(job.id, None)
             self.changed.discard(job.id)
             self.past_iterations += job.word(page.ITERATIONS)
             self.past_busy_ns += job.word(page.BUSY_NS)
@@ -250,6 +254,26 @@ class SharedDevice:
             self.flag_wanted(lane.id)
         return True
 
+    def move(self, job_id: JobId, lane: LaneId | None) -> None:
+        """Let a job go to another lane, or to one of its own, at its next boundary."""
+        self._moves[job_id] = lane
+        lease = self.domain.lease_of(job_id)
+        if lease is None:
+            self._move_idle()
+        else:
+            self._revoke(lease)
+
+    def _move_idle(self) -> None:
+        """Move those who are to be moved and do not run."""
+        for job_id in [one for one in self._moves if self.domain.lease_of(one) is None]:
+            lane = self._moves.pop(job_id)
+            before = self.domain.book.lane_of(job_id)
+            if before is None:
+                continue
+            self.tell(Moved(job_id, lane))
+            self.flag_wanted(before.id)
+            self.changed.add(job_id)
+
     def extend(self, job: SharedJob, seconds: float) -> None:
         """Give the holder more time to its next boundary."""
         job.extended_until_s = self.clock() + seconds
@@ -270,6 +294,8 @@ class SharedDevice:
         fact = Yielded if frame.kind is Kind.YIELD else Released
         self.tell(fact(job.id, frame.epoch, iterations))
         self._freed = None
+        if self._moves:
+            self._move_idle()
         # The next holder is on its way; only now is there time for anything else.
         if 0 < switch_ns < LONGEST_SWITCH_NS:
             self.tell(Switched(switch_ns / 1e9))

@@ -22,6 +22,7 @@ from interlane.lanes.facts import (
     Fact,
     Joined,
     Left,
+    Moved,
     Observed,
     Reattached,
     Recovered,
@@ -227,6 +228,8 @@ class Domain:
             case Observed(job_id, demand):
                 self._known(job_id)
                 self._take(self.book.observe(job_id, demand), now_s, answer)
+            case Moved(job_id, lane_id):
+                self._move(self._known(job_id), lane_id, now_s, answer)
             case Extended(job_id, epoch, until_s):
                 turns = self._turns_of(job_id, epoch)
                 if turns is not None:
@@ -315,6 +318,25 @@ class Domain:
         turns.vacate()
         answer.stirred.add(lane_id)
         self._take(self.book.boundary(lane_id), now_s, answer)
+
+    def _move(
+        self, tenant: Tenant, lane_id: LaneId | None, now_s: float, answer: _Answer
+    ) -> None:
+        before = self.book.lane_of(tenant.job_id)
+        if before is None or tenant.held_since_s is not None:
+            return
+        changes = self.book.move(tenant.job_id, lane_id)
+        after = self.book.lane_of(tenant.job_id)
+        if after is None or after is before:
+            return
+        if before.id in self.book.lanes:
+            answer.stirred.add(before.id)
+        else:
+            del self._turns[before.id]
+        turns = self._turns.setdefault(after.id, _Turns())
+        self._order.enters(tenant, turns.virtual_s, is_new=True)
+        self._take(changes, now_s, answer)
+        answer.stirred.add(after.id)
 
     def _leave(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
         lane = self.book.lane_of(tenant.job_id)

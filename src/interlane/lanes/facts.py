@@ -73,6 +73,15 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """The job was told to take its turns in another lane; it is not inside an iteration."""
+
+    job_id: JobId
+    lane: LaneId | None = None
+    """None for a lane of its own.  Where memory does not allow the move, nothing changes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Extended:
     """The holder said that its next boundary may take until then (a checkpoint, say)."""
 
@@ -107,6 +116,7 @@ Fact = (
     | Released
     | Yielded
     | Observed
+    | Moved
     | Extended
     | Switched
     | Recovered

@@ -278,6 +278,28 @@ class LaneBook:
             changes.append(Confine(job_id, demand, booked))
         return [*changes, *self._admit_waiting()]
 
+    def move(self, job_id: JobId, lane_id: LaneId | None) -> list[Change]:
+        """Put a job that is not running into another lane, or into one of its own (None).
+
+        Nothing changes where there is no room: what the lane it leaves gives up is not
+        counted, because that may be free only after a boundary.
+        """
+        home = self._lanes[self._lane_of[job_id]]
+        demand = home.tenants[job_id]
+        target = home if lane_id is None else self._lanes.get(lane_id, home)
+        if lane_id is None and len(home.tenants) > 1:
+            target = Lane(LaneId(self._next_lane), 0, 0)
+        if target is home or demand.ephemeral_bytes - target.booked_bytes > self.free_bytes:
+            return []
+        self._next_lane += target.id == self._next_lane
+        self._lanes[target.id] = target
+        target.tenants[job_id] = home.tenants.pop(job_id)
+        target.target_bytes = max(target.target_bytes, demand.ephemeral_bytes)
+        self._lane_of[job_id] = target.id
+        if not home.tenants:
+            del self._lanes[home.id]
+        return [*self._settle(target), *self._fit_lane(home), *self._admit_waiting()]
+
     def began(self, lane_id: LaneId) -> None:
         """Note that iterations run in the lane: it keeps its size until the next boundary."""
         self._lanes[lane_id].busy = True

@@ -90,7 +90,10 @@ class Stage:
         path = self.folder / f"{order}.sock"
         command = ["-m", "interlane", "share", "daemon", "--device", device]
         process = subprocess.Popen(
-            [sys.executable, *command, "--order", order, "--socket", str(path)],
+            [
+                *(sys.executable, *command, "--sharing", "turns"),
+                *("--order", order, "--socket", str(path)),
+            ],
             env=self.environment,
             stderr=subprocess.DEVNULL,
         )

@@ -1,0 +1,153 @@
+"""Try whether jobs get more done beside each other than in turns.
+
+Jobs of one lane take turns, so the length of their iterations is what it is alone.  Once that
+is known, one of them gets a lane of its own for a moment, and everybody's iterations are
+measured again: that is how much they slow each other down.  Whether the new lane stays is for
+``lanes.sharing`` to say; memory has a word in it, too.  A trial costs a second or so, and is
+made once for each company that a job is in.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from interlane.device import page
+from interlane.device.shared import SharedDevice, SharedJob
+from interlane.lanes.sharing import MeasuredSlowDown, OverlapIfItPays
+from interlane.lanes.wishes import LaneId
+from interlane.model import JobId
+
+WINDOW_S: Final = 0.5
+LEAST_ITERATIONS: Final = 4
+"""Of a job in a window, for its length of an iteration to count."""
+KNOWN_AFTER: Final = 2
+"""Windows in turns before a job is tried: the first iterations of many are slow."""
+MOST_WINDOWS: Final = 20
+"""After which a trial in which too little happens is given up."""
+
+
+@dataclass(slots=True)
+class _Meter:
+    """How long iterations of a job take."""
+
+    iterations: int = 0
+    busy_ns: int = 0
+    alone_ns: float = inf
+    """The least mean of a window."""
+    windows: int = 0
+    """In turns, with enough iterations."""
+
+    def window(self, job: SharedJob) -> float | None:
+        """Return the mean length of iterations since the last window that had enough."""
+        iterations = job.word(page.ITERATIONS) - self.iterations
+        if iterations < LEAST_ITERATIONS:
+            return None
+        mean_ns = (job.word(page.BUSY_NS) - self.busy_ns) / iterations
+        self.restart(job)
+        return mean_ns
+
+    def restart(self, job: SharedJob) -> None:
+        """Begin a window."""
+        self.iterations, self.busy_ns = job.word(page.ITERATIONS), job.word(page.BUSY_NS)
+
+
+@dataclass(slots=True)
+class _Trial:
+    job: JobId
+    home: LaneId
+    windows: int = 0
+    is_settled: bool = False
+    together_ns: dict[JobId, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Trials:
+    """The trials of one device."""
+
+    device: SharedDevice
+    slow_down: MeasuredSlowDown
+    sharing: OverlapIfItPays
+    _meters: dict[JobId, _Meter] = field(default_factory=dict)
+    _tried: set[tuple[JobId, frozenset[JobId]]] = field(default_factory=set)
+    _trial: _Trial | None = None
+    _due_s: float = 0.0
+
+    def look(self, now_s: float) -> None:
+        """Measure, begin a trial or end one; to be called often."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + WINDOW_S
+        self._forget_the_gone()
+        means = self._measure()
+        if self._trial is None:
+            self._learn_alone(means)
+            self._begin(set(means))
+        else:
+            self._go_on(self._trial, means)
+
+    def _forget_the_gone(self) -> None:
+        here = self.device.jobs
+        self._meters = {one: meter for one, meter in self._meters.items() if one in here}
+        self._tried = {(one, others) for one, others in self._tried if one in here}
+        if self._trial is not None and self._trial.job not in here:
+            self._trial = None
+
+    def _measure(self) -> dict[JobId, float]:
+        means = {}
+        for job in self.device.jobs.values():
+            meter = self._meters.setdefault(job.id, _Meter())
+            mean_ns = meter.window(job)
+            if mean_ns is not None:
+                means[job.id] = mean_ns
+        return means
+
+    def _learn_alone(self, means: dict[JobId, float]) -> None:
+        for job_id, mean_ns in means.items():
+            meter = self._meters[job_id]
+            meter.alone_ns = min(meter.alone_ns, mean_ns)
+            meter.windows += 1
+
+    def _begin(self, active: set[JobId]) -> None:
+        """Try the first job that takes turns with others, all of them known well enough."""
+        if any(self._meters[one].windows < KNOWN_AFTER for one in active):
+            return
+        for lane in self.device.domain.book.lanes.values():
+            here = [one for one in lane.tenants if one in active]
+            company = frozenset(active.difference(here[-1:]))
+            if len(here) > 1 and (here[-1], company) not in self._tried:
+                self._tried.add((here[-1], company))
+                self._trial = _Trial(here[-1], lane.id)
+                self.device.move(here[-1], None)
+                return
+
+    def _go_on(self, trial: _Trial, means: dict[JobId, float]) -> None:
+        lane = self.device.domain.book.lane_of(trial.job)
+        trial.windows += 1
+        if lane is None or trial.windows > MOST_WINDOWS:
+            self._end(trial, stays=False)
+        elif lane.id == trial.home:
+            self.device.move(trial.job, None)  # it still ran, or there was no memory
+        elif not trial.is_settled:
+            trial.is_settled = True  # this window was partly in turns
+        else:
+            trial.together_ns.update(means)
+            others = trial.together_ns.keys() - {trial.job}
+            if others and trial.job in trial.together_ns:
+                self._end(trial, stays=self._pays(trial, others))
+
+    def _pays(self, trial: _Trial, others: Iterable[JobId]) -> bool:
+        slower = {
+            job_id: max(1.0, mean_ns / self._meters[job_id].alone_ns)
+            for job_id, mean_ns in trial.together_ns.items()
+            if job_id in self._meters
+        }
+        for other in others:
+            self.slow_down.learn(trial.job, other, slower[trial.job])
+            self.slow_down.learn(other, trial.job, slower.get(other, 1.0))
+        return self.sharing.opens_lane(trial.job, [tuple(others)])
+
+    def _end(self, trial: _Trial, *, stays: bool) -> None:
+        self._trial = None
+        if not stays:
+            self.device.move(trial.job, trial.home)

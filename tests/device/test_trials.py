@@ -1,0 +1,162 @@
+"""Jobs that fill the device take turns, jobs that half-fill it run beside each other."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from interlane.device import page
+from interlane.device.shared import SharedDevice, SharedJob
+from interlane.device.specs import DeviceSpec
+from interlane.device.trials import Trials
+from interlane.device.wire import Frame, Kind
+from interlane.lanes.domain import Domain
+from interlane.lanes.memory import Budget
+from interlane.lanes.order import make_order
+from interlane.lanes.sharing import MeasuredSlowDown, OverlapIfItPays
+from interlane.lanes.wishes import Demand
+from interlane.model import JobId, Ticked
+
+STEP_S = 0.01
+
+
+@dataclass
+class Line:
+    """A job that runs whenever it may, at a speed that depends on how many run."""
+
+    epoch: int = 0
+
+    def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
+        if frame.kind is Kind.GRANT:
+            self.epoch = frame.epoch
+
+
+@dataclass
+class World:
+    """Two or more jobs on a device, each slowed down by the others that run."""
+
+    slow_down: float
+    capacity: int = 1000
+    now_s: float = 0.0
+    lines: dict[JobId, Line] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        measured = MeasuredSlowDown()
+        sharing = OverlapIfItPays(measured)
+        domain = Domain(Budget(self.capacity), make_order("rr"), sharing=sharing)
+        spec = DeviceSpec("cpu", self.capacity)
+        self.device = SharedDevice(0, spec, domain, lambda: self.now_s)
+        self.trials = Trials(self.device, measured, sharing)
+
+    def add(self, name: str) -> SharedJob:
+        line = self.lines[JobId(name)] = Line()
+        job = SharedJob(
+            JobId(name), len(self.lines), 1, name, 0, 0.0, Demand(10, 100), False, line=line
+        )
+        self.device.join(job)
+        self.device.want(job)
+        return job
+
+    def run(self, seconds: float) -> None:
+        """Let time pass: whoever has a lease runs, and gives way when asked."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s += STEP_S
+            self.device.tell(Ticked())
+            running = [job for job in self.device.jobs.values() if self.lines[job.id].epoch]
+            for job in running:
+                self._iterate(job, self.slow_down if len(running) > 1 else 1.0)
+            self.trials.look(self.now_s)
+
+    def _iterate(self, job: SharedJob, slower: float) -> None:
+        """Run a step's worth of iterations, one of which takes 1 ms alone."""
+        line = self.lines[job.id]
+        job.write(page.ITERATIONS, job.word(page.ITERATIONS) + round(10 / slower))
+        job.write(page.BUSY_NS, job.word(page.BUSY_NS) + round(STEP_S * 1e9))
+        job.write(page.BOUNDARY_NS, round(self.now_s * 1e9))
+        if job.word(page.REVOKE) >= line.epoch:
+            epoch, line.epoch = line.epoch, 0
+            self.device.take_back(job, Frame(Kind.RELEASE, job.key, epoch=epoch))
+            self.device.want(job)
+
+    def lanes(self) -> list[list[str]]:
+        return [list(lane.tenants) for lane in self.device.domain.book.lanes.values()]
+
+    def close(self) -> None:
+        for job in list(self.device.jobs.values()):
+            self.device.leave(job)
+
+
+@pytest.fixture
+def worlds() -> Iterator[list[World]]:
+    made: list[World] = []
+    yield made
+    for world in made:
+        world.close()
+
+
+def test_two_that_half_fill_the_device_end_up_beside_each_other(worlds: list[World]) -> None:
+    worlds.append(world := World(slow_down=1.1))
+    world.add("a")
+    world.add("b")
+    assert world.lanes() == [["a", "b"]]  # nothing is known: in turns
+
+    world.run(6.0)
+
+    assert world.lanes() == [["a"], ["b"]]
+
+
+def test_two_that_fill_the_device_take_turns_again_after_the_trial(
+    worlds: list[World],
+) -> None:
+    worlds.append(world := World(slow_down=2.3))
+    world.add("a")
+    world.add("b")
+    seen = []
+    for _ in range(30):
+        world.run(0.2)
+        seen.append(len(world.lanes()))
+
+    assert 2 in seen  # it was tried,
+    assert seen[-10:] == [1] * 10  # given up, and not tried again
+
+
+@pytest.mark.parametrize(("slow_down", "lanes"), [(1.2, 3), (3.0, 1)])
+def test_three_jobs_find_their_lanes_one_after_the_other(
+    worlds: list[World], slow_down: float, lanes: int
+) -> None:
+    worlds.append(world := World(slow_down))
+    for name in "abc":
+        world.add(name)
+
+    world.run(20.0)
+
+    assert len(world.lanes()) == lanes
+
+
+def test_without_memory_for_a_second_lane_everybody_takes_turns(worlds: list[World]) -> None:
+    worlds.append(world := World(slow_down=1.0, capacity=150))
+    world.add("a")
+    world.add("b")
+
+    world.run(15.0)
+
+    assert world.lanes() == [["a", "b"]]
+    world.device.domain.check()
+
+
+def test_a_job_that_leaves_in_the_middle_of_its_trial_is_forgotten(
+    worlds: list[World],
+) -> None:
+    worlds.append(world := World(slow_down=1.1))
+    world.add("a")
+    job = world.add("b")
+    while len(world.lanes()) == 1:
+        world.run(0.1)
+
+    world.lines.pop(job.id)
+    world.device.leave(job)
+    world.add("c")
+    world.run(6.0)
+
+    assert world.lanes() == [["a"], ["c"]]
