@@ -232,6 +232,22 @@ def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(
             time.sleep(0.01)
 
 
+def test_the_models_of_a_host_cost_one_context(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    # A job on a GPU is booked with 512 MiB for its context: five of them would not fit.
+    with (
+        stage.daemon("fair", device="cuda:0:2GiB") as path,
+        ModelHost(share=Path(path)) as host,
+    ):
+        for name in "abcde":
+            host.add(name, "hosted_models:double", memory="100MiB+50MiB")
+
+        (device,) = status(Path(path))["devices"]
+
+        assert device["booked_bytes"] == (512 + 5 * 100 + 50) << 20
+        assert host("e", 4) == 8
+
+
 def test_the_worker_ends_with_its_supervisor() -> None:
     host = ModelHost()
     worker = host._process

@@ -67,6 +67,8 @@ class Wish:
     """Whether the job is held to these bytes, or they are what is to be expected."""
     run: int = 0
     """Number of the ``share run`` that the job belongs to."""
+    is_guest: bool = False
+    """Whether the context of the job's process is booked by another job."""
 
     def hello(self, job: int) -> Frame:
         """Return the frame that says this."""
@@ -76,7 +78,8 @@ class Wish:
             self.device,
             max(-(2**15), min(self.priority, 2**15 - 1)),
             run=self.run,
-            flags=Flag.DECLARED if self.is_declared else Flag.NONE,
+            flags=(Flag.DECLARED if self.is_declared else Flag.NONE)
+            | (Flag.GUEST if self.is_guest else Flag.NONE),
             first=_told(self.persistent_bytes),
             second=_told(self.ephemeral_bytes),
             third=0 if self.total_s is None else round(self.total_s * 1e9),

@@ -444,6 +444,7 @@ class Daemon:
             Flag.DECLARED in frame.flags,
             frame.priority,
             frame.third / 1e9 if frame.third else None,
+            0 if Flag.GUEST in frame.flags else 1,
             peer,
         )
 
@@ -536,6 +537,7 @@ class Daemon:
             demand,
             record.is_declared,
             record.priority,
+            processes=record.processes,
         )
         self._watch(job, device)
         device.inherit(job, demand, LaneId(record.lane), record.lane_bytes)
@@ -615,6 +617,7 @@ def _record(job: SharedJob, device: SharedDevice) -> Record:
         ephemeral_bytes=demand.ephemeral_bytes,
         priority=job.priority,
         is_declared=job.is_declared,
+        processes=job.processes,
     )
 
 

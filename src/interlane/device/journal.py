@@ -36,6 +36,7 @@ class Record:
     ephemeral_bytes: int
     priority: int
     is_declared: bool
+    processes: int = 1
 
 
 class Journal:

@@ -81,7 +81,14 @@ class ModelHost:
         self._turn = threading.Lock()
         self._closed = False
         self.restarts = 0
-        self._start()
+        # The one context of the host, in which the models are guests.
+        self._context = _place("model host", "0", share) if share is not None else None
+        try:
+            self._start()
+        except ModelFailed:
+            if self._context is not None:
+                self._context.close()
+            raise
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -96,7 +103,10 @@ class ModelHost:
             factory: makes the model, in the host.
             memory: ``PERSISTENT+EPHEMERAL``, as in ``200MiB+50MiB``.
         """
-        model = _Model(factory, self._admitted(name, memory))
+        place = (
+            None if self._share is None else _place(name, memory, self._share, is_guest=True)
+        )
+        model = _Model(factory, place)
         try:
             with self._turn:
                 self._be_there()
@@ -149,6 +159,8 @@ class ModelHost:
             self._stop()
             for model in self._models.values():
                 self._leave(model)
+            if self._context is not None:
+                self._context.close()
 
     def __enter__(self) -> Self:
         return self
@@ -243,21 +255,22 @@ class ModelHost:
 
     # -- the device ------------------------------------------------------------------------
 
-    def _admitted(self, name: str, memory: str | None) -> Client | None:
-        if self._share is None:
-            return None
-        persistent, ephemeral = demanded(memory)
-        wish = Wish(
-            name,
-            persistent_bytes=persistent,
-            ephemeral_bytes=ephemeral,
-            is_declared=memory is not None,
-        )
-        return Client(wish, self._share, Unmeasured)
-
     def _lease(self, model: _Model) -> AbstractContextManager[None]:
         return nullcontext() if model.place is None else model.place.iteration()
 
     def _leave(self, model: _Model) -> None:
         if model.place is not None:
             model.place.close()
+
+
+def _place(name: str, memory: str | None, share: Path, *, is_guest: bool = False) -> Client:
+    """Take a place on the device, and wait for it if need be."""
+    persistent, ephemeral = demanded(memory)
+    wish = Wish(
+        name,
+        persistent_bytes=persistent,
+        ephemeral_bytes=ephemeral,
+        is_declared=memory is not None,
+        is_guest=is_guest,
+    )
+    return Client(wish, share, Unmeasured)

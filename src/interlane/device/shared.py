@@ -73,6 +73,8 @@ class SharedJob:
     """Whether the job is held to that."""
     priority: int = 0
     total_s: float | None = None
+    processes: int = 1
+    """With a context on the device; 0 for a guest in the process of another job."""
     line: Line | None = None
     """None while the job is away: its memory stays booked until its process is gone."""
     page: Page | None = None
@@ -168,7 +170,7 @@ class SharedDevice:
     def join(self, job: SharedJob) -> None:
         """Let a job ask for admission."""
         self.jobs[job.id] = job
-        self.tell(Joined(job.id, job.expected, job.priority, job.total_s))
+        self.tell(Joined(job.id, job.expected, job.priority, job.total_s, job.processes))
 
     def leave(self, job: SharedJob) -> None:
         """Take a job out; its memory is free."""
@@ -206,6 +208,7 @@ class SharedDevice:
                 lane_bytes,
                 job.priority,
                 job.total_s,
+                job.processes,
                 epoch=brought or None,
             )
         )
@@ -465,9 +468,9 @@ class SharedDevice:
         """Whether jobs must give cached memory back, because not all peaks fit at once."""
         book = self.domain.book
         peaks = sum(
-            demand.peak_bytes + self.spec.context_bytes
+            demand.peak_bytes + self.jobs[job_id].processes * self.spec.context_bytes
             for lane in book.lanes.values()
-            for demand in lane.tenants.values()
+            for job_id, demand in lane.tenants.items()
         )
         return peaks > book.budget.usable_bytes
 

@@ -51,6 +51,8 @@ class Flag(IntFlag):
     """HELLO: and it holds the lease of ``epoch``."""
     DECLARED = 4
     """HELLO: the job promised to need no more than this, and is held to it."""
+    GUEST = 16
+    """HELLO: the job lives in a process whose context another job is booked for."""
     TRIM = 8
     """GRANT: give cached memory back before the lease; others need the room."""
 
