@@ -21,6 +21,7 @@ from interlane.model import (
     MachineReturned,
     Placement,
     Preempted,
+    Recovered,
     Spot,
     Start,
     Started,
@@ -35,8 +36,8 @@ from interlane.testing.build import cluster, job, make, submit
 A = JobId("a")
 ENDED = {JobState.DONE, JobState.REFUSED, JobState.CANCELLED}
 FACTS: list[type[Event]] = [
-    Submitted, Started, StartFailed, Grown, GrowFailed, Preempted, Finished, Cancelled,
-    MachineLost, MachineReturned, Ticked,
+    Submitted, Recovered, Started, StartFailed, Grown, GrowFailed, Preempted, Finished,
+    Cancelled, MachineLost, MachineReturned, Ticked,
 ]  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from interlane.model import (
     Placement,
     Preempt,
     Preempted,
+    Recovered,
     Refusal,
     Refuse,
     Request,
@@ -255,6 +256,12 @@ def _refusal(said: Mapping[str, Any]) -> Refusal:
 _FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxyType(
     {
         "Submitted": lambda said: Submitted(_job(said["job"])),
+        "Recovered": lambda said: Recovered(
+            _job(said["job"]),
+            said["ran_s"],
+            None if said["placement"] is None else _placement(said["placement"]),
+            said["started_s"],
+        ),
         "Started": lambda said: Started(said["job_id"], _placement(said["placement"])),
         "StartFailed": lambda said: StartFailed(**_bare(said)),
         "Grown": lambda said: Grown(said["job_id"], _placement(said["more"])),

@@ -422,6 +422,12 @@ class Queue:
             late = BORROWER if self._by_number[number].borrows else 0.0
             self.keys[number, compiled.KEY_RANK] = share + late
 
+    def share(self, account: str) -> float:
+        """Return the rank of an account by what it runs; 0 where accounts do not count."""
+        if not self._accounted:
+            return 0.0
+        return self._order.share(account, self._running_milli.get(account, 0))
+
     def _new_group(self, entry: Entry) -> Group:
         number = self._new_number()
         line: Line = KineticLine() if entry.key[1] != 0.0 else HeapLine()
@@ -434,7 +440,7 @@ class Queue:
         rank = BORROWER if group.borrows else 0.0
         if account is not None:
             self._accounts.setdefault(account, set()).add(number)
-            rank += self._order.share(account, self._running_milli.get(account, 0))
+            rank += self.share(account)
         self.keys[number, compiled.KEY_RANK] = rank
         self._groups[entry.shape if account is None else (entry.shape, account)] = group
         self._by_number.append(group)

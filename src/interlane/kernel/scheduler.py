@@ -26,7 +26,7 @@ from interlane.kernel.queue import Entry, Queue
 from interlane.kernel.reservation import Reservation
 from interlane.kernel.running import Deserving, Running, lenders_for, victims_for
 from interlane.kernel.staging import Staging
-from interlane.kernel.view import View
+from interlane.kernel.view import Shape, View
 from interlane.model import (
     Action,
     Cancelled,
@@ -46,6 +46,7 @@ from interlane.model import (
     Placement,
     Preempt,
     Preempted,
+    Recovered,
     Refusal,
     Refuse,
     Start,
@@ -116,6 +117,7 @@ class Scheduler:
         self._releases_seen = 0
         self._learn: dict[type[Event], Callable[..., None]] = {
             Submitted: self._submitted,
+            Recovered: self._recovered,
             Started: self._started,
             StartFailed: self._start_failed,
             Grown: self._grown,
@@ -218,6 +220,18 @@ class Scheduler:
             return reasons.behind(head, reserved_at_s=self._reservation.at_s)
         return reasons.not_yet_considered()
 
+    def ahead(self, job_id: JobId, now_s: float) -> tuple[JobId, ...]:
+        """Return the waiting jobs that go before a waiting job, the first of them first."""
+        mine = self._urgency(self._entry(job_id), now_s)
+        waiting = (e for e in self._entries.values() if e.state is JobState.QUEUED)
+        keys = sorted((self._urgency(entry, now_s), entry.job.id) for entry in waiting)
+        return tuple(other for key, other in keys if key < mine)
+
+    def _urgency(self, entry: Entry, now_s: float) -> tuple[float, float, int]:
+        share = self._queue.share(self.policy.order.account(entry.job))
+        value, slope = entry.key
+        return share, value + slope * now_s, entry.job.serial
+
     def _refusal_by_capacity(self, entry: Entry) -> Refusal | None:
         for part in entry.shape.parts:
             self._view.catch_up(part.profile)
@@ -243,22 +257,61 @@ class Scheduler:
     # -- learning ---------------------------------------------------------------------
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
-        job = event.job
-        if job.id in self._entries:
-            raise IllegalTransition(
-                f"Job {job.id}", self._entries[job.id].state.value, "Submitted"
-            )
-        shape = self._shapes.get(job.request)
-        if shape is None:
-            shape = self._view.shape(job.request, self.policy.placer.types)
+        self._line_up(event.job, 0.0, now_s)
+
+    def _recovered(self, event: Recovered, now_s: float) -> None:
+        if event.placement is None:
+            self._line_up(event.job, event.ran_s, now_s)
+        else:
+            self._hold_again(event, event.placement, now_s)
+
+    def _line_up(self, job: Job, ran_s: float, now_s: float) -> None:
+        """Let a job wait that is new to the books, unless it can never run."""
+        shape = self._shape_of_new(job)
         if shape.never is not None:
             self._wishes.append(Refuse(job.id, shape.never))
             return
         plan = () if self._staging is None else self._staging.shapes(job)
         entry = self._entries[job.id] = Entry(job, plan[0] if plan else shape, plan)
+        entry.ran_s = ran_s
         self._wait(entry, now_s)
         if self._reservation is not None and entry.group is not None:
             self._queue.bar(entry.group.number, -1)
+
+    def _hold_again(self, event: Recovered, placement: Placement, now_s: float) -> None:
+        """Hold what a job holds that is new to the books and runs already.
+
+        Nobody knows any more in which stage of its plan it started, so that what it borrowed
+        counts as its own.
+        """
+        job = event.job
+        shape = self._shape_of_new(job)
+        plan = () if self._staging is None else self._staging.shapes(job)
+        entry = Entry(job, shape, plan)
+        entry.ran_s = event.ran_s
+        types = self.policy.placer.types
+        fits = reasons.covers(self._ledger, job.request, placement, types)
+        table = self._ledger.to_rows(placement, shape.profiles) if fits else None
+        if table is None or not self._ledger.hold(table):
+            raise InvalidInput(
+                f"Job {job.id} runs on {', '.join(placement.machines)} where the cluster has "
+                "no such room; keep the machines it had until it has ended."
+            )
+        self._entries[job.id] = entry
+        self._note_held(entry, placement, table, event.started_s)
+        entry.state = JobState.RUNNING
+        if entry.shape.grows:
+            self._want_more(entry, now_s)
+
+    def _shape_of_new(self, job: Job) -> Shape:
+        if job.id in self._entries:
+            raise IllegalTransition(
+                f"Job {job.id}", self._entries[job.id].state.value, "Submitted"
+            )
+        shape = self._shapes.get(job.request)
+        return (
+            self._view.shape(job.request, self.policy.placer.types) if shape is None else shape
+        )
 
     def _started(self, event: Started, now_s: float) -> None:
         entry = self._entries.get(event.job_id) or self._entry(event.job_id)
@@ -543,20 +596,26 @@ class Scheduler:
         if placement is None:
             placement = self._ledger.to_placement(table)
         self._queue.remove(entry, now_s)
+        self._note_held(entry, placement, table, now_s)
+        wishes.append(Start(entry.job.id, placement))
+        if self._reservation is not None:
+            self._drop_reservation(entry)
+
+    def _note_held(
+        self, entry: Entry, placement: Placement, table: Table, started_s: float
+    ) -> None:
+        """Note what a job holds that starts, or was found running."""
         entry.state = JobState.STARTING
         entry.refusal = None
         entry.claims = 0
         entry.rows = table
         entry.placement = placement
-        entry.started_s = now_s
+        entry.started_s = started_s
         self._running.add(entry)
         if entry.plan:
             self._note_borrowing(entry, table)
         if self._accounted:
             self._charge(entry, placement, 1)
-        wishes.append(Start(entry.job.id, placement))
-        if self._reservation is not None:
-            self._drop_reservation(entry)
 
     def _note_borrowing(self, entry: Entry, table: Table) -> None:
         """Note whether a job has started on a machine that is only lent to it."""
@@ -841,9 +900,3 @@ def _check_instances(entry: Entry) -> None:
                 f"Job {entry.job.id} holds {held} instances of {task.role}, which needs "
                 f"{task.least} to {task.instances}."
             )
-
-
-def waiting_jobs(scheduler: Scheduler) -> list[Job]:
-    """Return the jobs that wait, in order of submission."""
-    jobs = [e.job for e in scheduler._entries.values() if e.state is JobState.QUEUED]
-    return sorted(jobs, key=lambda job: (job.submitted_s, job.serial))

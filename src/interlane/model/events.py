@@ -15,6 +15,19 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """The job was here before this kernel was: it waits, or holds a place already."""
+
+    job: Job
+    ran_s: float = 0.0
+    """Seconds of progress kept from earlier attempts."""
+    placement: Placement | None = None
+    """Where it runs; None if it waits."""
+    started_s: float = 0.0
+    """When the present attempt began; meaningful with a placement."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The job runs where the kernel wished it."""
 
@@ -92,6 +105,7 @@ class Ticked:
 
 Event = (
     Submitted
+    | Recovered
     | Started
     | StartFailed
     | Grown
