@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt lint types imports unit bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports unit bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -41,7 +41,10 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-unit: $(STAMP)
+postgres: # the live machine is tested against a real one
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q postgresql)
+
+unit: $(STAMP) postgres
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output

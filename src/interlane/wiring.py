@@ -5,15 +5,16 @@ sentence.  Policies of other packages are found through the entry-point group
 ``interlane.policies``: ``order.NAME`` is a maker of an order, ``placer.NAME`` of a placer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from interlane.model import Cluster, InvalidField, InvalidInput, UnknownName
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import Cluster, InvalidField, InvalidInput, JobId, UnknownName
 from interlane.policy.base import TypeRule
 from interlane.policy.catalogue import (
     ORDERS,
@@ -27,7 +28,7 @@ from interlane.policy.catalogue import (
     placer_recipe,
 )
 from interlane.policy.colocate.catalogue import COLOCATORS
-from interlane.policy.policy import Discipline
+from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.predict.recall import Recall
 from interlane.predict.store import load
@@ -37,6 +38,10 @@ from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
 from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
+
+if TYPE_CHECKING:
+    from interlane.server import whatif
+    from interlane.server.whatif import Known
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -151,6 +156,11 @@ class PolicyWords:
     preempt_min_run_s: float = 0.0
     elastic: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The policy in a word."""
+        return f"{self.order}/{self.placer}/{self.queue}"
+
 
 def choice_of(words: PolicyWords) -> Choice:
     """Return the policy that the words name.
@@ -237,6 +247,42 @@ def _type_rule(word: str | None) -> TypeRule | None:
     if word is not None and word not in known:
         raise UnknownName("gpu-types rule", word, known)
     return None if word is None else TypeRule(word)
+
+
+# -- the live machine -----------------------------------------------------------------
+
+
+def serve(
+    state: Path,
+    words: PolicyWords,
+    *,
+    devices: str,
+    host: str,
+    port: int,
+    database_url: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """Run this machine under a policy until told to end."""
+    from interlane.server import up
+    from interlane.server.devices import devices_of
+
+    choice, found = choice_of(words), devices_of(devices)
+    policy = Policy(
+        choice.order, choice.placer.make(), choice.queue, choice.preemption, words.name
+    )
+    settings = up.Settings(state, host, port, found.emulated, database_url)
+    up.serve(settings, lambda: Scheduler(found.cluster, policy), _forecast, say)
+
+
+def _forecast(
+    make: Callable[[], Scheduler], jobs: "Sequence[Known]", job_id: JobId, now_s: float
+) -> "whatif.StartBand | None":
+    from interlane.server import whatif
+    from interlane.sim.forward import Expected, start_band
+
+    expected = [Expected(one.fact, one.seconds, one.low_s, one.high_s) for one in jobs]
+    band = start_band(make, expected, job_id, now_s)
+    return None if band is None else whatif.StartBand(band.p50_s, band.p90_s)
 
 
 # -- the world ------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """The command line: parse, call one function, print one answer.
 
-Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 3 nobody answers, 7 can never be
-placed, 130 interrupted; ``share run`` passes on the code of what it ran.  An error is
-one sentence on stderr; when nobody reads our output any more, we leave without a word.
+Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 3 nobody answers, 4 denied,
+5 stale, 6 cannot be placed now, 7 never, 124 timeout, 130 interrupted; ``run``, ``wait`` and
+``share run`` pass on the code of what they ran.  An error is one sentence on stderr; when
+nobody reads our output any more, we leave without a word.
 Heavy imports are inside the commands, so that ``--help`` is quick.
 """
 
@@ -20,17 +21,23 @@ from interlane.cli import (
     demo,
     doctor,
     explain,
+    gpus,
+    jobs,
     mig,
     mig_transition,
     predict,
+    questions,
     report,
     reproduce,
     share,
     share_bench,
     share_simulate,
     simulate,
+    token,
     trace,
+    up,
 )
+from interlane.cli.client import Failure
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected, Unreachable
 
 OK: Final = 0
@@ -51,7 +58,20 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(simulate.simulate)
 app.command()(compare.compare)
+app.command()(up.up)
+app.command()(up.down)
+app.command()(jobs.submit)
+app.command()(jobs.run)
+app.command()(jobs.ps)
+app.command()(jobs.describe)
 app.command()(explain.explain)
+app.command()(questions.eta)
+app.command()(questions.plan)
+app.command()(jobs.wait)
+app.command()(jobs.logs)
+app.command()(jobs.cancel)
+app.command()(gpus.gpus)
+app.command()(gpus.top)
 app.command()(explain.story)
 app.command(cls=reproduce.Command)(reproduce.reproduce)
 app.command()(about.policies)
@@ -66,6 +86,7 @@ share.app.command()(share_bench.profile)
 share.app.command()(share_simulate.simulate)
 app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
+app.add_typer(token.app, name="token")
 app.command()(about.version)
 
 
@@ -90,6 +111,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), UNREACHABLE)
     except Rejected as error:
         return _fail(str(error), NEVER_PLACED)
+    except Failure as error:
+        return _fail(str(error), error.exit_code)
     except InterlaneError as error:
         return _fail(str(error), ERROR)
     except OSError as error:

@@ -1,12 +1,16 @@
-"""``interlane explain`` and ``interlane story``: one job of a simulated run."""
+"""``interlane explain`` and ``interlane story``: one job, live or of a simulated run."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from interlane.cli.client import Client, ServerOption, ServerOptions, StateOption, job_path
 from interlane.cli.options import RunOptions, TraceOption, experiments_in, takes
 from interlane.cli.output import Output, OutputOption, emit
 from interlane.cli.progress import progress
+from interlane.cli.questions import why_told
+from interlane.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from interlane.sim.explain import Standing
@@ -18,14 +22,36 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id in
 
 @takes(RunOptions)
 def explain(
-    job: JobArgument,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
     *,
-    trace: TraceOption,
-    at: Annotated[float, typer.Option(metavar="SECONDS", help="When, in the trace's time.")],
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="TRACE", help="Ask about a simulated run of it."),
+    ] = None,
+    at: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="When, in the trace's time.")
+    ] = None,
+    server: ServerOption = None,
+    state: StateOption = None,
     options: RunOptions,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say why a job waits at a moment: the refusal that decided, and who goes first."""
+    """Say why a job waits: the refusal that decided, and who goes first.
+
+    Asks the live server; with --trace and --at, a simulated run at a moment.
+    """
+    if (trace is None) != (at is None):
+        raise InvalidInput("--trace and --at go together; give both or neither.")
+    if trace is None or at is None:
+        found = Client(ServerOptions(server, state)).get(f"{job_path(job)}/why").document()
+        emit(found, output, why_told(found))
+    else:
+        _explain_simulated(job, trace, at, options, output)
+
+
+def _explain_simulated(
+    job: str, trace: Path, at: float, options: RunOptions, output: Output
+) -> None:
     from math import isfinite
 
     from interlane.model import InvalidField

@@ -29,6 +29,7 @@ from interlane.model import (
     Placement,
     Preempt,
     Preempted,
+    Recovered,
     Refusal,
     Refuse,
     Start,
@@ -106,6 +107,21 @@ class Engine:
         """How often each job was lost with a machine."""
         self._paranoid = paranoid
         self._luck = self._first_failures()
+
+    def resume(self, facts: Sequence[Recovered], now_s: float) -> None:
+        """Begin in the middle: the first jobs are there already, as the facts say.
+
+        The true seconds of one that runs are those it has left.
+        """
+        for number, fact in enumerate(facts):
+            self.log.add(now_s, Fact.SUBMITTED, number)
+            self.scheduler.learn(fact, now_s)
+            if fact.placement is not None:
+                run = self._runs[number] = _Run(self._true_s[number])
+                self._enter(number, run, fact.placement, now_s)
+        self._next_job = len(facts)
+        self.now_s = now_s
+        self._settle_decisions(now_s)
 
     def run(
         self,
@@ -200,17 +216,20 @@ class Engine:
         return again
 
     def _start(self, number: int, action: Start, now_s: float) -> None:
-        placement = action.placement
         run = self._runs.get(number)
         if run is None:
             run = self._runs[number] = _Run(self._true_s[number])
+        self.scheduler.learn(Started(action.job_id, action.placement), now_s)
+        self._enter(number, run, action.placement, now_s)
+
+    def _enter(self, number: int, run: _Run, placement: Placement, now_s: float) -> None:
+        """Let a job run where it is."""
         run.placement = placement
         if self._luck:
             self._running.add(number)
         run.since_s = now_s
         run.work_at_start_s = run.left_s
         self.log.add_start(now_s, number, placement)
-        self.scheduler.learn(Started(action.job_id, placement), now_s)
         if self._neighbours is None:
             job = self.jobs[number]
             run.speed = gang_ratio(job.request, placement)

@@ -1,0 +1,198 @@
+"""How commands speak to a server: where it is, who we are, and what its answers mean.
+
+``http.client`` is all that is needed; it is imported when it is, so that help is quick.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from interlane.model.errors import InterlaneError, InvalidInput
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+UNREACHABLE: Final = 3
+DENIED: Final = 4
+STALE: Final = 5
+TIMEOUT_S: Final = 60.0
+API: Final = "/api/v1"
+PAGE: Final = 500
+
+_EXIT: Final = {401: DENIED, 403: DENIED, 409: STALE, 412: STALE, 404: 2, 422: 2, 413: 2}
+
+
+class Failure(InterlaneError):
+    """A command failed, with an exit code of its own."""
+
+    def __init__(self, sentence: str, exit_code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Address of the server (or INTERLANE_SERVER).",
+        show_default="the one of the state folder",
+    ),
+]
+StateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Folder of the server's state (or INTERLANE_STATE).",
+        show_default="~/.local/state/interlane",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Which server to speak to."""
+
+    server: ServerOption = None
+    state: StateOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer as a document."""
+        said: dict[str, Any] = json.loads(self.body)
+        return said
+
+
+def state_folder(given: Path | None) -> Path:
+    """Return the folder in which the server keeps things."""
+    if given is not None:
+        return given.absolute()
+    named = os.environ.get("INTERLANE_STATE")
+    return Path(named).absolute() if named else Path.home() / ".local/state/interlane"
+
+
+class Client:
+    """A connection to one server."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        from http.client import HTTPConnection, HTTPSConnection
+        from urllib.parse import urlsplit
+
+        folder = state_folder(options.state)
+        self._url = options.server or os.environ.get("INTERLANE_SERVER") or _address(folder)
+        self._token = os.environ.get("INTERLANE_TOKEN") or _token(folder)
+        parts = urlsplit(self._url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput(
+                f"The server's address is {self._url!r}, but must read like "
+                "http://127.0.0.1:7411; set --server or INTERLANE_SERVER."
+            )
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+
+    def get(self, path: str, **query: object) -> Answer:
+        """Ask for something."""
+        from urllib.parse import urlencode
+
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._call("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path)
+
+    def post(
+        self, path: str, document: object, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Hand something in."""
+        return self._call("POST", path, json.dumps(document).encode(), headers)
+
+    def delete(self, path: str) -> Answer:
+        """Take something back."""
+        return self._call("DELETE", path)
+
+    def jobs(self, most: int, **query: object) -> Iterator[dict[str, Any]]:
+        """Yield jobs, the newest first, page by page."""
+        cursor = None
+        while most > 0:
+            page = self.get("/jobs", limit=min(most, PAGE), cursor=cursor, **query).document()
+            yield from page["jobs"]
+            most, cursor = most - len(page["jobs"]), page["next_cursor"]
+            if cursor is None:
+                return
+
+    def _call(
+        self,
+        verb: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        from http.client import HTTPException
+
+        sent = {"Authorization": f"Bearer {self._token}", **(headers or {})}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        try:
+            self._connection.request(verb, API + path, body, sent)
+            answer = _read(self._connection.getresponse())
+        except (OSError, HTTPException) as error:
+            self._connection.close()
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Failure(
+                f"The server at {self._url} does not answer ({why}); start one with "
+                "'interlane up', or set --server.",
+                UNREACHABLE,
+            ) from None
+        if answer.status >= 400:
+            raise Failure(_detail(answer), _EXIT.get(answer.status, 1))
+        return answer
+
+
+def job_path(job_id: str) -> str:
+    """Return where a job is found."""
+    from urllib.parse import quote
+
+    return f"/jobs/{quote(job_id, safe='')}"
+
+
+def _read(response: "HTTPResponse") -> Answer:
+    return Answer(response.status, dict(response.getheaders()), response.read())
+
+
+def _detail(answer: Answer) -> str:
+    try:
+        return str(answer.document()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"The server answered {answer.status}, which it does not explain."
+
+
+def _address(folder: Path) -> str:
+    try:
+        said: dict[str, Any] = json.loads((folder / "server.json").read_text())
+    except FileNotFoundError:
+        raise Failure(
+            f"No server was ever started in {folder}; start one with 'interlane up', or set "
+            "--server.",
+            UNREACHABLE,
+        ) from None
+    return str(said["url"])
+
+
+def _token(folder: Path) -> str:
+    try:
+        return (folder / "token").read_text().strip()
+    except (FileNotFoundError, PermissionError):
+        raise Failure(
+            f"There is no token in {folder} that may be read; set INTERLANE_TOKEN.", DENIED
+        ) from None

@@ -1,0 +1,136 @@
+"""``interlane up`` and ``interlane down``: the server of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from interlane.cli.client import StateOption, state_folder
+from interlane.cli.output import say
+from interlane.model.errors import InterlaneError, InvalidInput
+
+PORT: Final = 7411
+END_S: Final = 30.0
+"""Seconds that a server gets to end."""
+
+
+def up(
+    *,
+    devices: Annotated[
+        str,
+        typer.Option(help="cpu:N for N emulated devices, cpu:N:16GB with so much memory each."),
+    ] = "cpu:4",
+    state: StateOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
+    ] = PORT,
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="INTERLANE_DATABASE_URL",
+            help="PostgreSQL instead of a file in the state folder: postgresql://...",
+            show_default=False,
+        ),
+    ] = None,
+    order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
+        "fifo"
+    ),
+    placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack",
+    queue: Annotated[
+        str, typer.Option(help="What a job that does not fit does: skip, strict or easy.")
+    ] = "skip",
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once it serves; `interlane down` ends it.")
+    ] = False,
+    log_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write there once it serves.")
+    ] = None,
+) -> None:
+    """Run jobs on this machine: the same kernel as the simulator, real processes."""
+    folder = state_folder(state)
+    if detach:
+        _detached(folder)
+        return
+    from interlane.wiring import PolicyWords, serve
+
+    def told(line: str) -> None:
+        say(line)
+        if log_file is not None and line.startswith("Serving"):
+            _turn_over_to(log_file)
+
+    serve(
+        folder,
+        PolicyWords(order, placer, queue),
+        devices=devices,
+        host=host,
+        port=port,
+        database_url=database_url,
+        say=told,
+    )
+
+
+def _detached(folder: Path) -> None:
+    """Start the same command in the background, and pass on what it says until it serves."""
+    words = [word for word in sys.argv[1:] if word != "--detach"]
+    log_file = folder / "server.log"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    process = subprocess.Popen(
+        (sys.executable, "-m", "interlane", *words, "--log-file", str(log_file)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        say(line.rstrip("\n"))
+        if line.startswith("Serving"):
+            return
+    raise typer.Exit(process.wait())
+
+
+def _turn_over_to(log_file: Path) -> None:
+    """Say everything else in a file: whoever started us may leave."""
+    fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(fd, sys.stdout.fileno())
+    os.dup2(fd, sys.stderr.fileno())
+    os.close(fd)
+
+
+def down(*, state: StateOption = None) -> None:
+    """End the server of a state folder; its jobs run on."""
+    folder = state_folder(state)
+    try:
+        pid = json.loads((folder / "server.json").read_text())["pid"]
+        reference = os.pidfd_open(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        raise InvalidInput(f"No server runs in {folder}; there is nothing to end.") from None
+    if not _is_held(folder):
+        raise InvalidInput(f"No server runs in {folder}; there is nothing to end.")
+    signal.pidfd_send_signal(reference, signal.SIGTERM)
+    end_s = time.monotonic() + END_S
+    while _is_held(folder):
+        if time.monotonic() > end_s:
+            raise InterlaneError(f"The server (process {pid}) does not end; look at its log.")
+        time.sleep(0.05)
+    say("The server has ended; jobs run on.")
+
+
+def _is_held(folder: Path) -> bool:
+    """Tell whether a server holds the folder."""
+    import fcntl
+
+    with (folder / "lock").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

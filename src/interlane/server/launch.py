@@ -1,0 +1,107 @@
+"""From a job that holds a place to what must be started there."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from interlane.model import InvalidInput, Placement
+from interlane.server import quantities, spec
+from interlane.server.record import Record
+from interlane.server.runner import Attempt, Launch, Process
+from interlane.server.spec import JobSpec
+
+SHELL: Final = "/bin/sh"
+KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+"""Variables of the server that jobs get too; no others, because some hold tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Values that only jobs see: one file each, in a folder that only its owner reads."""
+
+    folder: Path
+
+    def missing(self, names: list[str]) -> list[str]:
+        """Return the names that have no value."""
+        return [name for name in names if not self._file(name).is_file()]
+
+    def values(self, names: list[str]) -> dict[str, str]:
+        """Return values by name; the line end that editors add does not count."""
+        return {name: self._file(name).read_text().removesuffix("\n") for name in names}
+
+    def check(self, names: list[str]) -> None:
+        """Refuse names that have no value."""
+        missing = self.missing(names)
+        if missing:
+            raise InvalidInput(
+                f"secrets names {missing[0]!r}, which has no value; put it into the file "
+                f"{self._file(missing[0])}."
+            )
+
+    def _file(self, name: str) -> Path:
+        if not re.fullmatch(spec.VARIABLE, name):
+            raise InvalidInput(f"{name!r} is not a name of a secret.")
+        return self.folder / name
+
+
+def launch_of(
+    record: Record, placement: Placement, secrets: Secrets, *, emulated: bool
+) -> Launch:
+    """Return how to run the present attempt at a job."""
+    job = JobSpec.model_validate(record.spec)
+    stop = spec.stop_of(job)
+    hidden = secrets.values(job.secrets)
+    env = {name: os.environ[name] for name in KEPT if name in os.environ}
+    env |= dict(job.env) | hidden
+    ranks = list(_ranks(placement))
+    demand = spec.demand_of(job, 0)
+    shared = {
+        "INTERLANE_JOB_ID": record.id,
+        "INTERLANE_ATTEMPT": str(record.attempt),
+        "INTERLANE_NUM_NODES": str(len(ranks)),
+        "INTERLANE_NODE_IPS": "\n".join(["127.0.0.1"] * len(ranks)),
+        "INTERLANE_NUM_GPUS_PER_NODE": str(demand.gpus),
+    }
+    processes = tuple(
+        Process(
+            (SHELL, "-c", job.run), {**env, **shared, **_own(rank, gpus, emulated=emulated)}
+        )
+        for rank, gpus in enumerate(ranks)
+    )
+    return Launch(
+        Attempt(record.id, record.attempt),
+        processes,
+        stop.signal,
+        stop.grace_s,
+        None if job.workdir is None else Path(job.workdir),
+        spec.limit_s(job),
+        _memory_bytes_max(job),
+    )
+
+
+def _ranks(placement: Placement) -> Iterator[tuple[int, ...]]:
+    """Yield the GPUs of every instance."""
+    for spot in placement.spots:
+        for _ in range(spot.instances):
+            yield spot.gpus
+
+
+def _own(rank: int, gpus: tuple[int, ...], *, emulated: bool) -> Mapping[str, str]:
+    devices = ",".join(str(gpu) for gpu in gpus)
+    return {
+        "INTERLANE_NODE_RANK": str(rank),
+        "INTERLANE_DEVICES": devices,
+        # No program may take an emulated device for a GPU.
+        "CUDA_VISIBLE_DEVICES": "" if emulated else devices,
+    }
+
+
+def _memory_bytes_max(job: JobSpec) -> int | None:
+    """Return the bytes that each process may have, if the job sets a limit."""
+    if job.resources.memory is None:
+        return None
+    _, limit = quantities.ends(job.resources.memory)
+    return None if limit is None else quantities.memory_mib("resources.memory", limit) << 20

@@ -1,0 +1,70 @@
+"""Errors as problem documents (RFC 9457): what went wrong, in one sentence."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from interlane.model import InterlaneError, InvalidInput
+from interlane.server.driver import (
+    AlreadyEnded,
+    KeyReused,
+    NoSuchJob,
+    NotReady,
+    VersionDiffers,
+)
+from interlane.server.spec import sentence
+from interlane.server.store import StoreFailed
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+_STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
+    {
+        NoSuchJob: HTTPStatus.NOT_FOUND,
+        AlreadyEnded: HTTPStatus.CONFLICT,
+        VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
+        KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
+        NotReady: HTTPStatus.SERVICE_UNAVAILABLE,
+        StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+        InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an answer that says what went wrong."""
+    known = HTTPStatus(status)
+    body: dict[str, Any] = {"title": known.phrase, "status": status, "detail": detail}
+    return JSONResponse(body, status, dict(headers or {}), MEDIA_TYPE)
+
+
+def answer_with_problems(app: FastAPI) -> None:
+    """Let every error of an application be answered with a problem document."""
+    app.add_exception_handler(InterlaneError, _interlane)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _validation)
+
+
+def _interlane(_: Request, error: Exception) -> JSONResponse:
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            return problem(status, str(error))
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+
+
+def _http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, str(error.detail), error.headers)
+
+
+def _validation(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    at = [part for part in first["loc"] if part not in ("body", "query", "path", "header")]
+    said = sentence({**first, "loc": at})
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, said)

@@ -1,0 +1,166 @@
+"""The log of this machine, and what it says of each job.
+
+An entry names what happened, to which job, and which fields of the job's record changed by
+it.  A record is the sum of its entries: ``fold`` makes all records from the log alone.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from interlane.model import JobId, MachineId, Placement, Spot
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+HOLDING: Final = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+"""States in which a job holds a place."""
+
+OPEN: Final = HOLDING | {State.QUEUED}
+"""States of jobs that have not ended."""
+
+ENDED: Final = frozenset(State) - OPEN
+
+
+class Kind(StrEnum):
+    """What an entry of the log tells."""
+
+    SUBMITTED = "submitted"
+    PLACED = "placed"
+    """A place is held and an attempt named: written before anything is started there."""
+    STARTED = "started"
+    START_FAILED = "start failed"
+    CANCEL_ASKED = "cancel asked"
+    STOP_WISHED = "stop wished"
+    PREEMPTED = "preempted"
+    ENDED = "ended"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that is known of one job."""
+
+    serial: int
+    id: JobId
+    name: str
+    user: str
+    queue: str
+    spec: Mapping[str, Any]
+    submitted_s: float
+    guess_s: float
+    """How long it is guessed to run; eight times in ten from ``low_s`` to ``high_s``."""
+    low_s: float
+    high_s: float
+    state: State = State.QUEUED
+    version: int = 1
+    """Rises with every change."""
+    attempt: int = 0
+    """Number of the present or last attempt to run it."""
+    placement: tuple[Mapping[str, Any], ...] | None = None
+    started_s: float | None = None
+    """When the present or last attempt began."""
+    ended_s: float | None = None
+    ran_s: float = 0.0
+    """Seconds of progress kept from attempts that were stopped."""
+    exit_code: int | None = None
+    reason: str | None = None
+    """Why it was refused, failed or went back to the queue."""
+    cancelled_by: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job has not ended."""
+        return self.state in OPEN
+
+    @property
+    def place(self) -> Placement | None:
+        """Where it holds a place."""
+        if self.placement is None or self.state not in HOLDING:
+            return None
+        return Placement(
+            tuple(
+                Spot(
+                    MachineId(spot["machine"]),
+                    tuple(spot["gpus"]),
+                    spot["instances"],
+                    spot["task"],
+                )
+                for spot in self.placement
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the log."""
+
+    seq: int
+    at_s: float
+    kind: Kind
+    job_id: JobId
+    change: Mapping[str, Any]
+    """Fields of the record with their new values."""
+
+
+_FIELDS: Final = frozenset(field.name for field in fields(Record))
+
+
+def after(record: Record | None, entry: Entry) -> Record:
+    """Return a job's record after an entry; the first one makes it."""
+    if record is None:
+        return document_record({**entry.change, "id": entry.job_id})
+    change = _typed(entry.change)
+    return replace(record, **change, version=record.version + 1)
+
+
+def fold(entries: Iterable[Entry]) -> dict[JobId, Record]:
+    """Return the records that a whole log tells."""
+    records: dict[JobId, Record] = {}
+    for entry in entries:
+        records[entry.job_id] = after(records.get(entry.job_id), entry)
+    return records
+
+
+def record_document(record: Record) -> dict[str, Any]:
+    """Return a record as what JSON knows."""
+    return asdict(record)
+
+
+def document_record(document: Mapping[str, Any]) -> Record:
+    """Return a record from its document; fields of later versions are passed over."""
+    known = {name: value for name, value in document.items() if name in _FIELDS}
+    return Record(**_typed(known))
+
+
+def placement_document(placement: Placement) -> list[dict[str, Any]]:
+    """Return a placement as what JSON knows."""
+    return [{**asdict(spot), "gpus": list(spot.gpus)} for spot in placement.spots]
+
+
+def dumped(document: Mapping[str, Any]) -> str:
+    """Return a document as one line of text."""
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _typed(change: Mapping[str, Any]) -> dict[str, Any]:
+    typed = dict(change)
+    if "state" in typed:
+        typed["state"] = State(typed["state"])
+    if typed.get("placement") is not None:
+        typed["placement"] = tuple(typed["placement"])
+    return typed

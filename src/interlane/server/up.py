@@ -1,0 +1,145 @@
+"""Starts the server: its folder, its lock, its socket, and everything behind them."""
+
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from interlane.model import InterlaneError, InvalidInput
+from interlane.server.app import Service, make_app
+from interlane.server.auth import Role, Tokens
+from interlane.server.books import MakeScheduler
+from interlane.server.driver import Driver
+from interlane.server.launch import Secrets
+from interlane.server.runner import ProcessRunner
+from interlane.server.store import Store
+from interlane.server.whatif import Forecast
+
+TOKEN_FILE: Final = "token"
+ADDRESS_FILE: Final = "server.json"
+GOODBYE_S: Final = 3
+"""Seconds that open connections get when the server ends."""
+
+ADMIN: Final = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the server keeps things, and where it listens."""
+
+    state: Path
+    host: str
+    port: int
+    """0 for any that is free."""
+    emulated: bool
+    database_url: str | None = None
+
+
+Say = Callable[[str], None]
+
+
+def serve(settings: Settings, make: MakeScheduler, forecast: Forecast | None, say: Say) -> None:
+    """Serve until told to end; jobs run on."""
+    prepare(settings.state)
+    with locked(settings.state), _listening(settings) as listener:
+        address = f"http://{settings.host}:{listener.getsockname()[1]}"
+        store = Store(settings.database_url or f"sqlite:///{settings.state / 'state.db'}")
+        driver = Driver(
+            store,
+            make,
+            lambda tell: ProcessRunner(settings.state / "runs", tell),
+            Secrets(settings.state / "secrets"),
+            emulated=settings.emulated,
+        )
+        driver.start()
+        tokens = Tokens(store, driver.now_s)
+        _first_token(tokens, settings.state, say)
+        _write_private(
+            settings.state / ADDRESS_FILE, json.dumps({"url": address, "pid": os.getpid()})
+        )
+        service = Service(driver, tokens, settings.emulated, forecast)
+        say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
+        try:
+            _run(service, listener)
+        finally:
+            driver.close()
+            store.close()
+    if driver.stopped_because is not None:
+        raise driver.stopped_because
+
+
+def _run(service: Service, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        make_app(service),
+        log_level=logging.WARNING,
+        access_log=False,
+        timeout_graceful_shutdown=GOODBYE_S,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+
+    def end() -> None:
+        server.should_exit = True
+
+    service.driver.on_give_up = end
+    server.run(sockets=[listener])
+
+
+def prepare(state: Path) -> None:
+    """Make the folder in which the server keeps things, for its owner alone."""
+    for folder in (state, state / "runs", state / "secrets"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Hold a folder, so that no two servers use it."""
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(
+                f"Another server uses {state}; end it, or name another folder with --state."
+            ) from None
+        yield
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as error:
+            raise InterlaneError(
+                f"{settings.host}:{settings.port} cannot be listened on ({error.strerror}); "
+                "choose another with --host and --port."
+            ) from None
+        yield listener
+
+
+def _first_token(tokens: Tokens, state: Path, say: Say) -> None:
+    """Make the first admin token and show it; the command line finds it in the folder."""
+    if len(tokens):
+        return
+    token, _ = tokens.make(ADMIN, Role.ADMIN)
+    _write_private(state / TOKEN_FILE, token)
+    say(f"Admin token, shown this once: {token}")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    beside = path.with_name(f"{path.name}.new")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    beside.replace(path)

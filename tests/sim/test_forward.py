@@ -1,0 +1,107 @@
+"""Playing on from the middle is playing on; bands follow from what is not known."""
+
+from math import inf
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.metrics.log import EventLog, Fact
+from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Spot
+from interlane.policy.catalogue import make_order, make_placer
+from interlane.policy.policy import Policy
+from interlane.sim.engine import Engine
+from interlane.sim.forward import Expected, start_band
+from interlane.testing.build import cluster, job, machine, make
+from interlane.testing.strategies import clusters, traces
+
+POLICY = Policy(make_order("fifo"), make_placer("pack"))
+
+
+def starts_after(log: EventLog, at_s: float) -> list[tuple[float, str]]:
+    return [
+        (round(line.at_s, 6), log.jobs[line.subject].id)
+        for line in log.lines()
+        if line.fact is Fact.STARTED and line.at_s > at_s
+    ]
+
+
+@given(on=clusters(most=3), trace=traces(most=10), stop_s=st.sampled_from([1.0, 20.0, 300.0]))
+def test_a_run_that_is_resumed_starts_jobs_as_the_whole_run_does(
+    on: Cluster, trace: tuple[list[Job], list[float]], stop_s: float
+) -> None:
+    jobs, true_s = trace
+    whole = Engine(Scheduler(on, POLICY), jobs, true_s).run()
+    first = Engine(Scheduler(on, POLICY), jobs, true_s)
+    first.run(stop_s)
+    here = [each for each in jobs if first.scheduler.state(each.id) is not None]
+    assume(here)
+    to_come = [each for each in jobs if each.submitted_s > stop_s]
+    length_s = dict(zip((each.id for each in jobs), true_s, strict=True))
+    began_s = {jobs[one.subject].id: one.at_s for one in first.log.lines() if one.placement}
+    facts = [
+        Recovered(
+            each,
+            placement=first.scheduler.placement(each.id),
+            started_s=began_s.get(each.id, 0.0),
+        )
+        for each in here
+    ]
+    left_s = [
+        length_s[each.id] - (stop_s - began_s[each.id] if each.id in began_s else 0.0)
+        for each in here
+    ]
+
+    second = Engine(
+        Scheduler(on, POLICY), here + to_come, left_s + [length_s[one.id] for one in to_come]
+    )
+    second.resume(facts, stop_s)
+
+    assert starts_after(second.run(), stop_s) == starts_after(whole, stop_s)
+
+
+ONE_GPU = cluster(machine("m0", gpus=1))
+THERE = Placement((Spot(MachineId("m0"), (0,)),))
+
+
+def expected(
+    name: str, seconds: float, *, off_by: float = 1.0, runs_since_s: float | None = None
+) -> Expected:
+    fact = Recovered(
+        job(name, gpus=1),
+        placement=None if runs_since_s is None else THERE,
+        started_s=runs_since_s or 0.0,
+    )
+    return Expected(fact, seconds, seconds / off_by, seconds * off_by)
+
+
+def test_what_is_known_exactly_gives_a_point() -> None:
+    # a has run 40 of 100 s; b takes 50 s; so c starts 60 + 50 s from now.
+    jobs = [expected("a", 100, runs_since_s=960.0), expected("b", 50), expected("c", 10)]
+
+    band = start_band(lambda: make(ONE_GPU), jobs, JobId("c"), now_s=1_000.0)
+
+    assert band is not None
+    assert band.p50_s == pytest.approx(1_110, abs=5)
+    assert band.p90_s == pytest.approx(1_110, abs=8)
+
+
+def test_what_is_not_known_widens_the_band() -> None:
+    jobs = [expected("a", 100, off_by=3.0), expected("b", 10)]
+    jobs[0] = expected("a", 100, off_by=3.0, runs_since_s=1_000.0)
+
+    band = start_band(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=1_000.0)
+
+    assert band is not None
+    assert 1_060 < band.p50_s < 1_170
+    assert 1_200 < band.p90_s < 1_700
+
+
+def test_a_job_past_its_guess_is_expected_to_run_on() -> None:
+    jobs = [expected("a", 100, off_by=2.0, runs_since_s=0.0), expected("b", 10)]
+
+    band = start_band(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=500.0)
+
+    assert band is not None
+    assert 500 <= band.p50_s < inf
