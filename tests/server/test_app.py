@@ -14,7 +14,7 @@ from interlane.server.app import Needs, Service, api, make_app, probes
 from interlane.server.auth import Role, Tokens
 from interlane.server.driver import Driver
 from interlane.server.record import State
-from interlane.testing.live import clear, driving, serving, until
+from interlane.testing.live import PATIENCE_S, clear, driving, serving, until
 
 JOB = {"name": "a", "run": "true", "resources": {"gpu": {"count": 1}}}
 FOREVER = {**JOB, "name": "long", "run": "echo up; exec sleep 1000"}
@@ -50,7 +50,7 @@ class Live:
 
     def client(self, role: Role | None = Role.USER) -> httpx.Client:
         headers = {} if role is None else {"Authorization": f"Bearer {self.tokens[role]}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -280,9 +280,9 @@ def test_a_watcher_sees_what_is_written(live: Live, user: httpx.Client) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    assert listening.wait(60)
+    assert listening.wait(PATIENCE_S)
     user.post("/api/v1/jobs", json=JOB)
-    thread.join(60)
+    thread.join(PATIENCE_S)
 
     assert seen == ["submitted", "placed", "started", "ended"]
 

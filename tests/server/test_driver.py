@@ -22,7 +22,7 @@ from interlane.server.driver import (
 from interlane.server.record import Kind, Record, State, fold
 from interlane.server.runner import Attempt, Launch
 from interlane.server.store import JobsWanted, Store, StoreFailed
-from interlane.testing.live import clear, driving, ended, make_driver, spec, until
+from interlane.testing.live import PATIENCE_S, clear, driving, ended, make_driver, spec, until
 
 FOREVER = "echo up; exec sleep 1000"
 
@@ -34,7 +34,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
 
 
 def submit(driver: Driver, name: str = "a", run: str = "true", **more: Any) -> Record:  # noqa: ANN401
-    return driver.submit(spec(name, run, **more), "ann").result(60)
+    return driver.submit(spec(name, run, **more), "ann").result(PATIENCE_S)
 
 
 def running(driver: Driver, record: Record) -> Record:
@@ -74,12 +74,14 @@ def test_what_does_not_fit_waits_and_then_runs(driver: Driver) -> None:
     first = running(driver, submit(driver, "first", FOREVER, gpus=2))
     second = submit(driver, "second", gpus=1)
 
-    refusal = driver.ask(lambda kernel, now_s: kernel.explain(second.id, now_s)).result(60)
+    refusal = driver.ask(lambda kernel, now_s: kernel.explain(second.id, now_s)).result(
+        PATIENCE_S
+    )
 
     assert state(driver, second) is State.QUEUED
     assert refusal is not None
     assert "found 0" in refusal.reason
-    driver.cancel(first.id, "ann").result(60)
+    driver.cancel(first.id, "ann").result(PATIENCE_S)
     assert ended(driver, second).state is State.SUCCEEDED
     assert ended(driver, first).state is State.CANCELLED
     check_log(driver.store)
@@ -136,25 +138,25 @@ def test_a_key_makes_one_job(driver: Driver) -> None:
     other = driver.submit(spec(), "ann", Key("k", "d2"))
     bobs = driver.submit(spec(), "bob", Key("k", "d1"))
 
-    assert one.result(60).id == two.result(60).id
-    assert bobs.result(60).id != one.result(60).id
+    assert one.result(PATIENCE_S).id == two.result(PATIENCE_S).id
+    assert bobs.result(PATIENCE_S).id != one.result(PATIENCE_S).id
     with pytest.raises(KeyReused):
-        other.result(60)
-    later = driver.submit(spec(), "ann", Key("k", "d1")).result(60)
-    assert later.id == one.result(60).id
+        other.result(PATIENCE_S)
+    later = driver.submit(spec(), "ann", Key("k", "d1")).result(PATIENCE_S)
+    assert later.id == one.result(PATIENCE_S).id
 
 
 def test_only_what_is_there_and_as_it_was_seen_can_be_cancelled(driver: Driver) -> None:
     record = running(driver, submit(driver, run=FOREVER))
 
     with pytest.raises(VersionDiffers, match="is at version 3, not 1"):
-        driver.cancel(record.id, "ann", version=1).result(60)
+        driver.cancel(record.id, "ann", version=1).result(PATIENCE_S)
     with pytest.raises(NoSuchJob):
-        driver.cancel(JobId("none-9"), "ann").result(60)
-    driver.cancel(record.id, "ann", version=record.version).result(60)
+        driver.cancel(JobId("none-9"), "ann").result(PATIENCE_S)
+    driver.cancel(record.id, "ann", version=record.version).result(PATIENCE_S)
     done = ended(driver, record)
     with pytest.raises(AlreadyEnded, match="has cancelled already"):
-        driver.cancel(record.id, "ann").result(60)
+        driver.cancel(record.id, "ann").result(PATIENCE_S)
 
     assert (done.exit_code, done.cancelled_by) == (143, "ann")
 
@@ -224,7 +226,7 @@ def test_a_cancel_that_was_stored_is_carried_out_by_the_next_server(tmp_path: Pa
     first.start()
     record = running(first, submit(first, run=FOREVER))
     first.runner.stop = lambda attempt: None  # type: ignore[method-assign]
-    first.cancel(record.id, "ann").result(60)
+    first.cancel(record.id, "ann").result(PATIENCE_S)
     first.close()
 
     with driving(tmp_path, gpus=1) as second:

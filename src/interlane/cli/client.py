@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from interlane.model.errors import InterlaneError, InvalidInput
+from interlane.model.errors import InterlaneError, InvalidInput, Unreachable
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-UNREACHABLE: Final = 3
 DENIED: Final = 4
 STALE: Final = 5
 TIMEOUT_S: Final = 60.0
@@ -149,10 +148,9 @@ class Client:
         except (OSError, HTTPException) as error:
             self._connection.close()
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Failure(
+            raise Unreachable(
                 f"The server at {self._url} does not answer ({why}); start one with "
-                "'interlane up', or set --server.",
-                UNREACHABLE,
+                "'interlane up', or set --server."
             ) from None
         if answer.status >= 400:
             raise Failure(_detail(answer), _EXIT.get(answer.status, 1))
@@ -181,10 +179,9 @@ def _address(folder: Path) -> str:
     try:
         said: dict[str, Any] = json.loads((folder / "server.json").read_text())
     except FileNotFoundError:
-        raise Failure(
+        raise Unreachable(
             f"No server was ever started in {folder}; start one with 'interlane up', or set "
             "--server.",
-            UNREACHABLE,
         ) from None
     return str(said["url"])
 

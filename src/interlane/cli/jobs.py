@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from interlane.cli.client import UNREACHABLE, Client, Failure, ServerOptions, job_path
+from interlane.cli.client import Client, Failure, ServerOptions, job_path
 from interlane.cli.options import takes
 from interlane.cli.output import Output, OutputOption, emit, grid, lines, say
-from interlane.model.errors import InvalidInput
+from interlane.model.errors import InvalidInput, Unreachable
 
 OPEN: Final = ("queued", "starting", "running", "stopping")
 NEVER_PLACED: Final = 7
@@ -203,9 +203,7 @@ def handed_in(client: Client, job: dict[str, Any], key: str | None) -> dict[str,
     headers = {"Idempotency-Key": key or token_hex(16)}
     try:
         return client.post("/jobs", job, headers).document()
-    except Failure as error:
-        if error.exit_code != UNREACHABLE:
-            raise
+    except Unreachable:
         time.sleep(LOOK_AT_MOST_S)
         return client.post("/jobs", job, headers).document()
 

@@ -26,6 +26,7 @@ from interlane.model import (
     Cancelled,
     Event,
     Finished,
+    Grow,
     InterlaneError,
     Job,
     JobId,
@@ -54,7 +55,7 @@ from interlane.server.record import (
     placement_document,
 )
 from interlane.server.runner import Attempt, NeverRan, Ran, Report, Runner
-from interlane.server.spec import JobSpec
+from interlane.server.spec import Gpu, JobSpec, Resources
 from interlane.server.store import JobsWanted, Store, StoreFailed, Superseded, UsedKey
 
 BATCH_MAX: Final = 1_000
@@ -191,11 +192,23 @@ class Driver:
         self._thread.start()
 
     def _warm_up(self) -> None:
-        """Play a job that nobody sees, so that compiled code is loaded before the first."""
-        nothing = JobSpec(name="warm-up", run="true")
-        request = spec.request_of(nothing, self.cluster)
+        """Play two jobs that nobody sees, so that compiled code is loaded before the first.
+
+        The second deserves more than the first by every order, so that one makes way that can.
+        """
+        everything = Gpu(count=max(machine.gpus for machine in self.cluster))
+        whole = JobSpec(name="warm-up", run="true", resources=Resources(gpu=everything))
+        request = spec.request_of(whole, self.cluster)
         Guesses().guess(Asked(JobId("warm-up"), "", "", request, 0.0, None))
-        self.make_scheduler().handle(Submitted(Job(JobId("warm-up"), request, 0.0, 0)), 0.0)
+        scheduler = self.make_scheduler()
+        for number, guess_s in enumerate((1e9, 1.0)):
+            job = Job(
+                JobId(f"warm-up-{number}"), request, 0.0, number, guess_s, priority=number
+            )
+            for wish in scheduler.handle(Submitted(job), number * 1e6):
+                if isinstance(wish, Start):
+                    scheduler.learn(Started(wish.job_id, wish.placement), 0.0)
+            scheduler.explain(job.id, number * 1e6)
 
     def close(self) -> None:
         """End after what has come in; jobs run on."""
@@ -520,6 +533,8 @@ class Driver:
                 record = self._jobs[job_id]
                 why = str(refusal)
                 self._end(batch, Kind.REFUSED, record, State.REFUSED, reason=why)
+            case Grow(job_id, _):
+                raise AssertionError(f"Job {job_id} is a gang of one machine and cannot grow.")
             case Wake(at_s):
                 self._put_later(at_s, Ticked())
 

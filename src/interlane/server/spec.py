@@ -181,10 +181,14 @@ def check_spec(spec: JobSpec) -> None:
 
 
 def request_of(spec: JobSpec, cluster: Cluster) -> Request:
-    """Return what the kernel must find for a job on these machines."""
+    """Return what the kernel must find for a job on these machines.
+
+    All are on one machine, and a gang that has started does not grow: nothing here could
+    let its processes know.
+    """
     card_mib = max((machine.gpu_memory_mib for machine in cluster), default=0)
     demand = demand_of(spec, card_mib)
-    return Request((Task(demand, spec.gang.nodes, spec.gang.min),))
+    return Request((Task(demand, spec.gang.nodes, spec.gang.min, same_machine=True),))
 
 
 def demand_of(spec: JobSpec, gpu_memory_mib: int) -> Demand:

@@ -24,7 +24,7 @@ from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner,
 from interlane.server.spec import JobSpec, read_spec
 from interlane.server.store import Store
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Seconds after which what was waited for has not come."""
 
 
