@@ -83,10 +83,15 @@ def test_a_page_shows_what_its_commands_print(
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("INTERLANE_DATA", raising=False)
+    monkeypatch.setenv("INTERLANE_STATE", str(tmp_path / "state"))
 
-    for command, shown in commands_in(page):
-        said = printed(command)
-        assert matches(shown, said), f"$ {command}\nprints\n{said}\nnot\n{shown}"
+    try:
+        for command, shown in commands_in(page):
+            said = printed(command)
+            assert matches(shown, said), f"$ {command}\nprints\n{said}\nnot\n{shown}"
+    finally:
+        if (tmp_path / "state").exists():
+            printed("interlane down")  # a server that a page began and did not end
 
 
 def test_a_page_that_shows_something_else_is_caught() -> None:

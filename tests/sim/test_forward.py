@@ -1,5 +1,6 @@
 """Playing on from the middle is playing on; bands follow from what is not known."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog, Fact
-from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Spot
+from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Request, Spot
 from interlane.policy.catalogue import make_order, make_placer
 from interlane.policy.policy import Policy
 from interlane.sim.engine import Engine
@@ -27,11 +28,17 @@ def starts_after(log: EventLog, at_s: float) -> list[tuple[float, str]]:
     ]
 
 
+def rigid(each: Job) -> Job:
+    """The same job, all of which starts together, so that it runs at full speed."""
+    tasks = tuple(replace(task, instances_min=None) for task in each.request.tasks)
+    return replace(each, request=Request(tasks))
+
+
 @given(on=clusters(most=3), trace=traces(most=10), stop_s=st.sampled_from([1.0, 20.0, 300.0]))
 def test_a_run_that_is_resumed_starts_jobs_as_the_whole_run_does(
     on: Cluster, trace: tuple[list[Job], list[float]], stop_s: float
 ) -> None:
-    jobs, true_s = trace
+    jobs, true_s = [rigid(each) for each in trace[0]], trace[1]
     whole = Engine(Scheduler(on, POLICY), jobs, true_s).run()
     first = Engine(Scheduler(on, POLICY), jobs, true_s)
     first.run(stop_s)

@@ -85,7 +85,7 @@ def state_folder(given: Path | None) -> Path:
 
 
 class Client:
-    """A connection to one server."""
+    """Speaks to one server."""
 
     def __init__(self, options: ServerOptions) -> None:
         from http.client import HTTPConnection, HTTPSConnection
@@ -139,7 +139,9 @@ class Client:
     ) -> Answer:
         from http.client import HTTPException
 
-        sent = {"Authorization": f"Bearer {self._token}", **(headers or {})}
+        # Nobody tells us when a command ends, so that no connection is kept.
+        sent = {"Authorization": f"Bearer {self._token}", "Connection": "close"}
+        sent |= headers or {}
         if body is not None:
             sent["Content-Type"] = "application/json"
         try:

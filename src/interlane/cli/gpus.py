@@ -48,19 +48,19 @@ def _top_told(client: Client) -> str:
 
 
 def _gpus_told(devices: list[dict[str, Any]]) -> str:
-    head = ("device", "type", "held", "", "memory MiB", "jobs")
+    head = ("device", "type", "jobs", "held", "", "memory MiB")
     rows = [
         (
             f"{device['machine']}:{device['gpu']}",
             device["type"].lower(),
+            ", ".join(job["id"] for job in device["jobs"]) or "-",
             _bar(device["held_milli"]),
             f"{device['held_milli'] / 10:.0f} %",
             f"{device['held_memory_mib']:,} of {device['memory_mib']:,}",
-            ", ".join(job["id"] for job in device["jobs"]) or "-",
         )
         for device in devices
     ]
-    return grid(head, rows, left=3)
+    return grid(head, rows, left=4)
 
 
 def _bar(milli: int) -> str:

@@ -6,31 +6,51 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from interlane.cli.client import StateOption, state_folder
+from interlane.cli.options import takes
 from interlane.cli.output import say
 from interlane.model.errors import InterlaneError, InvalidInput
 
 PORT: Final = 7411
+SERVING: Final = "Serving"
+"""How the line begins by which a server says that it serves."""
+
 END_S: Final = 30.0
 """Seconds that a server gets to end."""
 
 
-def up(
-    *,
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """How a server is started."""
+
     devices: Annotated[
         str,
         typer.Option(help="cpu:N for N emulated devices, cpu:N:16GB with so much memory each."),
-    ] = "cpu:4",
-    state: StateOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    ] = "cpu:4"
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
-    ] = PORT,
+    ] = PORT
+    order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
+        "fifo"
+    )
+    placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack"
+    queue: Annotated[
+        str, typer.Option(help="What a job that does not fit does: skip, strict or easy.")
+    ] = "skip"
+
+
+@takes(UpOptions)
+def up(
+    *,
+    options: UpOptions,
+    state: StateOption = None,
     database_url: Annotated[
         str | None,
         typer.Option(
@@ -39,13 +59,6 @@ def up(
             show_default=False,
         ),
     ] = None,
-    order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
-        "fifo"
-    ),
-    placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack",
-    queue: Annotated[
-        str, typer.Option(help="What a job that does not fit does: skip, strict or easy.")
-    ] = "skip",
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it serves; `interlane down` ends it.")
     ] = False,
@@ -56,45 +69,52 @@ def up(
     """Run jobs on this machine: the same kernel as the simulator, real processes."""
     folder = state_folder(state)
     if detach:
-        _detached(folder)
+        _detached(folder, options, database_url, log_file or folder / "server.log")
         return
     from interlane.wiring import PolicyWords, serve
 
     def told(line: str) -> None:
         say(line)
-        if log_file is not None and line.startswith("Serving"):
+        if log_file is not None and line.startswith(SERVING):
             _turn_over_to(log_file)
 
     serve(
         folder,
-        PolicyWords(order, placer, queue),
-        devices=devices,
-        host=host,
-        port=port,
+        PolicyWords(options.order, options.placer, options.queue),
+        devices=options.devices,
+        host=options.host,
+        port=options.port,
         database_url=database_url,
         say=told,
     )
 
 
-def _detached(folder: Path) -> None:
-    """Start the same command in the background, and pass on what it says until it serves."""
-    words = [word for word in sys.argv[1:] if word != "--detach"]
-    log_file = folder / "server.log"
+def _detached(
+    folder: Path, options: UpOptions, database_url: str | None, log_file: Path
+) -> None:
+    """Start the same in the background, and pass on what it says until it serves."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    process = subprocess.Popen(
-        (sys.executable, "-m", "interlane", *words, "--log-file", str(log_file)),
+    words = [f"--{name}={value}" for name, value in asdict(options).items()]
+    env = dict(os.environ)
+    if database_url is not None:
+        env["INTERLANE_DATABASE_URL"] = database_url  # it may hold a password: not an argument
+    command = (sys.executable, "-m", "interlane", "up", *words, "--state", str(folder))
+    with subprocess.Popen(
+        (*command, "--log-file", str(log_file)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        env=env,
         start_new_session=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        say(line.rstrip("\n"))
-        if line.startswith("Serving"):
-            return
-    raise typer.Exit(process.wait())
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            say(line.rstrip("\n"))
+            if line.startswith(SERVING):
+                process.returncode = 0  # it goes on without us
+                return
+        raise typer.Exit(process.wait())
 
 
 def _turn_over_to(log_file: Path) -> None:

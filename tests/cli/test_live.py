@@ -1,0 +1,180 @@
+"""The commands against a real server: what they print, and how they leave."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlane.server.auth import Role
+from interlane.server.driver import Driver
+from interlane.testing.live import clear, driving, serving
+
+Call = Callable[..., Any]
+
+QUICK = "name: quick\nrun: echo hello; exit 3\n"
+LONG = "name: long\nrun: exec sleep 1000\nresources: {gpu: {count: 2}}\n"
+WIDE = "name: wide\nrun: 'true'\nresources: {gpu: {count: 3}}\n"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, str, str]]:
+    with (
+        driving(tmp_path_factory.mktemp("state")) as driver,
+        serving(driver) as (url, tokens),
+    ):
+        yield driver, url, tokens[Role.USER]
+
+
+@pytest.fixture
+def files(
+    machine: tuple[Driver, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """Job files, in a folder from which the server is found."""
+    driver, url, token = machine
+    for name, text in {"quick": QUICK, "long": LONG, "wide": WIDE}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INTERLANE_SERVER", url)
+    monkeypatch.setenv("INTERLANE_TOKEN", token)
+    monkeypatch.setenv("INTERLANE_STATE", str(tmp_path / "state"))
+    yield tmp_path
+    clear(driver)
+
+
+def submitted(call: Call, file: str) -> str:
+    said = call("submit", "-f", file)
+    assert said.code == 0, said.err
+    return str(said.out.split()[0])
+
+
+def test_a_job_is_handed_in_waited_for_and_read(call: Call, files: Path) -> None:
+    job = submitted(call, "quick.yaml")
+
+    assert call("wait", job).code == 3
+    assert call("logs", job).out == "hello\n"
+    assert call("logs", "-f", job).out == "hello\n"
+    described = json.loads(call("describe", job, "-o", "json").out)
+    assert (described["state"], described["exit_code"]) == ("failed", 3)
+    assert described["spec"]["workdir"] == str(files)
+    assert described["story"][0]["kind"] == "submitted"
+    assert "ended" in call("describe", job).out
+
+
+def test_a_command_is_run_and_leaves_with_its_code(call: Call, files: Path) -> None:
+    said = call("run", "--gpus", 1, "--", "sh", "-c", "echo out; exit 5")
+
+    assert (said.code, said.out) == (5, "out\n")
+    assert said.err.startswith("sh-")
+
+
+def test_the_queue_is_listed_explained_and_cancelled(call: Call, files: Path) -> None:
+    first, second = submitted(call, "long.yaml"), submitted(call, "long.yaml")
+
+    listed = call("ps").out
+    why = call("explain", second).out
+    eta = json.loads(call("eta", second, "-o", "json").out)
+    plan = call("plan", "-f", "quick.yaml")
+    devices = call("gpus").out
+    top = call("top", "--once").out
+    cancelled = call("cancel", second, first)
+
+    assert listed.splitlines()[1].split()[:2] == [second, "queued"]
+    assert why.startswith(f"Job {second} waits.\ncapacity: ")
+    assert eta["state"] == "queued"
+    assert (plan.code, plan.out.splitlines()[0]) == (
+        0,
+        "It would start now on here GPU -, alone.",
+    )
+    assert devices.count(first) == 2
+    assert "queued 1" in top
+    assert cancelled.out.split() == [second, "cancelled", first, "stopping"]
+    assert call("wait", first).code == 143
+    assert "No jobs." in call("ps").out
+
+
+def test_plans_say_by_their_code_what_would_be(call: Call, files: Path) -> None:
+    submitted(call, "long.yaml")
+
+    waits, never = call("plan", "-f", "long.yaml"), call("plan", "-f", "wide.yaml")
+
+    assert (waits.code, never.code) == (6, 7)
+    assert "would wait" in waits.out
+    assert "can never run here" in never.out
+    job = submitted(call, "wide.yaml")
+    assert call("wait", job).code == 7
+
+
+def test_waiting_has_an_end(call: Call, files: Path) -> None:
+    job = submitted(call, "long.yaml")
+
+    said = call("wait", job, "--timeout", 0.1)
+
+    assert said.code == 124
+    assert f"Job {job} is still" in said.err
+
+
+def test_a_key_hands_in_once(call: Call, files: Path) -> None:
+    said = [call("submit", "-f", "quick.yaml", "--key", "k").out.split()[0] for _ in range(2)]
+
+    assert said[0] == said[1]
+
+
+def test_roles_and_tokens(
+    call: Call,
+    files: Path,
+    machine: tuple[Driver, str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert call("token", "list").code == 4
+    monkeypatch.setenv("INTERLANE_TOKEN", "il_x_y")
+    denied = call("ps")
+
+    assert denied.code == 4
+    assert "needs a token that is valid" in denied.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("wait", "none-1"), 2, "There is no job 'none-1'"),
+        (("cancel", "none-1"), 2, "There is no job 'none-1'"),
+        (("submit", "-f", "none.yaml"), 2, "none.yaml: No such file or directory."),
+        (("submit", "-f", "list.yaml"), 2, "list.yaml holds no job"),
+        (("submit", "-f", "odd.yaml"), 2, "odd.yaml is not YAML"),
+        (("submit", "-f", "extra.yaml"), 2, "nme is not a field of a job"),
+        (("ps", "--server", "ftp://x"), 2, "must read like http://"),
+        (("ps", "--server", "http://127.0.0.1:9"), 3, "does not answer"),
+        (("explain", "a-1", "--at", "3"), 2, "--trace and --at go together"),
+        (("up", "--devices", "gpu:1"), 2, "devices is 'gpu:1', but it must read like"),
+        (("up", "--order", "none"), 2, "order 'none' is not known"),
+        (("up", "--database-url", "nonsense"), 2, "cannot be understood"),
+        (("up", "--host", "203.0.113.1"), 1, "cannot be listened on"),
+        (("down",), 2, "there is nothing to end"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(
+    call: Call, files: Path, words: tuple[str, ...], code: int, says: str
+) -> None:
+    (files / "list.yaml").write_text("- a\n")
+    (files / "odd.yaml").write_text("name: [\n")
+    (files / "extra.yaml").write_text(f"{QUICK}nme: x\n")
+
+    said = call(*words)
+
+    assert (said.code, said.out) == (code, "")
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_without_a_server_the_way_to_one_is_named(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INTERLANE_SERVER", raising=False)
+    monkeypatch.delenv("INTERLANE_TOKEN", raising=False)
+
+    said = call("ps", "--state", tmp_path)
+
+    assert said.code == 3
+    assert "start one with 'interlane up'" in said.err
