@@ -57,7 +57,7 @@ def linear():
     layer = torch.nn.Linear(4, 2).eval()
     @torch.no_grad()
     def model(rows):
-        return layer(torch.tensor(rows)).tolist()
+        return layer(rows)
     return model
 """
 
@@ -185,6 +185,19 @@ def test_a_host_that_is_killed_is_back_for_the_next_request(host: ModelHost) -> 
     assert host.restarts == 1
 
 
+def test_an_interrupted_request_is_not_answered_to_the_next(host: ModelHost) -> None:
+    host.add("slow", "hosted_models:hanging")
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            host("slow", 1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert host("good", 21) == 42
+
+
 def test_bad_calls_are_refused_in_a_sentence(host: ModelHost) -> None:
     with pytest.raises(UnknownName, match="known are: good"):
         host("goood", 1)
@@ -198,15 +211,17 @@ def test_bad_calls_are_refused_in_a_sentence(host: ModelHost) -> None:
         host("good", 1)
 
 
-def test_many_torch_models_share_one_process_and_their_answers_are_their_own() -> None:
+def test_many_torch_models_share_one_process_and_answer_with_tensors() -> None:
+    import torch
+
     with ModelHost() as host:
         for number in range(12):
             host.add(f"m{number}", "hosted_models:linear")
 
-        answers = [host(name, [[1.0, 2.0, 3.0, 4.0]]) for name in host.models]
+        answers = [host(name, torch.ones(3, 4)) for name in host.models]
 
-        assert all(answer == answers[0] for answer in answers)
-        assert len(answers[0][0]) == 2
+        assert all(answer.equal(answers[0]) for answer in answers)
+        assert answers[0].shape == (3, 2)
 
 
 def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(

@@ -13,6 +13,7 @@ Memory is accounted and not capped: models of one process cannot be told apart b
 Arguments and results are pickled between the two processes, which belong to one user.
 """
 
+import pickle
 import socket
 import subprocess
 import sys
@@ -175,8 +176,8 @@ class ModelHost:
             return self._ask(("call", name, arguments), timeout_s)
         except _HostLost as lost:
             return "lost", f"it {lost}"
-        except (TypeError, AttributeError, ValueError) as error:
-            return "error", f"its arguments cannot be pickled ({error})"
+        except Exception as error:
+            return "error", f"its arguments or its answer cannot be pickled ({error})"
 
     def _strike(self, model: _Model, what: str) -> None:
         model.strikes += 1
@@ -185,14 +186,22 @@ class ModelHost:
 
     def _ask(self, message: tuple[str, str, object], timeout_s: float) -> tuple[str, Any]:
         """Send the host a message and return its answer; raises if it does not answer."""
+        # Plain pickles: torch would pass tensors on through a server of the sending process.
+        sent = pickle.dumps(message)
         try:
-            self._line.send(message)
+            self._line.send_bytes(sent)
             if not self._line.poll(timeout_s):
                 raise _HostLost(f"did not answer within {timeout_s:g} s")
-            fate, answer = self._line.recv()
+            received = self._line.recv_bytes()
         except (EOFError, ConnectionError):
             code = self._process.wait()
             raise _HostLost(f"ended its host with exit code {code}") from None
+        except KeyboardInterrupt:
+            # The answer would be taken for that of the next request.
+            self._process.kill()
+            self._process.wait()
+            raise
+        fate, answer = pickle.loads(received)
         return fate, answer
 
     def _known(self, name: str) -> _Model:
@@ -248,7 +257,7 @@ class ModelHost:
         except _HostLost as lost:
             model.trouble = f"it {lost}"
             return False
-        except (TypeError, AttributeError, ValueError) as error:
+        except Exception as error:
             fate, answer = "error", f"its factory cannot be pickled ({error})"
         model.trouble = None if fate == "ok" else str(answer)
         return fate != "sticky"

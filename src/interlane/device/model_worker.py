@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -17,14 +18,19 @@ def main() -> None:
     models: dict[str, Callable[..., Any]] = {}
     while True:
         try:
-            kind, name, content = line.recv()
+            received = line.recv_bytes()
         except (EOFError, ConnectionError):
             # Models may have threads that would wait for one another.
             os._exit(0)
-        except Exception as error:  # what was sent cannot be unpickled here
-            line.send(("error", _words(error)))
-            continue
-        _reply(line, _done(kind, name, content, models))
+        line.send_bytes(_pickled(_answer(received, models)))
+
+
+def _answer(received: bytes, models: dict[str, Callable[..., Any]]) -> tuple[str, Any]:
+    try:
+        kind, name, content = pickle.loads(received)
+    except Exception as error:
+        return "error", _words(error)
+    return _done(kind, name, content, models)
 
 
 def _done(
@@ -56,11 +62,11 @@ def _factory(told: str | Callable[[], Callable[..., Any]]) -> Callable[[], Calla
     return found
 
 
-def _reply(line: "Connection[Any, Any]", answer: tuple[str, Any]) -> None:
+def _pickled(answer: tuple[str, Any]) -> bytes:
     try:
-        line.send(answer)
-    except (TypeError, AttributeError, ValueError) as error:
-        line.send(("error", f"its answer cannot be pickled ({error})"))
+        return pickle.dumps(answer)
+    except Exception as error:
+        return pickle.dumps(("error", f"its answer cannot be pickled ({error})"))
 
 
 def _words(error: BaseException) -> str:
