@@ -18,7 +18,6 @@ import signal
 import socket
 import struct
 import sys
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -101,9 +100,11 @@ class Peer:
 
     def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
         """Send a frame; a client that does not read what it is sent is cut off."""
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
         try:
-            self.line.sendmsg([wire.packed(frame)], rights if descriptors else [])
+            if descriptors:
+                socket.send_fds(self.line, [wire.packed(frame)], list(descriptors))
+            else:
+                self.line.send(wire.packed(frame))
         except OSError:
             self.broken(self)
 

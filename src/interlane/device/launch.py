@@ -169,6 +169,10 @@ class Process(Protocol):
 
     pid: int
 
+    def send_signal(self, number: int, /) -> None:
+        """Send it a signal, unless it has ended."""
+        ...
+
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; return its exit code, or minus a signal."""
         ...

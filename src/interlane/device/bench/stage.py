@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 from interlane.device.backends.cpu import ENVIRONMENT
+from interlane.device.launch import Process
 from interlane.device.zygote import caller
 from interlane.device.zygote.request import request_of, socket_of
 from interlane.model import InterlaneError
@@ -20,16 +21,6 @@ from interlane.model import InterlaneError
 START_S: Final = 300.0
 """Seconds in which a daemon or a zygote must be up, on a machine that is very busy."""
 JOB: Final = "interlane.device.bench.job"
-
-
-class Process(Protocol):
-    """Started cold or forked warm."""
-
-    pid: int
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end."""
-        ...
 
 
 class Job:
@@ -59,8 +50,7 @@ class Job:
 
     def kill(self) -> None:
         """Kill it with no time to say anything."""
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Leave nothing behind."""
