@@ -18,8 +18,8 @@ import socket
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns, sleep
@@ -28,7 +28,17 @@ from typing import Final
 from interlane.device import page, wire
 from interlane.device.backends.base import Backend
 from interlane.device.memory import Meter, after_overrun
-from interlane.device.page import Page
+from interlane.device.page import (
+    BEGAN_NS,
+    BOUNDARY_NS,
+    BUSY_NS,
+    ITERATIONS,
+    LIMIT_BYTES,
+    REVOKE,
+    TAKEN_NS,
+    WANTED,
+    Page,
+)
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.lanes.wishes import Demand
 from interlane.model.errors import Rejected, Unreachable
@@ -101,9 +111,25 @@ class _Link:
     bell: int
 
     def close(self) -> None:
+        """Close the line; the page goes when the job has looked at it for the last time."""
         self.line.close()
         os.close(self.bell)
-        self.page.close()
+
+
+class Iteration:
+    """The body of a ``with`` that is one iteration."""
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self, client: "Client") -> None:
+        self._begin = client.begin
+        self._end = client.end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
 
 
 class Client:
@@ -121,7 +147,10 @@ class Client:
         self._epoch = 0
         self._closed = False
         self._began_ns = 0
-        self._boundary_ns = monotonic_ns()
+        self._asked_ns = self._boundary_ns = monotonic_ns()
+        self._iterations = 0
+        self._busy_ns = 0
+        self._iteration = Iteration(self)
         self._gap_ns = 0
         self._told: Demand | None = None
         self._needs = Demand(0, 0)
@@ -137,45 +166,42 @@ class Client:
 
     # -- what a job calls -----------------------------------------------------------------
 
-    @contextmanager
-    def iteration(self) -> Iterator[None]:
-        """Run one iteration on the device."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end()
+    def iteration(self) -> "Iteration":
+        """Run one iteration on the device, as the body of a ``with``."""
+        return self._iteration
+
+    # What is not locked below is right because a watcher that finds no iteration under way acts
+    # only on a revoked lease, and the job looks at the flag after it has said it is inside.
 
     def begin(self) -> None:
         """Begin an iteration; wait for the device if somebody else has it."""
-        with self._state:
-            if self._inside:
-                return
-            now_ns = monotonic_ns()
-            # A moving mean over about eight gaps; a pause of minutes counts as a second.
-            gap_ns = min(now_ns - self._boundary_ns, LONGEST_GAP_NS)
-            self._gap_ns += (gap_ns - self._gap_ns) >> 3
-            if self._epoch > self._words[page.REVOKE]:
-                self._enter(now_ns)
-                return
-        self._begin_slowly()
+        if self._inside:
+            return
+        self._inside = True
+        self._asked_ns = now_ns = monotonic_ns()
+        words = self._words
+        if self._epoch > words[REVOKE]:
+            self._began_ns = words[BEGAN_NS] = now_ns
+        else:
+            self._inside = False
+            self._begin_slowly()
 
     def end(self) -> None:
         """End the iteration; give the lease back if somebody is to have it."""
-        with self._state:
-            if not self._inside:
-                return
-            now_ns = monotonic_ns()
-            self._leave(now_ns)
-            words = self._words
-            if self._epoch <= words[page.REVOKE] or (
-                words[page.WANTED] and self._gap_ns > LONG_GAP_NS
-            ):
-                self._give_back(Kind.RELEASE)
-            # Measuring takes a while, and needs no lease.
-            needs = self._meter.boundary()
-            if needs is not None:
-                self._learn(needs)
+        if not self._inside:
+            return
+        now_ns = monotonic_ns()
+        words = self._words
+        self._iterations = iterations = self._iterations + 1
+        self._busy_ns += now_ns - self._began_ns
+        words[BEGAN_NS] = 0
+        words[BOUNDARY_NS] = now_ns
+        words[ITERATIONS] = iterations
+        words[BUSY_NS] = self._busy_ns
+        self._inside = False
+        if self._epoch <= words[REVOKE] or words[WANTED] or iterations >= self._meter.due:
+            self._end_slowly()
+        self._boundary_ns = now_ns
 
     @property
     def inside(self) -> bool:
@@ -190,12 +216,12 @@ class Client:
     @property
     def revoked(self) -> bool:
         """Whether the lease is wanted back."""
-        return self._epoch <= int(self._words[page.REVOKE])
+        return self._epoch <= int(self._words[REVOKE])
 
     @property
     def iterations(self) -> int:
         """How many iterations have ended."""
-        return int(self._words[page.ITERATIONS])
+        return self._iterations
 
     def extend(self, seconds: float) -> None:
         """Say that the current iteration will take this much longer than usual."""
@@ -232,32 +258,35 @@ class Client:
         self._closed = True
         self._link.close()
 
-    # -- iterations, with the state locked ------------------------------------------------
+    # -- the rare parts of an iteration ----------------------------------------------------
 
-    def _enter(self, now_ns: int) -> None:
+    def _end_slowly(self) -> None:
+        with self._state:
+            # A moving mean over about eight gaps; a pause of minutes counts as a second.
+            gap_ns = min(self._asked_ns - self._boundary_ns, LONGEST_GAP_NS)
+            self._gap_ns += (gap_ns - self._gap_ns) >> 3
+            wanted = self._words[WANTED] and self._gap_ns > LONG_GAP_NS
+            if self._epoch and (wanted or self.revoked):
+                self._give_back(Kind.RELEASE)
+            # Measuring takes a while, and needs no lease.
+            needs = self._meter.reached(self._iterations)
+            if needs is not None:
+                self._learn(needs)
+
+    def _enter(self) -> None:
         self._inside = True
-        self._began_ns = now_ns
-        self._words[page.BEGAN_NS] = now_ns
-        if self._words[page.LIMIT_BYTES] != self._limit_bytes:
-            self._obey_limit()
+        self._began_ns = self._words[BEGAN_NS] = monotonic_ns()
 
     def _obey_limit(self) -> None:
-        self._limit_bytes = int(self._words[page.LIMIT_BYTES])
-        self._backend.limit(self._limit_bytes or None)
-
-    def _leave(self, now_ns: int) -> None:
-        words = self._words
-        self._inside = False
-        self._boundary_ns = now_ns
-        words[page.BEGAN_NS] = 0
-        words[page.BOUNDARY_NS] = now_ns
-        words[page.BUSY_NS] += now_ns - self._began_ns
-        words[page.ITERATIONS] += 1
+        limit_bytes = int(self._words[LIMIT_BYTES])
+        if limit_bytes != self._limit_bytes:
+            self._limit_bytes = limit_bytes
+            self._backend.limit(limit_bytes or None)
 
     def _learn(self, needs: Demand) -> None:
         """Tell the daemon what the job needs: once it is known, and when it is more."""
         before, self._needs = self._told, needs
-        if self._words[page.ITERATIONS] >= MEASURED_FIRST and (
+        if self._iterations >= MEASURED_FIRST and (
             before is None
             or needs.persistent_bytes > before.persistent_bytes * GROWN
             or needs.ephemeral_bytes > before.ephemeral_bytes * GROWN
@@ -307,8 +336,8 @@ class Client:
         while True:
             with self._state:
                 link = self._link
-                if self._epoch > self._words[page.REVOKE]:  # connected again, lease and all
-                    self._enter(monotonic_ns())
+                if not self.revoked:  # connected again, lease and all
+                    self._enter()
                     return
                 if self._epoch:
                     self._give_back(Kind.YIELD)
@@ -325,11 +354,11 @@ class Client:
 
     def _take_up(self, grant: Frame) -> None:
         """Begin the first iteration on a new lease."""
-        now_ns = monotonic_ns()
         self._epoch = grant.epoch
         self._trims = Flag.TRIM in grant.flags
-        self._words[page.TAKEN_NS] = now_ns
-        self._enter(now_ns)
+        self._obey_limit()
+        self._enter()
+        self._words[TAKEN_NS] = self._began_ns
 
     def _granted(self, link: _Link) -> Frame | None:
         """Wait for a grant; None when the daemon is gone."""
@@ -402,10 +431,10 @@ class Client:
     def _adopt(self, link: _Link, lost: _Link) -> None:
         """Go over to a new daemon with all counters."""
         with self._state:
-            for word in (page.BEGAN_NS, page.BOUNDARY_NS, page.ITERATIONS, page.BUSY_NS):
-                link.page.words[word] = lost.page.words[word]
-            self._link = link
-            self._words = link.page.words
+            words = link.page.words
+            for word in (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS):
+                words[word] = self._words[word]
+            self._link, self._words = link, words
             if self._epoch:
                 self._epoch = link.admission.epoch
         lost.close()

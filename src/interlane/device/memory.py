@@ -49,16 +49,21 @@ class Meter:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._boundaries = 0
-        self._next = 1
+        self.due = 1
+        """The number of the boundary at which there is something to do."""
         self._samples: deque[Demand] = deque(maxlen=WINDOW_SAMPLES)
 
     def boundary(self) -> Demand | None:
         """Note an iteration's end; return what the job needs if it was measured now."""
-        self._boundaries += 1
-        if self._boundaries < self._next:
+        return self.reached(self._boundaries + 1)
+
+    def reached(self, boundaries: int) -> Demand | None:
+        """Note that so many iterations have ended, as ``boundary`` does for one."""
+        self._boundaries = boundaries
+        if boundaries < self.due:
             return None
-        self._next = min(4 * self._boundaries, self._boundaries + MOST_BETWEEN)
-        if self._boundaries == 1:
+        self.due = min(4 * boundaries, boundaries + MOST_BETWEEN)
+        if boundaries == 1:
             # Peaks from before were those of loading and of the first step's own preparations.
             self._backend.reset_peak()
             return None

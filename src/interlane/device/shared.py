@@ -348,10 +348,17 @@ class SharedDevice:
             case Resize(lane, _):
                 self.changed.update(self.domain.book.lanes[lane].tenants)
             case Confine(job_id, _, booked):
-                self.jobs[job_id].write(page.LIMIT_BYTES, max(1, booked.peak_bytes))
-                self.changed.add(job_id)
+                self._confine(self.jobs[job_id], booked)
             case Wake(at_s):
                 self.wake_s = at_s
+
+    def _confine(self, job: SharedJob, booked: Demand) -> None:
+        """Hold a job to what is booked, from its next lease on."""
+        job.write(page.LIMIT_BYTES, max(1, booked.peak_bytes))
+        self.changed.add(job.id)
+        lease = self.domain.lease_of(job.id)
+        if lease is not None:
+            self._revoke(lease)
 
     def admit(self, job: SharedJob, lane: LaneId, demand: Demand, epoch: int = 0) -> None:
         """Give a job its page and tell it that it is in."""
