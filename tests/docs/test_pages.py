@@ -2,18 +2,22 @@
 
 Console blocks that begin with ``$ interlane``, ``$ python``, ``$ cat`` or ``$ make demo`` are
 run, page by page, in a copy of ``examples``; what they print must be what the page shows.
+A command that ends in ``&`` runs until the end of its page.
 There ``...`` stands for the rest of a line, and alone on a line for any number of lines.
 """
 
 import importlib.util
+import os
 import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import pytest
@@ -52,6 +56,14 @@ def printed(command: str) -> str:
     """Run a command in this process; return what it prints, talk and data in order."""
     said = StringIO()
     name, *words = shlex.split(command, comments=True)
+    if words[:2] == ["share", "run"]:  # what it starts writes to descriptors of its own
+        return subprocess.run(
+            [sys.executable, "-m", "interlane", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        ).stdout
     with redirect_stdout(said), redirect_stderr(said):
         if name == "cat":
             said.write(Path(words[0]).read_text(encoding="utf-8"))
@@ -60,6 +72,18 @@ def printed(command: str) -> str:
         else:
             cli.run(words)
     return without_trailing_space(PROGRESS.sub("", said.getvalue()))
+
+
+def started(command: str, lines: int, background: ExitStack) -> str:
+    """Start a command that runs until the end of the page; return its first lines."""
+    words = shlex.split(command)[1:-1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "interlane", *words], stderr=subprocess.PIPE, text=True
+    )
+    background.enter_context(process)
+    background.callback(process.terminate)
+    assert process.stderr is not None
+    return "".join(process.stderr.readline() for _ in range(lines))
 
 
 def without_trailing_space(text: str) -> str:
@@ -85,13 +109,23 @@ def test_a_page_shows_what_its_commands_print(
     monkeypatch.delenv("INTERLANE_DATA", raising=False)
     monkeypatch.setenv("INTERLANE_STATE", str(tmp_path / "state"))
 
-    try:
+    with TemporaryDirectory() as near, ExitStack() as background:
+        # Where no daemon of the user's listens, by a path that is short enough for a socket.
+        monkeypatch.setenv("INTERLANE_SHARE_SOCKET", f"{near}/share.sock")
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        background.callback(end_server, tmp_path / "state")
         for command, shown in commands_in(page):
-            said = printed(command)
+            if command.endswith("&"):
+                said = started(command, shown.count("\n"), background)
+            else:
+                said = printed(command)
             assert matches(shown, said), f"$ {command}\nprints\n{said}\nnot\n{shown}"
-    finally:
-        if (tmp_path / "state").exists():
-            printed("interlane down")  # a server that a page began and did not end
+
+
+def end_server(state: Path) -> None:
+    """End a server that a page began and did not end."""
+    if state.exists():
+        printed("interlane down")
 
 
 def test_a_page_that_shows_something_else_is_caught() -> None:
