@@ -21,6 +21,7 @@ COMPILED_MODULES: Final = (
     "policy/rows.py",
     "policy/scores.py",
     "policy/victims.py",
+    "predict/arrivals/compiled.py",
     "predict/compiled.py",
     "traces/synth_pai/compiled.py",
 )

@@ -48,7 +48,7 @@ class Kind:
     """The command that makes one."""
     models: Collection[str]
     """What ``model`` in the first line may be."""
-    keys: Mapping[str, type]
+    keys: Mapping[str, type | tuple[type, ...]]
     """What else the first line must have."""
 
 

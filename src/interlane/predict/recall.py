@@ -105,7 +105,7 @@ class Recall:
 
     def _boosted(self, table: Floats, left: Floats, part: float) -> Forest:
         model = _boosting(part, self.rounds, self.leaves)
-        with _one_thread():
+        with one_thread():
             model.fit(table, left)
         forest = of_boosting(model)
         few = table[:: max(1, len(table) // 1000)]
@@ -158,7 +158,7 @@ class Recall:
         return blend, basis
 
 
-def _one_thread() -> AbstractContextManager[object]:
+def one_thread() -> AbstractContextManager[object]:
     """Hold scikit-learn to one thread: on a busy machine, its threads wait for each other.
 
     Eight times slower was seen, and the sums of one thread are the same every time.

@@ -1,0 +1,78 @@
+"""What a cold start costs, and what it costs to avoid one."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from interlane.functions.pool import Function, Tier
+from interlane.model import InvalidField
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What time and memory are worth; only the ratio of the two matters."""
+
+    waiting: float = 10.0
+    """A second for which a request waits for its function."""
+    holding: float = 1.0
+    """A second for which all of a device's memory is held and not used."""
+
+    def __post_init__(self) -> None:
+        for name in ("waiting", "holding"):
+            if not getattr(self, name) > 0:
+                raise InvalidField(name, getattr(self, name), "it must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What is at stake for one replica in one slot."""
+
+    cold: float
+    """A request that finds no replica."""
+    idle: float
+    """A replica that is not asked."""
+    load: float = 0.0
+    """Bringing a replica in."""
+
+    @property
+    def weight(self) -> float:
+        """How many idle slots a cold start is worth."""
+        return self.cold / self.idle
+
+
+def costs_of(
+    function: Function, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
+) -> Costs:
+    """Return what is at stake for a function whose best copy is at a tier."""
+    share = function.memory_mib / device_mib
+    load_s = function.load_s(tier)
+    return Costs(
+        prices.waiting * max(load_s, 1e-3),
+        prices.holding * share * slot_s,
+        prices.holding * share * load_s,
+    )
+
+
+def is_worth_it(chance: float, costs: Costs, *, is_loaded: bool) -> bool:
+    """Tell whether a replica should be there in the next slot."""
+    return chance * costs.cold > (1 - chance) * costs.idle + (0 if is_loaded else costs.load)
+
+
+def horizon(load_s: float, slot_s: float) -> int:
+    """Return how many slots ahead loading must begin."""
+    return max(1, ceil(load_s / slot_s))
+
+
+def within(chance: float, slots: int) -> float:
+    """Return the probability of a request in any of some slots that are alike."""
+    return 1.0 - (1.0 - chance) ** slots
+
+
+def level_wanted(chance: float, weight: float) -> float | None:
+    """Return the quantile of the count to be ready for; None where nothing should be.
+
+    One more replica is used when the count exceeds those there are.  It pays while that has a
+    probability above 1 / (1 + weight); given a request, this is a quantile of the count.
+    """
+    if chance * (1 + weight) <= 1:
+        return None
+    return 1 - 1 / ((1 + weight) * chance)

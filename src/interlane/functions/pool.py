@@ -1,0 +1,281 @@
+"""The books of one device: which replicas are on it, which copies are in host memory.
+
+A replica is *idle*, *busy* or *loading*.  Memory is held from the wish to load on, and given
+back with the wish to part, so that wishes that are carried out in order never exceed the
+device.  A busy or loading replica is never wished away.  Every function is on disk; one copy in
+host memory serves any number of replicas.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
+
+
+class Tier(IntEnum):
+    """Where a copy of a function is; higher is faster."""
+
+    DISK = 0
+    HOST = 1
+    DEVICE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What a function needs to be warm."""
+
+    name: str
+    memory_mib: int
+    disk_load_s: float
+    """Seconds from disk to the device."""
+    host_load_s: float = 0.0
+    """Seconds from host memory to the device."""
+
+    def __post_init__(self) -> None:
+        if self.memory_mib <= 0:
+            raise InvalidField("memory_mib", self.memory_mib, "it must be above 0")
+        if not 0 <= self.host_load_s <= self.disk_load_s:
+            raise InvalidField(
+                "host_load_s", self.host_load_s, "it must be from 0 to disk_load_s"
+            )
+
+    def load_s(self, tier: Tier) -> float:
+        """Return the seconds from a tier to the device."""
+        match tier:
+            case Tier.DISK:
+                return self.disk_load_s
+            case Tier.HOST:
+                return self.host_load_s
+            case Tier.DEVICE:
+                return 0.0
+
+
+# -- wishes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bring one replica onto the device; takes as long as the tier it comes from."""
+
+    function: str
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """Take one idle replica off the device and keep a copy in host memory."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Drop one idle replica, or the copy in host memory; the one on disk stays."""
+
+    function: str
+    tier: Tier
+
+
+Wish = Load | Demote | Unload
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Why a replica cannot be loaded now."""
+
+    function: str
+    needed_mib: int
+    found_mib: int
+
+    def __str__(self) -> str:
+        return (
+            f"Function {self.function} needs {self.needed_mib} MiB, but only {self.found_mib} "
+            f"are free or held by idle replicas; it can be loaded when one has served."
+        )
+
+
+@dataclass(slots=True)
+class _Standing:
+    """The replicas of one function."""
+
+    idle: int = 0
+    busy: int = 0
+    loading: int = 0
+    on_host: bool = False
+
+    @property
+    def on_device(self) -> int:
+        return self.idle + self.busy + self.loading
+
+
+Worth = Callable[[str], float]
+"""What it is worth to have a function here, per MiB; the least worthy goes first."""
+
+
+class Pool:
+    """Replicas on one device, copies in host memory, and the room that is left."""
+
+    def __init__(
+        self, functions: Iterable[Function], *, device_mib: int, host_mib: int = 0
+    ) -> None:
+        self.device_mib = device_mib
+        self.host_mib = host_mib
+        self.functions: Mapping[str, Function] = {one.name: one for one in functions}
+        self._standing = {name: _Standing() for name in self.functions}
+        self._device_used_mib = 0
+        self._host_used_mib = 0
+        for one in self.functions.values():
+            if one.memory_mib > device_mib:
+                raise InvalidInput(
+                    f"Function {one.name} needs {one.memory_mib} MiB, but the device has "
+                    f"{device_mib}; give it a larger one."
+                )
+
+    # -- questions --------------------------------------------------------------------
+
+    @property
+    def device_free_mib(self) -> int:
+        """Memory of the device that nothing holds."""
+        return self.device_mib - self._device_used_mib
+
+    @property
+    def host_free_mib(self) -> int:
+        """Host memory that no copy holds."""
+        return self.host_mib - self._host_used_mib
+
+    def replicas(self, name: str) -> int:
+        """Return the replicas on the device, those that are loading included."""
+        return self._of(name).on_device
+
+    def idle(self, name: str) -> int:
+        """Return the replicas that could serve now."""
+        return self._of(name).idle
+
+    def tier(self, name: str) -> Tier:
+        """Return where the fastest copy is."""
+        standing = self._of(name)
+        if standing.idle + standing.busy:
+            return Tier.DEVICE
+        return Tier.HOST if standing.on_host else Tier.DISK
+
+    def _of(self, name: str) -> _Standing:
+        if name not in self._standing:
+            raise UnknownName("function", name, self._standing)
+        return self._standing[name]
+
+    # -- facts ------------------------------------------------------------------------
+
+    def asked(self, name: str) -> bool:
+        """Give a request to an idle replica; False where there is none: a cold start."""
+        standing = self._of(name)
+        if not standing.idle:
+            return False
+        standing.idle -= 1
+        standing.busy += 1
+        return True
+
+    def served(self, name: str) -> None:
+        """Note that a replica has answered."""
+        standing = self._of(name)
+        self._must(standing.busy > 0, f"{name} has served, but no replica was busy")
+        standing.busy -= 1
+        standing.idle += 1
+
+    def loaded(self, name: str) -> None:
+        """Note that a replica is ready."""
+        standing = self._of(name)
+        self._must(standing.loading > 0, f"{name} is loaded, but was not loading")
+        standing.loading -= 1
+        standing.idle += 1
+
+    def load_failed(self, name: str) -> None:
+        """Note that a replica will not be ready; its memory is free again."""
+        standing = self._of(name)
+        self._must(standing.loading > 0, f"{name} failed to load, but was not loading")
+        standing.loading -= 1
+        self._device_used_mib -= self.functions[name].memory_mib
+
+    # -- wishes -----------------------------------------------------------------------
+
+    def load(self, name: str, worth: Worth) -> tuple[Wish, ...] | NoRoom:
+        """Wish for one more replica; idle ones of less worth make room, the least first."""
+        standing, need_mib = self._of(name), self.functions[name].memory_mib
+        parting = self.parting(name, worth)
+        if parting is None:
+            found_mib = self.device_free_mib + sum(
+                other.idle * self.functions[at].memory_mib
+                for at, other in self._standing.items()
+                if at != name
+            )
+            return NoRoom(name, need_mib, found_mib)
+        wishes = [wish for victim in parting for wish in self.part(victim, worth)]
+        wishes.append(Load(name, self.tier(name)))
+        standing.loading += 1
+        self._device_used_mib += need_mib
+        return tuple(wishes)
+
+    def parting(self, name: str, worth: Worth) -> list[str] | None:
+        """Return whose idle replicas must part for one more; None where it is not enough."""
+        parting: list[str] = []
+        missing_mib = self.functions[name].memory_mib - self.device_free_mib
+        if missing_mib <= 0:
+            return parting
+        others = [at for at, one in self._standing.items() if one.idle and at != name]
+        for victim in sorted(others, key=worth):
+            for _ in range(self._standing[victim].idle):
+                parting.append(victim)
+                missing_mib -= self.functions[victim].memory_mib
+                if missing_mib <= 0:
+                    return parting
+        return None
+
+    def part(self, name: str, worth: Worth) -> tuple[Wish, ...]:
+        """Wish an idle replica away: into host memory where it is worth its room there."""
+        standing, need_mib = self._of(name), self.functions[name].memory_mib
+        self._must(standing.idle > 0, f"{name} should part, but has no idle replica")
+        standing.idle -= 1
+        self._device_used_mib -= need_mib
+        if standing.on_host:
+            return (Unload(name, Tier.DEVICE),)
+        dropped = self._host_room(name, worth)
+        if dropped is None:
+            return (Unload(name, Tier.DEVICE),)
+        standing.on_host = True
+        self._host_used_mib += need_mib
+        return (*dropped, Demote(name))
+
+    def _host_room(self, name: str, worth: Worth) -> tuple[Wish, ...] | None:
+        """Wish copies of less worth out of host memory; None where they are not enough."""
+        missing_mib = self.functions[name].memory_mib - self.host_free_mib
+        lesser = [at for at, one in self._standing.items() if one.on_host]
+        lesser = [at for at in sorted(lesser, key=worth) if worth(at) < worth(name)]
+        victims: list[str] = []
+        while missing_mib > 0 and lesser:
+            victims.append(lesser.pop(0))
+            missing_mib -= self.functions[victims[-1]].memory_mib
+        if missing_mib > 0:
+            return None
+        for victim in victims:
+            self._standing[victim].on_host = False
+            self._host_used_mib -= self.functions[victim].memory_mib
+        return tuple(Unload(victim, Tier.HOST) for victim in victims)
+
+    # -- checks -----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Count everything anew and compare; raise where the books are wrong."""
+        standings = self._standing.items()
+        device_mib = sum(one.on_device * self.functions[at].memory_mib for at, one in standings)
+        host_mib = sum(self.functions[at].memory_mib for at, one in standings if one.on_host)
+        self._must(device_mib == self._device_used_mib, "the device's memory is miscounted")
+        self._must(host_mib == self._host_used_mib, "host memory is miscounted")
+        self._must(device_mib <= self.device_mib, "the device holds more than it has")
+        self._must(host_mib <= self.host_mib, "host memory holds more than it has")
+        for at, one in standings:
+            least = min(one.idle, one.busy, one.loading)
+            self._must(least >= 0, f"{at} has fewer than no replicas")
+
+    def _must(self, holds: bool, what: str) -> None:  # noqa: FBT001 - an assertion in words
+        if not holds:
+            raise CapacityViolated(what)

@@ -1,0 +1,136 @@
+"""Facts about requests and slots in, wishes about replicas out.
+
+Between slots, a request that finds no idle replica brings one in, at the price of the idle
+replicas that are worth least.  When a slot has passed, replicas that nobody wants any more
+part, and those that are wanted are loaded ahead of their requests, most worthy first.  What
+a replica is worth is the probability of a request times what a cold start would cost, per MiB.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from interlane.functions.advise import Advisor
+from interlane.functions.costs import Costs, Prices, costs_of, horizon, is_worth_it, within
+from interlane.functions.pool import NoRoom, Pool, Tier, Wish
+from interlane.predict.arrivals.live import Forecast
+
+LEAST_GAIN: Final = 0.1
+"""What loading ahead must gain where others part for it, as a part of the cold start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A request found an idle replica."""
+
+    function: str
+
+
+class Prewarmer:
+    """Keeps the right replicas on one device."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        forecast: Forecast,
+        advisor: Advisor,
+        *,
+        slot_s: float,
+        capacity: Mapping[str, float] | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        """``forecast`` and ``advisor`` see the pool's functions in its order.
+
+        ``capacity`` is how many requests a replica serves in a slot, one unless given.
+        """
+        self.pool = pool
+        self.forecast = forecast
+        self.advisor = advisor
+        self.slot_s = slot_s
+        self.prices = prices or Prices()
+        self.names = tuple(pool.functions)
+        self._capacity = np.array([(capacity or {}).get(name, 1.0) for name in self.names])
+        self._tell_chances()
+
+    def _tell_chances(self) -> None:
+        told: list[float] = self.forecast.chances().tolist()
+        self._chances = dict(zip(self.names, told, strict=True))
+
+    # -- facts ------------------------------------------------------------------------
+
+    def asked(self, name: str) -> Served | tuple[Wish, ...] | NoRoom:
+        """Give a request to an idle replica, else wish for one; it has no room at times.
+
+        A request that was not served stays with the caller, who asks again when a replica
+        is loaded or has served.
+        """
+        if self.pool.asked(name):
+            return Served(name)
+        return self.pool.load(name, self.worth)
+
+    def slot_passed(self, counts: Mapping[str, float]) -> tuple[Wish, ...]:
+        """Learn the requests of a slot, and wish for what the next one will need.
+
+        A function that is not named was not asked.
+        """
+        asked = np.array([float(counts.get(name, 0.0)) for name in self.names])
+        self.advisor.passed(asked, np.ceil(asked / self._capacity))
+        self._tell_chances()
+        wanted = dict(zip(self.names, self.advisor.wanted().astype(int).tolist(), strict=True))
+        return (*self._parting(wanted), *self._loading(wanted))
+
+    # -- what is worth what -----------------------------------------------------------
+
+    def costs(self, name: str) -> Costs:
+        """Return what is at stake for a function, were it not on the device."""
+        tier = min(self.pool.tier(name), Tier.HOST)
+        return costs_of(
+            self.pool.functions[name],
+            self.prices,
+            slot_s=self.slot_s,
+            device_mib=self.pool.device_mib,
+            tier=Tier.DISK if not self.pool.host_mib else tier,
+        )
+
+    def worth(self, name: str) -> float:
+        """Return what having a function warm is worth in the next slot, per MiB."""
+        stake = self._chances[name] * self.costs(name).cold
+        return stake / self.pool.functions[name].memory_mib
+
+    # -- wishes -----------------------------------------------------------------------
+
+    def _parting(self, wanted: Mapping[str, int]) -> tuple[Wish, ...]:
+        wishes: list[Wish] = []
+        for name in self.names:
+            spare = min(self.pool.idle(name), self.pool.replicas(name) - wanted[name])
+            for _ in range(spare):
+                wishes += self.pool.part(name, self.worth)
+        return tuple(wishes)
+
+    def _loading(self, wanted: Mapping[str, int]) -> tuple[Wish, ...]:
+        wishes: list[Wish] = []
+        lacking = [name for name in self.names if wanted[name] > self.pool.replicas(name)]
+        for name in sorted(lacking, key=self.worth, reverse=True):
+            for _ in range(wanted[name] - self.pool.replicas(name)):
+                if not self._pays(name):
+                    break
+                found = self.pool.load(name, self.worth)
+                if isinstance(found, NoRoom):
+                    break
+                wishes += found
+        return tuple(wishes)
+
+    def _pays(self, name: str) -> bool:
+        """Tell whether loading ahead is worth its cost and what must part for it."""
+        costs = self.costs(name)
+        slots = horizon(self.pool.functions[name].load_s(self.pool.tier(name)), self.slot_s)
+        chance = within(self._chances[name], slots)
+        if not is_worth_it(chance, costs, is_loaded=False):
+            return False
+        parting = self.pool.parting(name, self.worth)
+        if not parting:
+            return parting is not None
+        lost = sum(self._chances[one] * self.costs(one).cold for one in parting)
+        return chance * costs.cold - lost > LEAST_GAIN * costs.cold

@@ -1,0 +1,165 @@
+"""Whom to send away when there is no room: what it is worth to keep each function warm."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from interlane.predict.arrivals.live import Forecast
+from interlane.predict.arrivals.series import Floats
+
+AFTER_STEP: Final = 0.1
+"""How far one slot moves what is known of slots that follow a request."""
+
+
+class Ranking(Protocol):
+    """Says which of the warm functions are worth least."""
+
+    def worth(self, place: int) -> float:
+        """Return what it is worth to keep a function warm."""
+        ...
+
+    def asked(self, place: int) -> None:
+        """Learn of a request."""
+        ...
+
+    def parted(self, place: int) -> None:
+        """Learn that a function had to go."""
+        ...
+
+    def passed(self, counts: Floats) -> None:
+        """Learn the requests of the slot that ended."""
+        ...
+
+
+class _Unmoved:
+    """Learns nothing from slots, nor from who has parted."""
+
+    def parted(self, place: int) -> None:
+        """Learn nothing."""
+
+    def passed(self, counts: Floats) -> None:
+        """Learn nothing."""
+
+
+@dataclass(eq=False)
+class Recent(_Unmoved):
+    """The longest unused goes first (LRU)."""
+
+    functions: int
+    clock_: int = 0
+
+    def __post_init__(self) -> None:
+        self._last = [0] * self.functions
+
+    def worth(self, place: int) -> float:
+        """Return when the function was last asked."""
+        return float(self._last[place])
+
+    def asked(self, place: int) -> None:
+        """Note the order of requests."""
+        self.clock_ += 1
+        self._last[place] = self.clock_
+
+
+@dataclass(eq=False)
+class Frequent(_Unmoved):
+    """The least often asked goes first (LFU)."""
+
+    functions: int
+
+    def __post_init__(self) -> None:
+        self._asked = [0] * self.functions
+
+    def worth(self, place: int) -> float:
+        """Return in how many slots the function was asked."""
+        return float(self._asked[place])
+
+    def asked(self, place: int) -> None:
+        """Count a request."""
+        self._asked[place] += 1
+
+
+@dataclass(eq=False)
+class GreedyDual(_Unmoved):
+    """Frequency, on top of what the last one that parted was worth (GDSF; FaasCache)."""
+
+    functions: int
+
+    def __post_init__(self) -> None:
+        self._asked = [0] * self.functions
+        self._worth = [0.0] * self.functions
+        self._floor = 0.0
+
+    def worth(self, place: int) -> float:
+        """Return the worth as of the last request."""
+        return self._worth[place]
+
+    def asked(self, place: int) -> None:
+        """Count a request, and rank it above everything that has parted."""
+        self._asked[place] += 1
+        self._worth[place] = self._floor + self._asked[place]
+
+    def parted(self, place: int) -> None:
+        """Raise the floor to what has just parted."""
+        self._floor = self._worth[place]
+
+
+@dataclass(eq=False)
+class Foreseen(_Unmoved):
+    """The one that is asked last again goes first (Belady): nobody can know."""
+
+    active: Floats
+    """One row a slot, one column a function."""
+
+    def __post_init__(self) -> None:
+        slots = len(self.active)
+        self._next = np.full((slots + 1, self.active.shape[1]), float(slots))
+        for slot in range(slots - 1, -1, -1):
+            self._next[slot] = np.where(self.active[slot] > 0, slot, self._next[slot + 1])
+        self._slot = 0
+        self._served: set[int] = set()
+
+    def worth(self, place: int) -> float:
+        """Return how soon the function is asked again."""
+        slot = self._slot + (place in self._served)
+        return -float(self._next[slot, place])
+
+    def asked(self, place: int) -> None:
+        """Note that this slot's request is over."""
+        self._served.add(place)
+
+    def passed(self, counts: Floats) -> None:
+        """Go on to the next slot."""
+        self._slot += 1
+        self._served.clear()
+
+
+@dataclass(eq=False)
+class Hazard(_Unmoved):
+    """The least probable goes first."""
+
+    forecast: Forecast
+
+    def __post_init__(self) -> None:
+        self._chances = self.forecast.chances()
+        self._after = np.ones(len(self._chances))
+        """How probable a request is in the slot after one, as told so far."""
+        self._served: set[int] = set()
+
+    def worth(self, place: int) -> float:
+        """Return how probable the next request is."""
+        told = self._after if place in self._served else self._chances
+        return float(told[place])
+
+    def asked(self, place: int) -> None:
+        """Look past this slot from now on."""
+        self._served.add(place)
+
+    def passed(self, counts: Floats) -> None:
+        """Learn the slot, and what the forecast says of functions that were just asked."""
+        self.forecast.passed(counts)
+        self._chances = self.forecast.chances()
+        for place in self._served:
+            self._after[place] += AFTER_STEP * (self._chances[place] - self._after[place])
+        self._served.clear()

@@ -1,0 +1,173 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from interlane.functions.pool import Demote, Function, Load, NoRoom, Pool, Tier, Unload
+from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
+
+NAMES = ("a", "b", "c", "d")
+SIZES_MIB = {"a": 3, "b": 5, "c": 2, "d": 7}
+
+
+def pool(device_mib: int = 10, host_mib: int = 0) -> Pool:
+    made = (Function(name, SIZES_MIB[name], 20.0, 1.0) for name in NAMES)
+    return Pool(made, device_mib=device_mib, host_mib=host_mib)
+
+
+def alphabetical(name: str) -> float:
+    return float(-NAMES.index(name))
+
+
+def loaded(one: Pool, *names: str) -> Pool:
+    for name in names:
+        assert not isinstance(one.load(name, alphabetical), NoRoom)
+        one.loaded(name)
+    return one
+
+
+def test_a_request_goes_to_an_idle_replica_or_is_a_cold_start() -> None:
+    one = loaded(pool(), "a")
+
+    assert one.asked("a")
+    assert not one.asked("a")
+    assert not one.asked("b")
+    one.served("a")
+    assert one.asked("a")
+
+
+def test_the_least_worthy_idle_replica_makes_room() -> None:
+    one = loaded(pool(), "a", "b", "c")
+
+    wishes = one.load("a", alphabetical)
+
+    assert wishes == (
+        Unload("c", Tier.DEVICE),
+        Unload("b", Tier.DEVICE),
+        Load("a", Tier.DEVICE),
+    )
+
+
+def test_a_busy_replica_never_makes_room() -> None:
+    one = loaded(pool(), "a", "b", "c")
+    for name in ("a", "b", "c"):
+        one.asked(name)
+
+    refusal = one.load("d", alphabetical)
+
+    assert refusal == NoRoom("d", 7, 0)
+    assert "needs 7 MiB, but only 0" in str(refusal)
+
+
+def test_what_parts_goes_to_host_memory_and_comes_back_from_there() -> None:
+    one = loaded(pool(host_mib=5), "a", "b")
+
+    wishes = one.part("b", alphabetical)
+
+    assert wishes == (Demote("b"),)
+    assert one.tier("b") is Tier.HOST
+    assert one.load("b", alphabetical) == (Load("b", Tier.HOST),)
+
+
+def test_a_worthier_copy_takes_the_place_of_a_lesser_one_in_host_memory() -> None:
+    one = loaded(pool(host_mib=5), "a", "b")
+    one.part("b", alphabetical)
+
+    wishes = one.part("a", alphabetical)
+
+    assert wishes == (Unload("b", Tier.HOST), Demote("a"))
+
+
+def test_a_load_that_fails_gives_its_memory_back() -> None:
+    one = pool()
+    one.load("d", alphabetical)
+
+    one.load_failed("d")
+
+    assert one.device_free_mib == 10
+
+
+def test_bad_functions_and_facts_are_refused() -> None:
+    with pytest.raises(InvalidField, match="memory_mib"):
+        Function("a", 0, 1.0)
+    with pytest.raises(InvalidField, match="host_load_s"):
+        Function("a", 1, 1.0, 2.0)
+    with pytest.raises(InvalidInput, match="the device has 6"):
+        pool(6)
+    with pytest.raises(UnknownName, match="function 'x'"):
+        pool().asked("x")
+    with pytest.raises(CapacityViolated, match="no replica was busy"):
+        pool().served("a")
+
+
+class Anything(RuleBasedStateMachine):
+    """Whatever a body tells in whatever order, the books hold and nobody busy parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = pool(device_mib=12, host_mib=7)
+        self.busy = dict.fromkeys(NAMES, 0)
+        self.loading = dict.fromkeys(NAMES, 0)
+
+    @rule(name=st.sampled_from(NAMES), worth=st.permutations(NAMES))
+    def load(self, name: str, worth: list[str]) -> None:
+        before = {one: self.pool.replicas(one) for one in NAMES}
+        wishes = self.pool.load(name, lambda one: float(worth.index(one)))
+        if isinstance(wishes, NoRoom):
+            assert {one: self.pool.replicas(one) for one in NAMES} == before
+        else:
+            self.loading[name] += 1
+
+    @rule(name=st.sampled_from(NAMES), fails=st.booleans())
+    def loaded(self, name: str, fails: bool) -> None:  # noqa: FBT001 - drawn
+        if self.loading[name]:
+            self.loading[name] -= 1
+            (self.pool.load_failed if fails else self.pool.loaded)(name)
+
+    @rule(name=st.sampled_from(NAMES))
+    def asked(self, name: str) -> None:
+        self.busy[name] += self.pool.asked(name)
+
+    @precondition(lambda self: any(self.busy.values()))
+    @rule(name=st.sampled_from(NAMES))
+    def served(self, name: str) -> None:
+        if self.busy[name]:
+            self.busy[name] -= 1
+            self.pool.served(name)
+
+    @rule(name=st.sampled_from(NAMES))
+    def part(self, name: str) -> None:
+        if self.pool.idle(name):
+            self.pool.part(name, alphabetical)
+
+    @invariant()
+    def the_books_hold(self) -> None:
+        self.pool.check()
+
+    @invariant()
+    def nobody_busy_or_loading_has_parted(self) -> None:
+        for name in NAMES:
+            assert self.pool.replicas(name) >= self.busy[name] + self.loading[name]
+
+
+TestAnything = Anything.TestCase
+
+
+@given(st.lists(st.sampled_from(NAMES), max_size=30))
+def test_wishes_carried_out_in_order_never_exceed_the_device(names: list[str]) -> None:
+    one = pool(device_mib=9, host_mib=4)
+    used_mib = 0
+    for name in names:
+        wishes = one.load(name, alphabetical)
+        if isinstance(wishes, NoRoom):
+            continue
+        for wish in wishes:
+            match wish:
+                case Load():
+                    used_mib += SIZES_MIB[wish.function]
+                case Demote() | Unload(tier=Tier.DEVICE):
+                    used_mib -= SIZES_MIB[wish.function]
+                case Unload():
+                    pass
+            assert 0 <= used_mib <= 9
+        one.loaded(name)

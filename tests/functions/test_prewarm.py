@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+
+from interlane.functions.advise import Hurdle, Naive, Peak
+from interlane.functions.catalogue import advisors
+from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, level_wanted, within
+from interlane.functions.pool import Demote, Function, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.portfolio import Portfolio
+from interlane.functions.prewarm import Prewarmer, Served
+from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Recent
+from interlane.functions.replay import PORTFOLIO, cold_share, costs, groups_of
+from interlane.model import InvalidField
+from interlane.predict.arrivals.live import Live, Recorded, Trees
+from interlane.testing.arrivals import arrivals, habits
+
+TRACE = habits(6, seed=2)
+
+
+def foretold(*chances: list[float]) -> Recorded:
+    """Return a forecast of these probabilities, a list a slot, and of one request each."""
+    told = np.array(chances)
+    return Recorded(told, np.ones_like(told))
+
+
+def prewarmer(forecast: Recorded, *, device_mib: int = 10, host_mib: int = 0) -> Prewarmer:
+    functions = [
+        Function("a", 5, 20.0, 1.0),
+        Function("b", 5, 20.0, 1.0),
+        Function("c", 5, 20.0),
+    ]
+    pool = Pool(functions, device_mib=device_mib, host_mib=host_mib)
+    advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))
+    return Prewarmer(pool, forecast, advisor, slot_s=60.0)
+
+
+def test_a_replica_is_loaded_when_that_costs_less_than_a_probable_cold_start() -> None:
+    # 0.3 x 10 = 3 is more than 0.7 x 2 + 1, and 0.2 x 10 = 2 is less than 0.8 x 2 + 1.
+    at_stake = Costs(cold=10.0, idle=2.0, load=1.0)
+
+    assert is_worth_it(0.3, at_stake, is_loaded=False)
+    assert not is_worth_it(0.2, at_stake, is_loaded=False)
+    assert is_worth_it(0.2, at_stake, is_loaded=True)
+
+
+def test_loading_begins_as_many_slots_ahead_as_it_takes() -> None:
+    assert [horizon(load_s, 60.0) for load_s in (0.0, 59.0, 60.0, 61.0)] == [1, 1, 1, 2]
+    assert within(0.5, 2) == 0.75
+
+
+def test_the_level_to_be_ready_for_rises_with_chance_and_weight() -> None:
+    assert level_wanted(0.09, 10.0) is None
+    assert level_wanted(1.0, 1.0) == 0.5
+    assert level_wanted(0.5, 3.0) == 0.5
+
+
+def test_prices_must_be_above_zero() -> None:
+    with pytest.raises(InvalidField, match="waiting"):
+        Prices(waiting=0.0)
+
+
+def test_what_is_probable_is_loaded_ahead_and_what_is_not_parts() -> None:
+    one = prewarmer(foretold([0, 0, 0], [0.9, 0.01, 0.5], [0.01, 0.01, 0.5]))
+
+    first = one.slot_passed({})
+    for wish in first:
+        one.pool.loaded(wish.function)
+    then = one.slot_passed({"a": 1})
+
+    assert first == (Load("a", Tier.DISK), Load("c", Tier.DISK))
+    assert then == (Unload("a", Tier.DEVICE),)
+
+
+def test_a_request_that_finds_nobody_brings_a_replica_in_and_the_least_probable_out() -> None:
+    one = prewarmer(foretold([0.9, 0.2, 0.1]), host_mib=5)
+    for name in ("a", "b"):
+        one.asked(name)
+        one.pool.loaded(name)
+
+    answer = one.asked("c")
+
+    assert answer == (Demote("b"), Load("c", Tier.DISK))
+    assert one.asked("a") == Served("a")
+
+
+def test_a_request_waits_where_all_replicas_are_busy() -> None:
+    one = prewarmer(foretold([0.5, 0.5, 0.5]))
+    for name in ("a", "b"):
+        one.asked(name)
+        one.pool.loaded(name)
+        one.asked(name)
+
+    assert one.asked("c") == NoRoom("c", 5, 0)
+
+
+def test_nobody_is_sent_away_ahead_of_time_for_a_small_gain() -> None:
+    one = prewarmer(foretold([0.5, 0.5, 0.1], [0.5, 0.5, 0.55], [0.5, 0.5, 0.9]))
+    for name in ("a", "b"):
+        one.asked(name)
+        one.pool.loaded(name)
+
+    small = one.slot_passed({"a": 1, "b": 1})
+    large = one.slot_passed({"a": 1, "b": 1})
+
+    assert small == ()
+    assert large == (Unload("a", Tier.DEVICE), Load("c", Tier.DISK))
+
+
+def test_a_portfolio_changes_to_what_has_cost_less() -> None:
+    one = Portfolio({"last": Naive(1), "peak": Peak(1, 3)}, np.array([10.0]))
+
+    followed = []
+    for need in (4.0, 0.0, 4.0, 0.0, 4.0, 0.0):
+        followed.append(float(one.wanted()[0]))
+        one.passed(np.array([need]), np.array([need]))
+
+    assert followed[:3] == [0.0, 4.0, 0.0]
+    assert followed[-1] == 4.0
+    assert one.leaders.tolist() == [1]
+
+
+def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
+    trees = Trees()
+    trees.chance.rounds = trees.size.rounds = 10
+    trees.fit(TRACE.known(0.7))
+
+    found = costs(
+        TRACE,
+        0.7,
+        10.0,
+        {"trees": lambda g: Live(trees, functions=len(g.names), slot_s=g.slot_s, slot=g.first)},
+    )
+
+    best = min(cost.mean() for name, cost in found.items() if name != PORTFOLIO)
+    assert found[PORTFOLIO].mean() < 1.15 * best
+    assert set(found) > {"trees", "keep-alive 10", "last x 1.5", "lsth"}
+
+
+def test_everybody_has_an_opinion_before_anything_has_happened() -> None:
+    everybody = advisors(
+        {"told": foretold([0.0, 1.0])}, weight=np.ones(2), capacity=np.ones(2), slot_s=60.0
+    )
+
+    said = [one.wanted() for one in everybody.values()]
+
+    assert all(one.shape == (2,) and (one >= 0).all() for one in said)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_who_knows_the_future_is_cold_least_often_with_few_places(*, together: bool) -> None:
+    (group,) = groups_of(TRACE, 0.5)
+    count = len(group.names)
+    live = Live(Trees(), functions=count, slot_s=group.slot_s, slot=group.first)
+    rankings = {
+        "belady": Foreseen(group.counts),
+        "hazard": Hazard(live),
+        "lru": Recent(count),
+        "lfu": Frequent(count),
+        "gdsf": GreedyDual(count),
+    }
+
+    cold = {
+        name: cold_share(group, 2, one, together=together) for name, one in rankings.items()
+    }
+
+    assert cold["belady"] == min(cold.values())
+    assert 0 < cold["belady"] < max(cold.values()) < 1
+
+
+def test_who_is_asked_together_does_not_make_room_for_another() -> None:
+    # Both functions are asked in every slot: in turn, each sends the other away.
+    (group,) = groups_of(arrivals([1.0] * 10, [1.0] * 10), 0.5)
+
+    assert cold_share(group, 1, Recent(2)) == 1.0
+    assert cold_share(group, 1, Recent(2), together=True) == 0.5
