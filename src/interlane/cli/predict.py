@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from interlane.cli import degradation
+from interlane.cli import arrivals, degradation
 from interlane.cli.options import (
     DataOption,
     FormatOption,
@@ -31,6 +31,7 @@ duration = typer.Typer(
 )
 app.add_typer(duration, name="duration")
 app.add_typer(degradation.app, name="degradation")
+app.add_typer(arrivals.app, name="arrivals")
 
 ModelOption = Annotated[
     str,

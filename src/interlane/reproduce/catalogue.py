@@ -16,6 +16,7 @@ _WHERE: Final = {
     "pai-sharing": ("interlane.reproduce.pai_sharing", "SHARING"),
     "pai-reserve": ("interlane.reproduce.pai_reserve", "RESERVE"),
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
+    "smore-prewarm": ("interlane.reproduce.smore_prewarm", "PREWARM"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
     "mig-heuristics": ("interlane.reproduce.mig", "HEURISTICS"),
     "smore-pairs": ("interlane.reproduce.smore", "PAIRS"),
