@@ -1,13 +1,17 @@
 """Metrics for Prometheus, made from the same document as ``share status``."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
     from interlane.device.daemon import Daemon
+
+
+LABELS: Final = ["index", "device"]
+"""Two devices can have one name: parts of one CPU."""
 
 
 def expose(daemon: "Daemon", port: int) -> int:
@@ -30,7 +34,6 @@ class _Collector:
 
 
 def _gauges(devices: list[dict[str, Any]]) -> Iterator[Metric]:
-    labels = ["device"]
     for name, about, value in (
         ("capacity_bytes", "Memory of the device.", lambda one: one["capacity_bytes"]),
         ("booked_bytes", "Memory booked for jobs.", lambda one: one["booked_bytes"]),
@@ -38,18 +41,22 @@ def _gauges(devices: list[dict[str, Any]]) -> Iterator[Metric]:
         ("lanes", "Lanes in use.", lambda one: len(one["lanes"])),
         ("recovering", "1 while jobs of an earlier daemon are waited for.", _recovering),
     ):
-        family = GaugeMetricFamily(f"interlane_share_{name}", about, labels=labels)
+        family = GaugeMetricFamily(f"interlane_share_{name}", about, labels=LABELS)
         for device in devices:
-            family.add_metric([device["device"]], value(device))
+            family.add_metric(_labels(device), value(device))
         yield family
     family = GaugeMetricFamily(
-        "interlane_share_jobs", "Jobs by state.", labels=["device", "state"]
+        "interlane_share_jobs", "Jobs by state.", labels=[*LABELS, "state"]
     )
     for device in devices:
         states = [job["state"] for job in device["jobs"]]
         for state in sorted(set(states)):
-            family.add_metric([device["device"], state], states.count(state))
+            family.add_metric([*_labels(device), state], states.count(state))
     yield family
+
+
+def _labels(device: dict[str, Any]) -> list[str]:
+    return [str(device["index"]), device["device"]]
 
 
 def _recovering(device: dict[str, Any]) -> int:
@@ -62,7 +69,7 @@ def _counters(devices: list[dict[str, Any]]) -> Iterator[Metric]:
         ("iterations", "Iterations of all jobs, those that left included."),
         ("busy_seconds", "Time inside iterations, of all jobs."),
     ):
-        family = CounterMetricFamily(f"interlane_share_{name}", about, labels=["device"])
+        family = CounterMetricFamily(f"interlane_share_{name}", about, labels=LABELS)
         for device in devices:
-            family.add_metric([device["device"]], device[name])
+            family.add_metric(_labels(device), device[name])
         yield family

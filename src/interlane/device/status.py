@@ -32,6 +32,7 @@ def status_of(daemon: "Daemon", run: int = 0) -> dict[str, Any]:
 def _device(device: SharedDevice) -> Mapping[str, object]:
     view = device.domain.view()
     return {
+        "index": device.index,
         "device": device.spec.name,
         "cores": sorted(device.spec.cores),
         "capacity_bytes": view.budget.capacity_bytes,

@@ -1,0 +1,123 @@
+"""What the daemon is told, and what it tells."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from interlane import cli
+from interlane.device.amounts import bytes_in, written
+from interlane.device.client import Client, Wish
+from interlane.device.rendezvous import make_directory, socket_path
+from interlane.device.specs import read_spec
+from interlane.model import InvalidField, InvalidInput
+
+from .conftest import MIB, Stage, wait_until
+from .test_faults import NoMemory
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("512MiB", 512 * MIB),
+        ("4GiB", 4096 * MIB),
+        ("1.5G", 1536 * MIB),
+        ("7", 7),
+        ("2 kb", 2048),
+    ],
+)
+def test_amounts_of_memory_are_read_as_people_write_them(text: str, amount: int) -> None:
+    assert bytes_in(text, "--memory") == amount
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "1XiB", "1e9", "1GiB+1GiB", "nan"])
+def test_what_is_no_amount_is_said_so_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidField, match="reads like 512MiB or 4GiB"):
+        bytes_in(text, "--memory")
+
+
+def test_amounts_are_written_with_one_digit() -> None:
+    assert [written(one) for one in (0, 1023, 1536, 3 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 TiB",
+    ]
+
+
+def test_devices_are_read_from_their_words() -> None:
+    assert read_spec("cpu:1GiB:0").cores == {0}
+    assert read_spec("cpu:1GiB:0").core_bits == 1
+    assert read_spec("cuda:1:14GiB").name == "cuda:1"
+    assert read_spec("cpu").capacity_bytes > 0
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu", "cpu:0", "cpu:1GiB:x", "cpu:1GiB:9999", "cuda", "cuda:0", "cuda:x:1GiB", ""]
+)
+def test_what_is_no_device_is_said_so(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["share", "daemon", "--device", text, "--socket", "/tmp/never/s"]) == 2
+    assert "--device is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--order", "fare"), "did you mean 'fair'?"),
+        (("--sharing", "some"), "known are: beside, measured, turns"),
+        (("--socket", "/" + "long/" * 30), "a socket's path has at most 107 bytes"),
+    ],
+)
+def test_words_that_the_daemon_does_not_know_are_said_so(
+    words: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = () if "--socket" in words else ("--socket", str(tmp_path / "s"))
+
+    assert cli.run(["share", "daemon", "--device", "cpu:1GiB", *place, *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_directory_that_others_can_write_to_is_no_place_for_a_daemon(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+
+    with pytest.raises(InvalidInput, match="must be yours and closed to others"):
+        make_directory(tmp_path / "open")
+
+
+def test_the_socket_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    monkeypatch.delenv("INTERLANE_SHARE_SOCKET", raising=False)
+    assert socket_path() == Path("/run/user/7/interlane/share.sock")
+    monkeypatch.setenv("INTERLANE_SHARE_SOCKET", "/somewhere/s")
+    assert socket_path() == Path("/somewhere/s")
+    assert socket_path(Path("/else/s")) == Path("/else/s")
+
+
+def test_status_and_metrics_tell_of_the_same_jobs(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.daemon("--metrics", "0")
+    port = stage.log.split("127.0.0.1:")[1].split("/")[0]
+    wish = Wish("mine", persistent_bytes=100 * MIB, ephemeral_bytes=156 * MIB)
+    with Client(wish, stage.address, NoMemory) as client, client.iteration():
+        assert cli.run(["share", "status", "--socket", str(stage.address)]) == 0
+        table = capsys.readouterr().out
+        assert cli.run(["share", "status", "-o", "json", "--socket", str(stage.address)]) == 0
+        document = json.loads(capsys.readouterr().out)
+        wait_until(lambda: 'state="running"' in metrics(port))
+        exposed = metrics(port)
+
+    assert table.startswith("cpu  #####............... 256.0 MiB of 1.0 GiB booked")
+    assert "mine" in table
+    assert "running" in table
+    (job,) = document["devices"][0]["jobs"]
+    assert (job["name"], job["state"], job["lane"]) == ("mine", "running", 0)
+    assert 'interlane_share_booked_bytes{device="cpu",index="0"} 2.68435456e+08' in exposed
+    assert 'interlane_share_jobs{device="cpu",index="0",state="running"} 1.0' in exposed
+
+
+def metrics(port: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return str(answer.read().decode())
