@@ -38,7 +38,7 @@ def test_the_median_is_held_to_the_bound(figure: Figure, holds: bool) -> None:  
 def test_a_round_measures_every_figure_with_real_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("interlane.device.bench.figures.STEPS", 4)
+    monkeypatch.setattr("interlane.device.bench.figures.STRETCHES", 1)
     bench = Bench()
     told: list[int] = []
 

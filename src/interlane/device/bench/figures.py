@@ -8,11 +8,13 @@ from statistics import median
 from time import monotonic_ns
 from typing import Any, Final
 
-from interlane.device.bench.stage import Stage
+from interlane.device.bench.stage import Job, Stage
 
 ITERATION_MS: Final = 30.0
 """Of the jobs whose makespan is measured."""
-STEPS: Final = 100
+STRETCH: Final = 25
+"""Iterations in a row under one condition: few, so that all meet the same machine."""
+STRETCHES: Final = 3
 MS: Final = 1e6
 US: Final = 1e3
 
@@ -121,11 +123,16 @@ class Bench:
         self.preemption.samples.extend(late / MS for late in lateness(low, high))
 
     def _makespan(self, stage: Stage, socket: str, batch: int) -> None:
-        settings: dict[str, Any] = {"batch": batch, "iterations": STEPS}
-        before_ns = _span(stage.run("train", **settings))
-        together_ns = _span(*_together(stage, socket, [settings] * 2, kind="train"))
-        after_ns = _span(stage.run("train", **settings))
-        self.makespan.samples.append(together_ns / (before_ns + after_ns))
+        """Let two jobs train in turns, and each alone right before or after."""
+        settings: dict[str, Any] = {"socket": socket, "batch": batch, "iterations": STRETCH}
+        with stage.job("train", **settings) as one, stage.job("train", **settings) as other:
+            one.ready()
+            other.ready()
+            for _ in range(STRETCHES):
+                alone_ns = _span_ns("alone", one)
+                together_ns = _span_ns("turns", one, other)
+                alone_ns += _span_ns("alone", other)
+                self.makespan.samples.append(together_ns / alone_ns)
 
     def _starts(self, stage: Stage, checkpoint: str, switch_ns: float) -> None:
         cold_ns = _start_ns(stage, checkpoint, warm=False)
@@ -134,8 +141,11 @@ class Bench:
         self.zygote.samples.append(cold_ns / warm_ns)
 
 
-def _span(*spans: Sequence[int]) -> int:
-    """Return the time from the first beginning to the last end."""
+def _span_ns(how: str, *jobs: Job) -> int:
+    """Let jobs run a stretch; return the time from the first beginning to the last end."""
+    for job in jobs:
+        job.go(how)
+    spans: list[tuple[int, int]] = [job.told() for job in jobs]
     return max(end for _, end in spans) - min(begin for begin, _ in spans)
 
 
@@ -148,11 +158,13 @@ def _start_ns(stage: Stage, checkpoint: str, *, warm: bool) -> int:
 
 
 def _together(
-    stage: Stage, socket: str, settings: Sequence[Mapping[str, Any]], kind: str = "turns"
-) -> list[Any]:
-    """Run jobs side by side; return what each saw."""
+    stage: Stage, socket: str, settings: Sequence[Mapping[str, Any]]
+) -> list[list["Turn"]]:
+    """Let jobs take turns; return the turns of each."""
     with ExitStack() as stack:
-        jobs = [stack.enter_context(stage.job(kind, socket=socket, **one)) for one in settings]
+        jobs = [
+            stack.enter_context(stage.job("turns", socket=socket, **one)) for one in settings
+        ]
         for job in jobs:
             job.ready()
         for job in jobs:

@@ -7,7 +7,7 @@ nanoseconds on the machine's monotonic clock, which all processes share.
 import json
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Any, Final
@@ -78,19 +78,22 @@ def _each_ns(call: Callable[[], object]) -> float:
     return (monotonic_ns() - begin_ns) / CHECKS
 
 
-def train(settings: dict[str, Any]) -> tuple[int, int]:
-    """Train, on a shared device if there is a socket; return when it began and ended."""
+def train(settings: dict[str, Any]) -> None:
+    """Train in stretches, one for each line: ``turns`` on leases, or ``alone`` without.
+
+    Prints when each stretch began and ended.
+    """
     step = _training(settings["batch"])
     step()
-    gate: Callable[[], AbstractContextManager[None]] = nullcontext
-    if "socket" in settings:
-        gate = _client(settings).iteration
-    _wait_for_go()
-    begin_ns = monotonic_ns()
-    for _ in range(settings["iterations"]):
-        with gate():
-            step()
-    return begin_ns, monotonic_ns()
+    with _client(settings) as client:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            gate = client.iteration if line == "turns\n" else nullcontext
+            begin_ns = monotonic_ns()
+            for _ in range(settings["iterations"]):
+                with gate():
+                    step()
+            print(json.dumps((begin_ns, monotonic_ns())), flush=True)
 
 
 def calibrate(settings: dict[str, Any]) -> int:

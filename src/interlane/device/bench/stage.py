@@ -36,10 +36,14 @@ class Job:
         if self._back.readline() != "ready\n":
             raise InterlaneError("a job of the bench failed; see above what it said.")
 
-    def go(self) -> None:
+    def go(self, how: str = "go") -> None:
         """Let it begin."""
-        self._to.write("go\n")
+        self._to.write(f"{how}\n")
         self._to.flush()
+
+    def told(self) -> Any:  # noqa: ANN401 - each kind of job tells something else
+        """Wait for what a job that goes on has to tell."""
+        return json.loads(self._back.readline() or "null")
 
     def seen(self) -> Any:  # noqa: ANN401 - each kind of job sees something else
         """Wait for the job to end; return what it saw."""
