@@ -179,6 +179,35 @@ time.sleep(1000)
     assert idle.process.poll() is None
 
 
+def test_a_job_that_says_goodbye_and_dies_at_once_is_let_go_once(tmp_path: Path) -> None:
+    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    code = """
+import sys
+sys.path[:0] = {path!r}
+from interlane.device.client import connected
+from interlane.device import wire
+from interlane.device.client import Wish
+from pathlib import Path
+line = connected(Path({address!r}))
+line.send(wire.packed(Wish("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
+line.recv(wire.FRAME_BYTES)
+line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code.format(path=sys.path, address=str(tmp_path / "s"))]
+    )
+    while not daemon.devices[0].jobs:
+        daemon.turn(wait_s=0.1)
+
+    process.wait()  # now its goodbye and its death are both there to be noticed
+    daemon.turn()
+    daemon.turn()
+
+    assert daemon.devices[0].jobs == {}
+    assert daemon.devices[0].domain.book.booked_bytes == 0
+    daemon.close()
+
+
 # -- what comes in by the socket ---------------------------------------------------------------
 
 

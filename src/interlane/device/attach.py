@@ -62,6 +62,7 @@ def place(wish: Wish, socket: Path | None = None) -> Client:
     """Take this process's one place on a device."""
     _mine.clear()
     client = _mine[os.getpid()] = Client(wish, socket_path(socket), backend_of)
+    os.register_at_fork(after_in_child=client.forget)
     return client
 
 

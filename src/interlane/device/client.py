@@ -255,8 +255,9 @@ class Client:
 
     def forget(self) -> None:
         """Drop everything in a forked child, whose parent goes on; say nothing."""
-        self._closed = True
-        self._link.close()
+        if not self._closed:
+            self._closed = True
+            self._link.close()
 
     # -- the rare parts of an iteration ----------------------------------------------------
 

@@ -464,7 +464,9 @@ class Daemon:
         )
 
     def _forget(self, key: int) -> None:
-        """Let a job go: its process is gone, or it said so."""
+        """Let a job go: its process is gone, or it said so, or both at once."""
+        if key not in self._jobs:
+            return
         job, device = self._jobs.pop(key)
         pidfd = self._pidfds.pop(key)
         self._selector.unregister(pidfd)

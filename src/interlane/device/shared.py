@@ -457,6 +457,7 @@ class SharedDevice:
         """Let the holder of a lane know whether somebody waits for it."""
         if lane not in self.domain.book.lanes:
             self._wanted.pop(lane, None)
+            self._last_holder.pop(lane, None)
             return
         tenants = self.domain.book.lanes[lane].tenants
         waiting = sum(self.domain.tenants[one].wanted_since_s is not None for one in tenants)
