@@ -36,7 +36,8 @@ def turns(settings: dict[str, Any]) -> list[tuple[int, int, int]]:
 
 
 def _turn(client: Client, length_ns: int, pause_s: float) -> tuple[int, int, int]:
-    sleep(pause_s)
+    if pause_s:
+        sleep(pause_s)
     asked_ns = monotonic_ns()
     client.begin()
     begun_ns = monotonic_ns()
