@@ -4,11 +4,11 @@ import pytest
 from interlane.functions.advise import Hurdle, Naive, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, level_wanted, within
-from interlane.functions.pool import Demote, Function, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer, Served
 from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Recent
-from interlane.functions.replay import PORTFOLIO, cold_share, costs, groups_of
+from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
 from interlane.model import InvalidField
 from interlane.predict.arrivals.live import Live, Recorded, Trees
 from interlane.testing.arrivals import arrivals, habits
@@ -24,9 +24,9 @@ def foretold(*chances: list[float]) -> Recorded:
 
 def prewarmer(forecast: Recorded, *, device_mib: int = 10, host_mib: int = 0) -> Prewarmer:
     functions = [
-        Function("a", 5, 20.0, 1.0),
-        Function("b", 5, 20.0, 1.0),
-        Function("c", 5, 20.0),
+        Footprint("a", 5, 20.0, 1.0),
+        Footprint("b", 5, 20.0, 1.0),
+        Footprint("c", 5, 20.0),
     ]
     pool = Pool(functions, device_mib=device_mib, host_mib=host_mib)
     advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))
@@ -133,6 +133,13 @@ def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
     best = min(cost.mean() for name, cost in found.items() if name != PORTFOLIO)
     assert found[PORTFOLIO].mean() < 1.15 * best
     assert set(found) > {"trees", "keep-alive 10", "last x 1.5", "lsth"}
+
+
+def test_advice_for_a_slot_is_given_before_it() -> None:
+    (group,) = groups_of(arrivals([5.0, 0.0, 5.0, 5.0]), 0.5)
+
+    # A replica serves a fifth of the mean load of 5: five are needed when there is any.
+    assert advised(group, Naive(1)).ravel().tolist() == [0.0, 5.0, 0.0, 5.0]
 
 
 def test_everybody_has_an_opinion_before_anything_has_happened() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
-from interlane.functions.pool import Function, Tier
+from interlane.functions.pool import Footprint, Tier
 from interlane.model import InvalidField
 
 
@@ -40,7 +40,7 @@ class Costs:
 
 
 def costs_of(
-    function: Function, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
+    function: Footprint, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
 ) -> Costs:
     """Return what is at stake for a function whose best copy is at a tier."""
     share = function.memory_mib / device_mib
