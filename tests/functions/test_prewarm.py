@@ -7,7 +7,7 @@ from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, level
 from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer, Served
-from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Recent
+from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Ranking, Recent
 from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
 from interlane.model import InvalidField
 from interlane.predict.arrivals.live import Live, Recorded, Trees
@@ -157,7 +157,7 @@ def test_who_knows_the_future_is_cold_least_often_with_few_places(*, together: b
     (group,) = groups_of(TRACE, 0.5)
     count = len(group.names)
     live = Live(Trees(), functions=count, slot_s=group.slot_s, slot=group.first)
-    rankings = {
+    rankings: dict[str, Ranking] = {
         "belady": Foreseen(group.counts),
         "hazard": Hazard(live),
         "lru": Recent(count),
