@@ -3,7 +3,7 @@ import pytest
 
 from interlane.functions.advise import Hurdle, Naive, Peak
 from interlane.functions.catalogue import advisors
-from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, level_wanted, within
+from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, within
 from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer, Served
@@ -45,12 +45,6 @@ def test_a_replica_is_loaded_when_that_costs_less_than_a_probable_cold_start() -
 def test_loading_begins_as_many_slots_ahead_as_it_takes() -> None:
     assert [horizon(load_s, 60.0) for load_s in (0.0, 59.0, 60.0, 61.0)] == [1, 1, 1, 2]
     assert within(0.5, 2) == 0.75
-
-
-def test_the_level_to_be_ready_for_rises_with_chance_and_weight() -> None:
-    assert level_wanted(0.09, 10.0) is None
-    assert level_wanted(1.0, 1.0) == 0.5
-    assert level_wanted(0.5, 3.0) == 0.5
 
 
 def test_prices_must_be_above_zero() -> None:
