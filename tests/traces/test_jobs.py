@@ -7,14 +7,14 @@ import pytest
 
 from interlane.model import Demand, InvalidField, Request, Task, UnknownName
 from interlane.traces.jobs import at_rate, jobs_of, sample
-from interlane.traces.schema import Trace, canonical
+from interlane.traces.schema import Trace, canonical, is_guess
 
 
 def trace_of(ids: list[str], **columns: list[object]) -> Trace:
     given = {"submit_s": [0.0] * len(ids), "duration_s": [10.0] * len(ids)} | columns
     series = {name: pl.Series(name, values) for name, values in given.items()}
     frame = canonical({"job_id": pl.Series("job_id", ids), **series})
-    return Trace("t", frame, ("duration", *(c for c in columns if c.endswith("_dur"))))
+    return Trace("t", frame, ("duration", *filter(is_guess, columns)))
 
 
 def ids_of(trace: Trace) -> list[str]:
@@ -105,6 +105,15 @@ def test_a_guess_column_becomes_the_guess_and_gaps_stay_gaps() -> None:
 
     assert [job.duration_s_guess for job in jobs_of(trace, guess="user_dur")[0]] == [4.5, None]
     assert [job.duration_s_guess for job in jobs_of(trace, guess="duration")[0]] == [10, 10]
+
+
+@pytest.mark.parametrize("column", ["limit_guess", "limit_dur", "predicted_limit"])
+def test_a_plain_word_names_a_column_of_guesses(column: str) -> None:
+    guesses: dict[str, list[object]] = {column: [4.5]}
+
+    trace = trace_of(["1"], **guesses)
+
+    assert jobs_of(trace, guess="limit")[0][0].duration_s_guess == 4.5
 
 
 def test_an_unknown_guess_column_names_the_known_ones() -> None:

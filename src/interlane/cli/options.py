@@ -72,7 +72,8 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="COLUMN|MODEL",
-            help="Column of the trace with guessed durations, a model file (.ildur) that "
+            help="Column of the trace with guessed durations (timelimit means "
+            "timelimit_guess), a model file (.ildur) that "
             "learns on as jobs end, or 'learning' for one that begins with nothing; the true "
             "duration (an oracle) where guesses are needed and none is named.",
         ),

@@ -21,7 +21,6 @@ from interlane.model import (
     JobId,
     Request,
     Task,
-    UnknownName,
 )
 from interlane.traces.schema import TASK_COLUMNS, Trace
 
@@ -78,12 +77,11 @@ def jobs_of(
     """
     if checkpoint_s < 0:
         raise InvalidField("checkpoint", checkpoint_s, "it must be 0 s or more")
-    if guess is not None and guess not in trace.guesses:
-        raise UnknownName("guess column", guess, trace.guesses)
+    column = None if guess is None else trace.guess(guess)
     shapes, tasks = _shapes(trace)
     requests, rows = _requests(trace, shapes, tasks, adapt)
     jobs = rows.sort("submit_s", "serial", maintain_order=True)
-    guesses = jobs[guess].to_list() if guess is not None else [None] * jobs.height
+    guesses = [None] * jobs.height if column is None else jobs[column].to_list()
     made = map(
         Job,
         map(JobId, jobs["job_id"].to_list()),

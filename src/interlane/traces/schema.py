@@ -42,7 +42,7 @@ from typing import Final
 
 import polars as pl
 
-from interlane.model import MILLI
+from interlane.model import MILLI, UnknownName
 
 COLUMNS: Final[Mapping[str, pl.DataType]] = MappingProxyType(
     {
@@ -158,10 +158,22 @@ class Trace:
         """Jobs in the trace; fewer than rows when jobs have several tasks."""
         return self.frame["job_id"].rle_id().n_unique()
 
+    def guess(self, name: str) -> str:
+        """Return the column that a guess names: ``timelimit`` means ``timelimit_guess``."""
+        meant = [form for form in (name, *guess_columns(name)) if form in self.guesses]
+        if not meant:
+            raise UnknownName("guess column", name, self.guesses)
+        return meant[0]
+
 
 def is_guess(column: str) -> bool:
     """Tell whether a file's column holds guesses of the duration."""
     return column.endswith(("_dur", "_guess")) or column.startswith("predicted_")
+
+
+def guess_columns(word: str) -> tuple[str, ...]:
+    """Return the names that a column of guesses may have for a plain word."""
+    return f"{word}_guess", f"{word}_dur", f"predicted_{word}"
 
 
 def canonical(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
