@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports unit bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -44,7 +44,12 @@ imports: $(STAMP)
 postgres: # the live machine is tested against a real one
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q postgresql)
 
-unit: $(STAMP) postgres
+browser: # pages are opened in a real one
+	@command -v chromium >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1 \
+	  || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) \
+	  || echo 'No Chromium could be installed; tests that open a page will be skipped.' >&2
+
+unit: $(STAMP) postgres browser
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output

@@ -37,7 +37,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 nav { font-size: .9rem; } nav a { color: inherit; margin-right: .8rem; white-space: nowrap;
   display: inline-block; }
 p.missing, .soft { color: var(--soft); font-size: .9rem; } .warn { color: var(--warn); }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr));
   gap: .5rem; }
 .plot { height: 20rem; min-width: 0; }
 .wide { overflow-x: auto; }
@@ -235,6 +235,6 @@ def _layout(plot: Plot) -> dict[str, object]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": len(plot.curves) > 1,
-        "legend": {"orientation": "h", "y": 1.15},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "barmode": "group",
     }
