@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis.strategies import dictionaries, integers, sampled_from
 
 from interlane.reproduce.base import Row, Setting
-from interlane.reproduce.pai_figures import CANNOT, FIGURES, LEAST_NUMBERS, SMALL, agrees
+from interlane.reproduce.pai_figures import (
+    CANNOT,
+    FIGURES,
+    LEAST_NUMBERS,
+    SMALL,
+    _unexplained,
+    agrees,
+)
 from interlane.reproduce.pai_sharing import SHARING, packed, whole
 from interlane.traces.report.figure import Number
 
@@ -25,6 +32,17 @@ def test_a_small_trace_has_most_of_the_published_numbers(rows: list[Row]) -> Non
     assert len(numbers) > 2 * LEAST_NUMBERS
     assert verdict.ours == sum(row.holds for row in numbers)
     assert verdict.holds
+
+
+def test_single_numbers_do_not_decide_but_their_count_does(rows: list[Row]) -> None:
+    assert [row.decides for row in rows] == [False] * (len(rows) - 1) + [True]
+
+
+def test_a_number_that_differs_for_no_known_reason_fails_the_run() -> None:
+    explained = Row("a", 1, 2, holds=False, why_not="contradicts b")
+
+    assert _unexplained([explained, Row("b", 1, 1, holds=True)]).holds
+    assert not _unexplained([explained, Row("c", 1, 2, holds=False)]).holds
 
 
 def test_a_row_that_does_not_hold_is_excused_only_if_the_reason_is_known(

@@ -56,7 +56,7 @@ def reproduce(
     processes: ProcessesOption = None,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Run a published result by name; exit 0 only if every row holds."""
+    """Run a published result by name; exit 0 only if every row holds that decides."""
     from interlane.model import InvalidInput, UnknownName
     from interlane.reproduce.catalogue import REPRODUCTIONS
 
@@ -80,7 +80,7 @@ def reproduce(
         "cpu_s": round(_cpu_s() - begin_s, 3),
     }
     emit(answer, output, _table(entry, rows))
-    return 0 if all(row.holds for row in rows) else 1
+    return 1 if any(row.decides and not row.holds for row in rows) else 0
 
 
 def _run(
@@ -106,6 +106,8 @@ def _as_json(row: "Row") -> dict[str, object]:
     fields = asdict(row)
     if row.holds or not row.why_not:
         del fields["why_not"]
+    if row.decides:
+        del fields["decides"]
     return fields
 
 
@@ -135,7 +137,7 @@ def _table(entry: "Reproduction", rows: "Sequence[Row]") -> str:
     table = grid(["what", "holds", "ours", "published"], cells, left=2)
     held = sum(row.holds for row in rows)
     verdict = f"{held} of {len(rows)} rows hold."
-    if any(not row.holds and not row.why_not for row in rows):
+    if any(row.decides and not row.holds for row in rows):
         verdict += f" {entry.if_not}"
     reasons = [f"{row.what}: {row.why_not}" for row in rows if row.why_not and not row.holds]
     return "\n".join([entry.claim, "", table, "", verdict, *reasons])

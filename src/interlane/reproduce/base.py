@@ -16,6 +16,8 @@ class Row:
     holds: bool
     why_not: str = ""
     """Why a row that does not hold cannot, where that is known; it is shown beside the row."""
+    decides: bool = True
+    """Whether the run fails if it does not hold; if not, another row counts it."""
 
 
 class Progress(Protocol):

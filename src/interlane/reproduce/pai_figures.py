@@ -5,6 +5,7 @@ trace is a fair stand-in for them, and that the report counts what the paper cou
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -93,7 +94,10 @@ def _reproduce(setting: Setting) -> list[Row]:
         tables = read_tables(Path(folder))
     rows = [] if small else list(_volume(tables))
     rows += [row for figure in figures(tables) for row in _rows(figure, small=small)]
-    return [*rows, _verdict(rows, small=small)]
+    verdicts = [_verdict(rows, small=small)]
+    if not small:
+        verdicts.append(_unexplained(rows))
+    return [*(replace(row, decides=False) for row in rows), *verdicts]
 
 
 def _scope(setting: Setting) -> "Scope":
@@ -156,6 +160,12 @@ def _verdict(rows: list[Row], *, small: bool) -> Row:
     holds = len(rows) >= LEAST_NUMBERS and near >= least * len(rows)
     what = f"numbers within {PART:.0%} (shares: {POINTS:g} points), of {len(rows)}"
     return Row(what, near, f"at least {least:.0%}", holds)
+
+
+def _unexplained(rows: list[Row]) -> Row:
+    """Return how many numbers differ without a reason that is known."""
+    unknown = sum(not row.holds and not row.why_not for row in rows)
+    return Row("numbers that differ for no known reason", unknown, 0, unknown == 0)
 
 
 FIGURES: Final = Reproduction(
