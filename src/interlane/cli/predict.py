@@ -1,5 +1,6 @@
 """``interlane predict``: learn from traces what is not known yet."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,6 +16,7 @@ from interlane.cli.options import (
     say_notes,
 )
 from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
+from interlane.cli.progress import saying_if_slow
 
 if TYPE_CHECKING:
     from interlane.predict.guesses import Predictor
@@ -32,6 +34,9 @@ duration = typer.Typer(
 app.add_typer(duration, name="duration")
 app.add_typer(degradation.app, name="degradation")
 app.add_typer(arrivals.app, name="arrivals")
+
+MANY: Final = 5_000
+"""Jobs from which on a model may take a while."""
 
 ModelOption = Annotated[
     str,
@@ -82,7 +87,8 @@ def train(
 
     predictor = _made(model, keys)
     table, runs = _read(trace, fmt, data, skip_bad=skip_bad)
-    predictor.fit(runs)
+    with _told("Learning from", runs):
+        predictor.fit(runs)
     digest = save(Model(predictor, _account(table, runs)), out)
     say(f"{out}: {model}, learned from {len(runs)} jobs, sha256 {digest[:16]}")
     say(f"A job never seen before is guessed to run {predictor.fallback_s:,.0f} s.")
@@ -131,7 +137,8 @@ def evaluate(
     table, runs = _read(trace, fmt, data, skip_bad=skip_bad)
     by_time = split == "time"
     parted = Split.by_time(runs) if by_time else Split.at_random(runs, seed)
-    found = judge(parted, models, learning=by_time)
+    with _told("Judging models on", runs):
+        found = judge(parted, models, learning=by_time)
     answer = {
         "trace": table.name,
         "split": split,
@@ -190,7 +197,9 @@ def apply(
 
     predictor = load(model).predictor
     table, _ = _read(trace, fmt, data, skip_bad=skip_bad)
-    guesses = predictor.predict(runs_of(table))
+    runs = runs_of(table)
+    with _told("Guessing", runs):
+        guesses = predictor.predict(runs)
     told = {
         "predicted_s": guesses.seconds,
         "predicted_p10_s": guesses.low_s,
@@ -203,6 +212,13 @@ def apply(
     write_trace(replace(table, frame=table.frame.with_columns(columns)), out)
     fallback = int((guesses.basis >= 4).sum())
     say(f"{out}: {len(guesses)} guesses, {fallback} of them for jobs of which nobody is known")
+
+
+def _told(what: str, runs: "Runs") -> AbstractContextManager[None]:
+    """Say what is going on if it takes long, which it cannot with a few jobs."""
+    if len(runs) < MANY:
+        return nullcontext()
+    return saying_if_slow(f"{what} {len(runs):,} jobs...")
 
 
 def _made(name: str, keys: str | None) -> "Predictor":
