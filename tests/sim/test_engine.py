@@ -96,16 +96,15 @@ def test_a_faster_gpu_shortens_the_job() -> None:
     assert ends(log) == {"a": 10, "c": 30}
 
 
-def test_cpu_contention_begins_when_most_cpus_are_asked_for() -> None:
-    on = cluster(machine("m0", gpus=4, cpus=10))
-    world = World(slow_downs=(CpuContention(stretch_when_full=1.0, begins_at_ratio=0.5),))
-    jobs = [job("a", gpus=1, cpus=5), job("b", gpus=1, cpus=5, at=6)]
+def test_scarce_cpus_stretch_run_times_as_published() -> None:
+    on = cluster(machine("m0", gpus=4, cpus=48))
+    jobs = [job("a", gpus=1, cpus=8), job("b", gpus=1, cpus=40, at=6)]
 
-    log = play(jobs, {"a": 10, "b": 8}, make(on), world)
+    log = play(jobs, {"a": 16, "b": 10}, make(on), World(slow_downs=(CpuContention(),)))
 
-    # a alone asks for half: no stretch.  From 6 s on all are asked for: stretch 2.  a has
-    # 4 s left and ends at 14 s; b has then done 4 s and does the other 4 alone: 18 s.
-    assert ends(log) == {"a": 14, "b": 18}
+    # a alone leaves 40 cores idle: no stretch.  From 6 s on none is, and both go at 3.55/4.40.
+    # After 10 x 4.40/3.55 s both are done: a had 10 s left.
+    assert ends(log) == pytest.approx({"a": 6 + 10 * 4.40 / 3.55, "b": 6 + 10 * 4.40 / 3.55})
 
 
 def test_an_elastic_gang_runs_at_the_speed_of_its_share() -> None:

@@ -4,8 +4,7 @@ A CTR model (DeepFM) on a 48-core host ran 4.40, 4.22, 4.17 and 3.55 steps a sec
 20, 10 and no cores idle ("MLaaS in the Wild", NSDI 2022, section 6.2).  Between the points the
 slow-down is a straight line; with more idle cores there is none.
 
-Placers that avoid contention read this curve.  The simulator's ``--slowdown cpu`` still draws a
-straight line, so that they avoid somewhat more than the world does.
+Placers that avoid contention and the simulator's ``--slowdown cpu`` both read this curve.
 """
 
 from typing import Final

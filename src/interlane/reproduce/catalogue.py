@@ -15,6 +15,7 @@ _WHERE: Final = {
     "pai-figures": ("interlane.reproduce.pai_figures", "FIGURES"),
     "pai-sharing": ("interlane.reproduce.pai_sharing", "SHARING"),
     "pai-reserve": ("interlane.reproduce.pai_reserve", "RESERVE"),
+    "pai-contention": ("interlane.reproduce.pai_contention", "CONTENTION"),
     "fgd-openb": ("interlane.reproduce.fgd", "OPENB"),
     "smore-prewarm": ("interlane.reproduce.smore_prewarm", "PREWARM"),
     "mig-parvagpu": ("interlane.reproduce.mig", "PARVAGPU"),
