@@ -9,13 +9,19 @@ from interlane.kernel.ledger import Ledger
 from interlane.kernel.view import View
 from interlane.model import Job
 from interlane.policy.place import RulePlacer, balance, best_fit, first_fit, pack
+from interlane.policy.reserve import reserve_and_lend, reserve_and_pack, uncontended
 from interlane.testing.strategies import jobs, ledgers
 
 
 @given(
     drawn=jobs(),
     ledger=ledgers(),
-    placer=st.sampled_from([first_fit(), pack(), balance(), best_fit()]),
+    placer=st.sampled_from(
+        [
+            *(first_fit(), pack(), balance(), best_fit()),
+            *(reserve_and_pack(), reserve_and_lend(), uncontended()),
+        ]
+    ),
 )
 def test_a_demand_gets_the_same_place_with_and_without_its_index(
     drawn: Job, ledger: Ledger, placer: RulePlacer
@@ -25,7 +31,8 @@ def test_a_demand_gets_the_same_place_with_and_without_its_index(
     part = view.shape(drawn.request, rule.types).parts[0]
     dice = np.zeros(1, np.uint64)
     nowhere = np.zeros(len(ledger.cluster), np.bool_)
-    knowledge = np.zeros((0, 4), np.int64), np.zeros(0)
+    settings = view.compiled_rule(rule)
+    knowledge = settings.typical, settings.weights
     answers = []
     for by_index in (False, True):
         out = np.zeros((part.most * part.instances_per_unit, compiled.AT_WIDTH), np.int64)

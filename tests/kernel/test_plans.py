@@ -140,9 +140,9 @@ def test_tasks_that_use_much_try_strong_types_first_and_others_last() -> None:
 
 
 def test_lent_machines_are_taken_back_by_who_has_a_right_to_them() -> None:
-    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=0.0))
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0))
     wishes = scheduler.handle_all([Submitted(job(name, gpus=1)) for name in "ab"], 0.0)
-    assert where(wishes) == {"a": "weak", "b": "strong"}
+    assert where(wishes) == {"a": "strong", "b": "weak"}
     for wish in wishes:
         if isinstance(wish, Start):
             scheduler.learn(_started(wish), 0.0)
@@ -150,7 +150,7 @@ def test_lent_machines_are_taken_back_by_who_has_a_right_to_them() -> None:
     wishes = scheduler.handle(Submitted(job("c", gpus=1, types=["V100"], at=5)), 5.0)
 
     assert [wish for wish in wishes if not isinstance(wish, Wake)] == [
-        Preempt(JobId("b"), JobId("c"))
+        Preempt(JobId("a"), JobId("c"))
     ]
 
 
@@ -160,19 +160,42 @@ def test_a_borrower_does_not_take_its_place_back_from_who_reclaimed_it() -> None
         job("b", gpus=1),
         job("c", gpus=1, types=["V100"], at=5),
     ]
-    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=0.0))
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0))
 
     log = Engine(scheduler, jobs, [100.0, 100.0, 50.0], paranoid=True).run()
 
     facts = [(line.at_s, line.fact, line.subject) for line in log.lines()]
-    assert (5.0, Fact.PREEMPTED, 1) in facts
+    assert (5.0, Fact.PREEMPTED, 0) in facts
     assert (5.0, Fact.STARTED, 2) in facts
-    assert (55.0, Fact.STARTED, 1) in facts
-    assert facts[-1] == (150.0, Fact.FINISHED, 1)
+    assert (55.0, Fact.STARTED, 0) in facts
+    assert facts[-1] == (150.0, Fact.FINISHED, 0)
+
+
+def test_reclaiming_is_tried_again_once_who_has_a_right_gives_a_machine_back() -> None:
+    # Two GPUs of two: one lent to a, one held by b by right.  c wants both, by right.
+    on = cluster(machine("strong", gpus=2, type="V100"), machine("weak", gpus=1))
+    jobs = [
+        job("b", gpus=1, types=["V100"]),
+        job("a", gpus=1, at=1),
+        job("c", gpus=2, types=["V100"], at=5),
+        job("d", gpus=1, at=6),
+    ]
+
+    log = Engine(
+        make(on, placer=reserve_and_lend(high=2.0)),
+        jobs,
+        [50.0, 500.0, 10.0, 5.0],
+        paranoid=True,
+    ).run()
+
+    facts = [(line.at_s, line.fact, line.subject) for line in log.lines()]
+    # In vain at 5 and 6 s; at 50 s b ends, and a is stopped for c.
+    assert (50.0, Fact.PREEMPTED, 1) in facts
+    assert (50.0, Fact.STARTED, 2) in facts
 
 
 def test_nobody_is_stopped_for_a_job_that_would_borrow_too() -> None:
-    scheduler = make(two(), placer=reserve_and_lend(high=2.0, lend_after_s=0.0))
+    scheduler = make(two(), placer=reserve_and_lend(high=2.0))
     for name in "ab":
         for wish in scheduler.handle(Submitted(job(name, gpus=1)), 0.0):
             if isinstance(wish, Start):

@@ -76,6 +76,17 @@ def test_spreading_holds_on_the_types_that_it_names_only() -> None:
     assert chosen(terms, job(gpus=1), *weak, used=[[0, 0], [1000, 0]]) == "d"
 
 
+def test_strong_machines_are_lent_up_to_a_level_before_others_are_used() -> None:
+    pair = machine("strong", gpus=4, type="V100"), machine("weak", gpus=2)
+    terms = reserve.filling() + reserve.spreading(V100, up_to=0.3)
+
+    # A strong machine with two of four GPUs taken is allocated to a sixth, with all of its
+    # CPUs taken as well to a half.
+    assert chosen(terms, job(gpus=1), *pair, used=[[1000, 1000, 0, 0], [0, 0]]) == "strong"
+    busy = {"used": [[1000, 1000, 0, 0], [0, 0]], "cpus_used": [95]}
+    assert chosen(terms, job(gpus=1), *pair, **busy) == "weak"
+
+
 def test_pieces_add_up_whatever_their_order() -> None:
     one, two = reserve.packing() + reserve.keeping(V100), reserve.matching(9)
 
@@ -130,5 +141,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         reserve.reserve_and_pack(strong="|")
     with pytest.raises(InvalidField, match="patience_s"):
         reserve.reserve_and_lend(patience_s=-1.0)
+    with pytest.raises(InvalidField, match="lend_to"):
+        reserve.reserve_and_lend(lend_to=1.5)
     with pytest.raises(InvalidField, match="timeout_s"):
         Stage(timeout_s=-1.0)

@@ -38,14 +38,16 @@ from interlane.policy.rows import (
     room_for_inlined,
     summarise,
 )
-from interlane.policy.scores import Score, chosen_gpu, score
+from interlane.policy.scores import Score, at_best, chosen_gpu, is_brief, score
 
 # Columns of the cursor table, one row a profile.
 ROOM_CURSOR: Final = 0
 SCORE_CURSOR: Final = 1
 ASKED_CURSOR: Final = 2
 """Where the change list ended when the profile was last placed."""
-CURSORS: Final = 3
+ENOUGH: Final = 3
+"""No cursor: units beyond which the profile's room need not be counted now."""
+CURSORS: Final = 4
 
 # How a gang is spread over machines.
 ONE_BY_ONE: Final = 0
@@ -127,8 +129,8 @@ def _count_room(profile, asks, free, brief, rooms, sums, enough):
 
 @compiled
 def catch_up_rooms(
-    waiting, count, asks, free, brief, changes, changed, cursors, rooms, sums, enough
-):
+    waiting, count, asks, free, brief, changes, changed, cursors, rooms, sums
+):  # fmt: skip
     """Bring the room of the first ``count`` profiles of ``waiting`` up to date."""
     for index in range(count):
         profile = waiting[index]
@@ -136,6 +138,7 @@ def catch_up_rooms(
         since = cursors[profile, ROOM_CURSOR]
         cursors[profile, ROOM_CURSOR] = changed
         if _is_stale(since, changed, free.shape[0]):
+            enough = cursors[profile, ENOUGH]
             if not _count_room(profile, asks, free, brief, rooms, sums, enough):
                 cursors[profile, ROOM_CURSOR] = -1
             continue
@@ -154,7 +157,8 @@ def catch_up_rooms(
 def catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums):
     """Bring one profile's room up to date with the change list."""
     waiting = np.full(1, profile, np.int64)
-    catch_up_rooms(waiting, 1, asks, free, brief, changes, changed, cursors, rooms, sums, _ALL)
+    cursors[profile, ENOUGH] = _ALL
+    catch_up_rooms(waiting, 1, asks, free, brief, changes, changed, cursors, rooms, sums)
 
 
 @inlined
@@ -245,7 +249,7 @@ def _stays_ahead(machine, second, scores, room):
 
 
 @compiled
-def _best_directly(rule, profile, asks, free, total, brief, avoid, typical, weights):
+def _best_directly(rule, profile, asks, free, total, brief, shares, avoid, typical, weights):
     """Return the best machine for one unit without the index; -1 if there is none."""
     machines = free.shape[0]
     wanted = ask_in_brief(asks, profile)
@@ -253,7 +257,10 @@ def _best_directly(rule, profile, asks, free, total, brief, avoid, typical, weig
     highest = _LOWEST
     machine = next_candidate(brief, machines, 0, wanted)
     while machine < machines:
-        if not avoid[machine] and room_for_inlined(free, machine, asks, profile) > 0:
+        may_win = not is_brief(rule) or (
+            at_best(rule, brief, shares, machine, asks, profile, weights) > highest
+        )
+        if may_win and not avoid[machine] and room_for(free, machine, asks, profile) > 0:
             if rule == _FIRST:
                 return machine
             here = score(rule, free, total, machine, asks, profile, typical, weights)
@@ -294,14 +301,15 @@ def _pack_directly(profile, asks, free, total, brief, shares, avoid):
 
 
 @compiled
-def _candidates_to_pack(profile, asks, free, brief, shares, avoid, able, room, ranked):
+def _candidates_in_brief(
+    rule, profile, asks, free, brief, shares, avoid, weights, able, room, ranked
+):
     """List the machines that may have room, and the best they may score; return how many.
 
     The rows are left alone, as ``_pack_directly`` does and for the same reason.
     """
     machines = free.shape[0]
     wanted = ask_in_brief(asks, profile)
-    milli = asks[profile, ASK_MILLI] if asks[profile, ASK_GPUS] == 1 else 0
     count = 0
     for block in range(machines, brief.shape[1]):
         if not may_fit(brief, block, wanted):
@@ -309,8 +317,7 @@ def _candidates_to_pack(profile, asks, free, brief, shares, avoid, able, room, r
         begin = (block - machines) * BLOCK
         for machine in range(begin, min(begin + BLOCK, machines)):
             if may_fit(brief, machine, wanted) and not avoid[machine]:
-                full = fullness(brief, machine)
-                ranked[machine] = -looseness(brief, shares, machine, milli, full)
+                ranked[machine] = at_best(rule, brief, shares, machine, asks, profile, weights)
                 room[machine] = _UNKNOWN
                 able[count] = machine
                 count += 1
@@ -422,7 +429,7 @@ def _place_one(
         machine = _pack_directly(profile, asks, free, total, brief, shares, avoid)
     else:
         machine = _best_directly(
-            rule, profile, asks, free, total, brief, avoid, typical, weights
+            rule, profile, asks, free, total, brief, shares, avoid, typical, weights
         )
     if machine < 0:
         return -1
@@ -438,9 +445,9 @@ def _candidates(
     ranked
 ):  # fmt: skip
     """List the machines that may have room, their room and their scores; return how many."""
-    if rule == _PACK:
-        return _candidates_to_pack(
-            profile, asks, free, brief, shares, avoid, able, room, ranked
+    if is_brief(rule):
+        return _candidates_in_brief(
+            rule, profile, asks, free, brief, shares, avoid, weights, able, room, ranked
         )
     machines = free.shape[0]
     wanted = ask_in_brief(asks, profile)
@@ -516,7 +523,9 @@ def place_directly(
 def _asks_little(rule, wanted, profile, changed, cursors, machines):
     """Return whether a look at all machines costs less than bringing the index up to date."""
     asked = cursors[profile, ASKED_CURSOR]
-    return rule == _PACK or (wanted <= _FEW and _is_stale(asked, changed, machines))
+    if rule == _PACK:
+        return True
+    return wanted <= _FEW and (is_brief(rule) or _is_stale(asked, changed, machines))
 
 
 @compiled
@@ -726,16 +735,15 @@ def catch_up_and_pick(
 ):  # fmt: skip
     """Do both in one call: a call costs more than either.
 
-    Unless ``exact``, room is counted only as far as the largest gang in the queue needs.
+    Unless ``exact``, room is counted only as far as the largest gang that waits for it needs.
     """
-    enough = _ALL
-    if not exact:
-        enough = 1
-        for index in range(actives):
-            enough = max(enough, groups[active[index], GROUP_NEED])
-    catch_up_rooms(
-        waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums, enough
-    )
+    for index in range(profiles):
+        cursors[waiting[index], ENOUGH] = _ALL if exact else 1
+    for index in range(actives):
+        group = active[index]
+        profile = groups[group, GROUP_PROFILE]
+        cursors[profile, ENOUGH] = max(cursors[profile, ENOUGH], groups[group, GROUP_NEED])
+    catch_up_rooms(waiting, profiles, asks, free, brief, changes, changed, cursors, rooms, sums)
     return pick_group(active, actives, keys, groups, sums, now_s, epoch, only_with_room)
 
 

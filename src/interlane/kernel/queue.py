@@ -281,7 +281,10 @@ class Awaited:
 class Group:
     """Waiting jobs of one shape (and one account, where accounts count)."""
 
-    __slots__ = ("account", "awaited", "borrows", "line", "number", "position", "shape", "size")
+    __slots__ = (
+        "account", "awaited", "borrows", "in_vain", "line", "number", "position", "shape",
+        "size",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, shape: Shape, account: str | None, line: Line, awaited: Awaited
@@ -292,6 +295,8 @@ class Group:
         self.line = line
         self.awaited = awaited
         self.borrows = shape.stage is not None and bool(shape.stage.lent)
+        self.in_vain = -1
+        """The kernel's count of strong places given back when reclaiming last was in vain."""
         self.size = 0
         self.position = -1
         """Where it stands in the queue's list of groups with somebody in them."""

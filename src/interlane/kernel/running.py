@@ -284,10 +284,11 @@ def lenders_for(
     ledger: Ledger,
     rule: Preemption,
     now_s: float,
-) -> list[Entry]:
+) -> tuple[list[Entry], bool]:
     """Return the borrowers whose end would make room, cheapest first; or none.
 
-    The latest to borrow are looked at first: they have the least to lose.
+    The latest to borrow are looked at first: they have the least to lose.  Also returns
+    whether none was left out because it is still starting or protected.
     """
     latest = reversed(borrowers.values())
     found: list[Entry] = []
@@ -307,7 +308,7 @@ def lenders_for(
         )
         stopped = _cheapest_victims(waiting, found, cost, ledger) if found else []
         if stopped or len(more) < most:
-            return stopped
+            return stopped, len(found) == len(borrowers)
         most *= 4
 
 

@@ -22,7 +22,7 @@ from interlane.kernel import compiled, reasons
 from interlane.kernel.growth import Growth, Want, held_instances
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
-from interlane.kernel.queue import Entry, Queue
+from interlane.kernel.queue import Entry, Group, Queue
 from interlane.kernel.reservation import Reservation
 from interlane.kernel.running import Deserving, Running, lenders_for, victims_for
 from interlane.kernel.staging import Staging
@@ -105,6 +105,10 @@ class Scheduler:
         """Jobs in state STOPPING; while there are any, nobody else is stopped."""
         self._borrowers: dict[JobId, Entry] = {}
         """Jobs on machines that are only lent to them, in the order of their starts."""
+        self._lendable = self._machines_of_types(self._lent_types)
+        """Which machines may be lent."""
+        self._returned = 0
+        """How often who has a right to them gave such machines back."""
         self._lost: set[int] = set()
         """Machines that are away."""
         self._reservation: Reservation | None = None
@@ -141,6 +145,13 @@ class Scheduler:
         if not isinstance(placer, RulePlacer) or placer.plans is None:
             return None
         return Staging(placer.plans, self._view, placer.types)
+
+    @property
+    def _lent_types(self) -> frozenset[str]:
+        return frozenset() if self._staging is None else self._staging.lent
+
+    def _machines_of_types(self, types: frozenset[str]) -> NDArray[np.bool_]:
+        return np.array([machine.gpu_type in types for machine in self.cluster], np.bool_)
 
     # -- facts in, wishes out ---------------------------------------------------------
 
@@ -340,6 +351,7 @@ class Scheduler:
         kept = len(entry.rows) - entry.growing
         more = Placement(entry.placement.spots[kept:])
         self._ledger.release(entry.rows[kept:])
+        self._returned += 1
         entry.rows = entry.rows[:kept]
         entry.placement = Placement(entry.placement.spots[:kept])
         entry.growing = 0
@@ -398,6 +410,7 @@ class Scheduler:
     def _machine_returned(self, event: MachineReturned, now_s: float) -> None:
         number = self._ledger.number(event.machine_id)
         self._lost.discard(number)
+        self._returned += 1
         self._ledger.set_up(number, up=True)
         self._reservation = None
 
@@ -440,6 +453,8 @@ class Scheduler:
             self._stopping -= 1
         if entry.borrows:
             self._forget_borrowing(entry)
+        elif self._lent_types and self._lendable[entry.rows[:, compiled.AT_MACHINE]].any():
+            self._returned += 1
         if entry.wants:
             self._growth.withdraw(entry, now_s)
         self._ledger.release(entry.rows)
@@ -622,9 +637,7 @@ class Scheduler:
         stage = entry.shape.stage
         if stage is None or not stage.lent:
             return
-        types = self._ledger.total[table[:, compiled.AT_MACHINE], rows.TYPE]
-        lent = [bit for gpu_type in stage.lent for bit in self._ledger.types.bits(gpu_type)]
-        if np.isin(types, lent).any():
+        if self._lendable[table[:, compiled.AT_MACHINE]].any():
             entry.borrows = True
             self._borrowers[entry.job.id] = entry
 
@@ -801,7 +814,7 @@ class Scheduler:
 
     def _reclaim(self, now_s: float, wishes: list[Action]) -> None:
         """Wish to stop borrowers for the first waiting job with a right to their machines."""
-        groups = self._queue.entitled()
+        groups = [g for g in self._queue.entitled() if g.in_vain != self._reclaimable(g)]
         if not groups:
             return
         lent_milli = sum(e.job.request.gpu_milli for e in self._borrowers.values())
@@ -811,10 +824,22 @@ class Scheduler:
             if entry.claims == CLAIMS_MAX or not self._could_reclaim(entry, lent_milli):
                 continue
             rule = self.policy.preemption
-            victims = lenders_for(entry, self._borrowers, self._ledger, rule, now_s)
+            victims, asked_all = lenders_for(entry, self._borrowers, self._ledger, rule, now_s)
             if victims:
                 self._stop(victims, entry, now_s, wishes)
                 return
+            if asked_all and entry.group is not None:
+                entry.group.in_vain = self._reclaimable(entry.group)
+
+    def _reclaimable(self, group: Group) -> int:
+        """Return a count that rises when the group may reclaim what it could not before.
+
+        Borrowers take what is free and give back what is lent, which makes no difference to
+        jobs that use machines of these types only.
+        """
+        lent = self._lent_types
+        only = all(part.types and part.types <= lent for part in group.shape.parts)
+        return self._returned if only else self._ledger.releases
 
     def _could_reclaim(self, entry: Entry, lent_milli: int) -> bool:
         """Return whether borrowers hold enough to matter: a first look."""

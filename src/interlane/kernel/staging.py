@@ -19,6 +19,8 @@ class Staging:
 
     def __init__(self, plans: Plans, view: View, types: TypeRule) -> None:
         self._plans = plans
+        self.lent = plans.lent
+        """Types of machines that any stage borrows."""
         self._view = view
         self._types = types
         self._shapes: dict[tuple[Request, tuple[Stage, ...]], tuple[Shape, ...]] = {}
@@ -43,7 +45,7 @@ class Staging:
         """Return whether the shape may use a machine that is only lent to others."""
         if shape.stage is None or shape.stage.lent:
             return False
-        lent = self._plans.lent
+        lent = self.lent
         return bool(lent) and any(not part.types or part.types & lent for part in shape.parts)
 
     def enter(self, entry: Entry, now_s: float) -> None:

@@ -288,9 +288,9 @@ class View:
         for gpu_type, price in terms.dear:
             for bit in types.bits(gpu_type):
                 weights[prices.BLEND_DEAR + bit] = price
-        for gpu_type in terms.spread:
+        for gpu_type, price in terms.level:
             for bit in types.bits(gpu_type):
-                weights[prices.BLEND_SPREADS + bit] = 1.0
+                weights[prices.BLEND_LEVEL + bit] = price
         return weights
 
     def _typical_rows(self, typical: tuple[TypicalDemand, ...]) -> Table:

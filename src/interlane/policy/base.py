@@ -128,8 +128,8 @@ class TypicalDemand:
 class Terms:
     """What ``Score.BLEND`` adds up, each as a price; the machine with the lowest sum wins.
 
-    A piece of a policy is one such object, and ``a + b`` has the prices of both.  The unit is
-    a GPU: a price of 1 is as bad as one GPU's worth of whatever the term measures.
+    A piece of a policy is one such object, and ``a + b`` has the prices of both.  Only their
+    ratios matter.
     """
 
     tight: float = 0.0
@@ -146,13 +146,11 @@ class Terms:
     """CPUs that one GPU's worth of work needs, by which ``match`` counts."""
     dear: tuple[tuple[str, float], ...] = ()
     """Further prices of machines with a GPU type, such as those to be kept free."""
-    spread: frozenset[str] = frozenset()
-    """GPU types on which ``balance`` alone counts, of the first three terms."""
+    level: tuple[tuple[str, float], ...] = ()
+    """Prices for the allocation rate of machines with a GPU type, instead of the first three
+    terms: such machines are kept equally allocated."""
 
     def __add__(self, other: "Terms") -> "Terms":
-        prices = dict(self.dear)
-        for gpu_type, price in other.dear:
-            prices[gpu_type] = prices.get(gpu_type, 0.0) + price
         return Terms(
             self.tight + other.tight,
             self.fill + other.fill,
@@ -160,9 +158,19 @@ class Terms:
             self.match + other.match,
             self.contention + other.contention,
             other.cores_per_gpu if other.match else self.cores_per_gpu,
-            tuple(sorted(prices.items())),
-            self.spread | other.spread,
+            _summed(self.dear, other.dear),
+            _summed(self.level, other.level),
         )
+
+
+def _summed(
+    one: tuple[tuple[str, float], ...], two: tuple[tuple[str, float], ...]
+) -> tuple[tuple[str, float], ...]:
+    """Return the prices of both, by GPU type."""
+    prices = dict(one)
+    for gpu_type, price in two:
+        prices[gpu_type] = prices.get(gpu_type, 0.0) + price
+    return tuple(sorted(prices.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,13 @@ WIDE: Final = "MISC"
 """Weak types with many GPUs a machine, where instances that need them all may go."""
 
 KEPT: Final = 3_600.0
-"""Price of a strong machine that is lent, above that of any place on a weak one."""
+"""Price of a machine that is kept for others, above that of any place on a weak one."""
+
+LEVEL: Final = 100_000.0
+"""Price of all that a strong machine has: two hundredths of it cost as much as a weak one."""
+
+LEND_TO: Final = 0.65
+"""Allocation up to which strong machines are lent before any other is used."""
 
 LEND_AFTER_S: Final = 0.0
 """How long others wait for other machines before they borrow strong ones."""
@@ -82,7 +88,10 @@ class Lending(Reserving):
         """Return strong types first where that is right, else all of them, some lent."""
         if is_high(job, self):
             return self._first(high=True), Stage()
-        return Stage(timeout_s=self.lend_after_s, spared=self.strong), Stage(lent=self.strong)
+        borrowing = Stage(lent=self.strong)
+        if self.lend_after_s == 0:
+            return (borrowing,)
+        return Stage(timeout_s=self.lend_after_s, spared=self.strong), borrowing
 
 
 @dataclass(frozen=True)
@@ -123,9 +132,13 @@ def filling() -> Terms:
     return Terms(tight=1_800.0, fill=180.0)
 
 
-def spreading(strong: frozenset[str]) -> Terms:
-    """Keep strong machines equally allocated; the least allocated takes the next instance."""
-    return Terms(balance=60.0, spread=strong)
+def spreading(strong: frozenset[str], up_to: float = 0.0) -> Terms:
+    """Keep strong machines equally allocated; the least allocated takes the next instance.
+
+    Below an allocation of ``up_to`` they come before all others, so that what is lent fills
+    the valleys between those who have a right to them.
+    """
+    return Terms(level=_each(strong, LEVEL), dear=_each(strong, -LEVEL * up_to))
 
 
 def matching(cores_per_gpu: float = 6.0) -> Terms:
@@ -135,12 +148,16 @@ def matching(cores_per_gpu: float = 6.0) -> Terms:
 
 def avoiding_contention() -> Terms:
     """Keep away from machines on which scarce CPUs would slow work down."""
-    return Terms(contention=2.0)
+    return Terms(contention=20_000.0)
 
 
 def keeping(strong: frozenset[str], price: float = KEPT) -> Terms:
     """Take machines of these types only where no other has room."""
-    return Terms(dear=tuple(sorted((name, price) for name in strong)))
+    return Terms(dear=_each(strong, price))
+
+
+def _each(types: frozenset[str], price: float) -> tuple[tuple[str, float], ...]:
+    return tuple((name, price) for name in sorted(types))
 
 
 # -- placers --------------------------------------------------------------------------
@@ -171,6 +188,7 @@ def reserve_and_lend(
     patience_s: float = PATIENCE_S,
     high: float = HIGH,
     lend_after_s: float = LEND_AFTER_S,
+    lend_to: float = LEND_TO,
     types: TypeRule = TypeRule.EXACT,
     model: PerformanceModel | None = None,
 ) -> RulePlacer:
@@ -178,13 +196,13 @@ def reserve_and_lend(
 
     The pieces that PAI's paper leaves open, put together: weak machines are filled up, those
     with many GPUs (``wide``) last, so that whole ones stay free; strong ones are kept level
-    and lent until somebody with a right to them waits; and work that needs many CPUs goes
-    where it strands no GPU.
+    and lent until somebody with a right to them waits, up to an allocation of ``lend_to``
+    even before weak ones are used; and work that needs many CPUs goes where it strands no GPU.
     """
     patience_s, lend_after_s = _positive(patience_s), _positive(lend_after_s)
     plans = Lending(_named(strong), patience_s, high, model or AsAsked(), lend_after_s)
-    kept = keeping(plans.strong, KEPT) + keeping(_named(wide), 2 * KEPT)
-    terms = filling() + spreading(plans.strong) + matching() + kept
+    level = spreading(plans.strong, _share("lend_to", lend_to))
+    terms = filling() + level + matching() + keeping(_named(wide), 2 * KEPT)
     rule = Rule(Score.BLEND, types=types, terms=terms)
     return RulePlacer("reserve-and-lend", rule, plans=plans)
 
@@ -200,6 +218,12 @@ def _named(strong: str) -> frozenset[str]:
     if not types:
         raise InvalidField("strong", strong, "it must name GPU types, as in V100|V100M32")
     return types
+
+
+def _share(what: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise InvalidField(what, value, "it must be between 0 and 1")
+    return value
 
 
 def _positive(patience_s: float) -> float:

@@ -56,13 +56,18 @@ BRIEF_GPU: Final = 2
 BRIEF_IDLE: Final = 3
 BRIEF_TYPES: Final = 4
 BRIEF_RATE: Final = 5
-BRIEF_HEIGHT: Final = 6
+BRIEF_ALLOCATED: Final = 6
+BRIEF_TYPE: Final = 7
+BRIEF_HAS: Final = 8
+BRIEF_HEIGHT: Final = 9
 BLOCK: Final = 16
 _BRIEF_MAX: Final = (1 << 31) - 1
 _FOLD: Final = 30
 """Type bits are folded to so many; types that fall together are told apart by the row."""
 _WILDCARD: Final = 62
 _RATE: Final = 1 << 18
+ALLOCATED: Final = 1 << 24
+"""An allocation rate of 1 in the brief, which rounds down."""
 FULLNESS_TIE: Final = 1 << 20
 """A thousandth of idle GPU counts for more than all free CPU and memory: they break ties."""
 ANY_FULLNESS: Final = 1 << 62
@@ -215,6 +220,33 @@ def free_rate(free, total, at):
 
 
 @compiled
+def free_milli(free, at):
+    """Return the free GPU share of the machine."""
+    total = 0
+    for gpu in range(free[at, GPUS]):
+        total += free[at, FREE + gpu]
+    return total
+
+
+@compiled
+def allocation(free, total, at):
+    """Return the mean allocation rate over the resources that the machine has."""
+    rate = 0.0
+    parts = 0
+    if total[at, CPU] > 0:
+        rate += (total[at, CPU] - free[at, CPU]) / total[at, CPU]
+        parts += 1
+    if total[at, MEMORY] > 0:
+        rate += (total[at, MEMORY] - free[at, MEMORY]) / total[at, MEMORY]
+        parts += 1
+    gpus = free_milli(total, at)
+    if gpus > 0:
+        rate += (gpus - free_milli(free, at)) / gpus
+        parts += 1
+    return rate / parts if parts > 0 else 0.0
+
+
+@compiled
 def summarise(free, total, at, brief, shares):
     """Write a machine's brief (what is free and idle, its type) and the shares of its GPUs."""
     emptiest = 0
@@ -230,6 +262,9 @@ def summarise(free, total, at, brief, shares):
     brief[BRIEF_IDLE, at] = min(idle, _BRIEF_MAX)
     brief[BRIEF_TYPES, at] = _folded(np.int64(1) << free[at, TYPE])
     brief[BRIEF_RATE, at] = free_rate(free, total, at)
+    brief[BRIEF_ALLOCATED, at] = np.int32(allocation(free, total, at) * ALLOCATED)
+    brief[BRIEF_TYPE, at] = free[at, TYPE]
+    brief[BRIEF_HAS, at] = min(free_milli(total, at), _BRIEF_MAX)
     _summarise_block(free.shape[0], at // BLOCK, brief)
 
 

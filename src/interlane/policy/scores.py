@@ -20,25 +20,32 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.compiling import compiled
+from interlane.compiling import compiled, inlined
 from interlane.metrics.fragments import unusable
 from interlane.model.units import MILLI
 from interlane.policy.contention import stretch
-from interlane.policy.packing import left_over, pack_score
+from interlane.policy.packing import left_in_brief, left_over, looseness, pack_score
 from interlane.policy.rows import (
+    ALLOCATED,
     ASK_CPU,
     ASK_GPUS,
     ASK_MILLI,
+    BRIEF_ALLOCATED,
+    BRIEF_HAS,
+    BRIEF_IDLE,
+    BRIEF_TYPE,
     CPU,
     FREE,
     GPUS,
     KIND,
     KINDS,
-    MEMORY,
     POOLED,
     TIGHTEST,
     TYPE,
+    allocation,
     choose_gpus,
+    free_milli,
+    fullness,
     gpu_admits,
     kind_of,
     slots_of,
@@ -92,8 +99,11 @@ BLEND_MATCH: Final = 3
 BLEND_CONTENTION: Final = 4
 BLEND_CORES: Final = 5
 BLEND_DEAR: Final = 6
-BLEND_SPREADS: Final = BLEND_DEAR + 64
-BLEND_WIDTH: Final = BLEND_SPREADS + 64
+BLEND_LEVEL: Final = BLEND_DEAR + 64
+BLEND_WIDTH: Final = BLEND_LEVEL + 64
+
+_ROUNDING: Final = 1e-6
+"""By how much a sum of prices may be off, and more."""
 
 CPU_SCALE: Final = 128_000.0
 """The FGD authors normalise CPU by 128 cores ..."""
@@ -115,15 +125,6 @@ TILT_MILLI: Final = 2000.0
 
 _GOLDEN: Final = 0.6180339887498949
 """Multiples of it, modulo 1, lie evenly however many consecutive ones are taken."""
-
-
-@compiled
-def free_milli(free, at):
-    """Return the free GPU share of the machine."""
-    total = 0
-    for gpu in range(free[at, GPUS]):
-        total += free[at, FREE + gpu]
-    return total
 
 
 @compiled
@@ -386,24 +387,6 @@ def chosen_gpu(rule, free, at, asks, of, typical, weights):
 
 
 @compiled
-def _utilisation(free, total, at, asks, of):
-    """Return the mean allocation rate over the resources that the machine has."""
-    rate = 0.0
-    parts = 0
-    if total[at, CPU] > 0:
-        rate += (total[at, CPU] - free[at, CPU]) / total[at, CPU]
-        parts += 1
-    if total[at, MEMORY] > 0:
-        rate += (total[at, MEMORY] - free[at, MEMORY]) / total[at, MEMORY]
-        parts += 1
-    gpus = free_milli(total, at)
-    if gpus > 0:
-        rate += (gpus - free_milli(free, at)) / gpus
-        parts += 1
-    return rate / parts if parts > 0 else 0.0
-
-
-@compiled
 def _pai_utilisation(free, total, at):
     """Return the published node order of load balancing: percent, half to even.
 
@@ -500,10 +483,13 @@ def _blend(free, total, at, asks, of, weights):
     """Add up the prices of ``base.Terms``; the lowest sum wins."""
     kind = free[at, TYPE]
     idle = free_milli(free, at)
+    level = weights[BLEND_LEVEL + kind]
     price = weights[BLEND_DEAR + kind]
-    price += weights[BLEND_BALANCE] * _utilisation(free, total, at, asks, of)
-    if weights[BLEND_SPREADS + kind] == 0.0:
+    if level != 0.0:
+        price += level * allocation(free, total, at)
+    else:
         has = free_milli(total, at)
+        price += weights[BLEND_BALANCE] * allocation(free, total, at)
         price += weights[BLEND_TIGHT] * left_over(free, at, asks, of) / MILLI
         price += weights[BLEND_FILL] * (idle / has if has > 0 else 0.0)
     cpu_after = free[at, CPU] - asks[of, ASK_CPU]
@@ -517,13 +503,48 @@ def _blend(free, total, at, asks, of, weights):
     return -price
 
 
+@inlined
+def _blend_at_best(brief, shares, at, asks, of, weights):
+    """Return the least that ``_blend`` may charge, by what the brief knows."""
+    kind = brief[BRIEF_TYPE, at]
+    level = weights[BLEND_LEVEL + kind]
+    price = weights[BLEND_DEAR + kind] - _ROUNDING
+    if level != 0.0:
+        price += level * brief[BRIEF_ALLOCATED, at] / ALLOCATED
+    else:
+        price += weights[BLEND_BALANCE] * brief[BRIEF_ALLOCATED, at] / ALLOCATED
+        if asks[of, ASK_GPUS] == 1:
+            left = left_in_brief(shares, at, asks[of, ASK_MILLI])
+            price += weights[BLEND_TIGHT] * left / MILLI
+        price += weights[BLEND_FILL] * brief[BRIEF_IDLE, at] / max(brief[BRIEF_HAS, at], 1)
+    # An instance may at best take all its GPUs from those that lack CPUs.
+    return price - weights[BLEND_MATCH] * asks[of, ASK_GPUS] * asks[of, ASK_MILLI] / MILLI
+
+
+@inlined
+def is_brief(rule):
+    """Return whether ``at_best`` says anything about machines under this rule."""
+    return rule in (_PACK, _BALANCE, _BLEND)
+
+
+@inlined
+def at_best(rule, brief, shares, at, asks, of, weights):
+    """Return a score that the machine's own cannot exceed, by what the brief knows."""
+    if rule == _BALANCE:
+        return -brief[BRIEF_ALLOCATED, at] / ALLOCATED
+    if rule == _BLEND:
+        return -_blend_at_best(brief, shares, at, asks, of, weights)
+    milli = asks[of, ASK_MILLI] if asks[of, ASK_GPUS] == 1 else 0
+    return -np.float64(looseness(brief, shares, at, milli, fullness(brief, at)))
+
+
 @compiled
 def score(rule, free, total, at, asks, of, typical, weights):
     """Return the score of one machine under one rule; the caller knows that it has room."""
     if rule == _PACK:
         return _pack(free, total, at, asks, of)
     if rule == _BALANCE:
-        return -_utilisation(free, total, at, asks, of)
+        return -allocation(free, total, at)
     if rule == _DOT_PRODUCT:
         return _dot_product(free, total, at, asks, of)
     if rule == _GPU_CLUSTERING:
