@@ -27,11 +27,12 @@ def test_machines_that_are_equally_full_have_no_spread() -> None:
 
 
 def test_a_full_machine_beside_an_empty_one_has_the_largest_spread() -> None:
-    assert spread_of(two(), place.pack()) == pytest.approx(0.5)
+    # CPU and GPU full, memory empty: two thirds beside none.
+    assert spread_of(two(), place.pack()) == pytest.approx(1 / 3)
 
 
 def test_moments_without_anybody_count_as_level() -> None:
-    assert spread_of(two(), place.pack(), end_s=200.0) == pytest.approx(0.25)
+    assert spread_of(two(), place.pack(), end_s=200.0) == pytest.approx(1 / 6)
 
 
 def test_types_that_the_cluster_has_not_have_no_spread() -> None:

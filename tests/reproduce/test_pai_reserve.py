@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from interlane.reproduce import pai_reserve
-from interlane.reproduce.base import Row
+from interlane.reproduce.base import Row, Setting
 from interlane.reproduce.catalogue import REPRODUCTIONS
 from interlane.reproduce.pai_reserve import BALANCED, COMPOSED, RESERVED, Figures
 from interlane.testing.build import job
@@ -13,9 +13,9 @@ from interlane.traces.jobs import jobs_of
 from interlane.traces.synth_pai.jobs import Drawn, draw_trace
 from interlane.traces.synth_pai.plan import Scope
 
-BEFORE = Figures(1000.0, 2000.0, 93.0, 49.0, 0.06, 0)
-AFTER = Figures(500.0, 600.0, 91.5, 58.0, 0.10, 0)
-BEST = Figures(400.0, 100.0, 97.0, 99.0, 0.05, 7)
+BEFORE = Figures(1000.0, 2000.0, 93.0, 49.0, 0.06, 5000.0, 0)
+AFTER = Figures(500.0, 600.0, 91.5, 58.0, 0.10, 4500.0, 0)
+BEST = Figures(400.0, 100.0, 97.0, 99.0, 0.05, 4400.0, 7)
 
 
 def verdicts(**found: Figures) -> dict[str, bool]:
@@ -80,8 +80,30 @@ def test_drawn_jobs_name_types_only_where_they_insist(drawn: Drawn) -> None:
     assert all(length_s > 0 for length_s in true_s)
 
 
-def test_the_entry_needs_no_data_and_has_a_small_variant() -> None:
+def test_every_variant_names_seeds_and_how_many_machines() -> None:
     entry = REPRODUCTIONS["pai-reserve"]
+    played = {
+        choice: [one.title for one in pai_reserve.loads(Setting(None, 42, choice=choice))]
+        for choice in (None, *entry.variants)
+    }
 
     assert not entry.needs_data
-    assert entry.variants == ("small",)
+    assert played[None] == [
+        "61 days, 0.25 of the machines, seed 42",
+        "7 days, 0.25 of the machines, seed 43",
+        "7 days, 0.25 of the machines, seed 44",
+    ]
+    assert played["full"] == ["61 days, 1 of the machines, seed 42"]
+    assert [title.split(",")[0] for title in played["small"]] == ["7 days"] * 3
+
+
+def test_runs_say_the_same_alone_and_side_by_side() -> None:
+    runs = [(pai_reserve.Load(0.02, 7, 0.05), name) for name in (BALANCED, COMPOSED)]
+    told: list[int] = []
+
+    def play(processes: int) -> list[Figures]:
+        setting = Setting(None, 7, processes, lambda done, total, what: told.append(done))
+        return pai_reserve._play_all(setting, runs)
+
+    assert play(1) == play(2)
+    assert max(told) > 0

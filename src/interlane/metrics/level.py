@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interlane.metrics.attempts import attempts
 from interlane.metrics.log import EventLog
@@ -13,33 +14,44 @@ from interlane.metrics.replay import (
     INSTANCES,
     LAST,
     MACHINE,
+    MEMORY,
+    SAMPLES,
     SHARE,
     holdings_at,
 )
-from interlane.metrics.replay import SAMPLES as MOMENTS
-from interlane.model import MILLI
+from interlane.model import MILLI, Cluster
 
 
 def allocation_spread(
-    log: EventLog, gpu_types: Collection[str], *, begin_s: float, end_s: float
+    log: EventLog,
+    gpu_types: Collection[str],
+    *,
+    begin_s: float,
+    end_s: float,
+    moments: int = SAMPLES,
 ) -> float:
     """Return the standard deviation of allocation among machines of these types.
 
-    A machine's allocation is the mean of its CPU and GPU rates; the deviation is taken at a
-    hundred moments, the middles of equal parts of the time, and the answer is their mean.
+    A machine's allocation is what load balancing levels: the mean rate of CPU, memory and
+    GPU.  The deviation is taken at so many moments, the middles of equal parts of the time,
+    and the answer is their mean.
     """
     chosen = [n for n, one in enumerate(log.cluster) if one.gpu_type in gpu_types and one.gpus]
     if not chosen or end_s <= begin_s:
         return 0.0
-    moments_s = begin_s + (np.arange(MOMENTS) + 0.5) / MOMENTS * (end_s - begin_s)
+    moments_s = begin_s + (np.arange(moments) + 0.5) / moments * (end_s - begin_s)
     held = holdings_at(log, attempts(log), moments_s)
-    machines = log.cluster.machines
-    cpu = np.array([max(machine.cpu_milli, 1) for machine in machines])
-    gpu = np.array([max(machine.gpus * MILLI, 1) for machine in machines])
-    at, instances = held[:, MACHINE], held[:, INSTANCES]
-    rate = instances * held[:, CPU] / cpu[at]
-    rate = (rate + instances * held[:, GPUS] * held[:, SHARE] / gpu[at]) / 2
-    change = np.zeros((MOMENTS + 1, len(machines)))
+    asked = np.stack([held[:, CPU], held[:, MEMORY], held[:, GPUS] * held[:, SHARE]], axis=1)
+    at = held[:, MACHINE]
+    rate = held[:, INSTANCES] * (asked * _parts(log.cluster)[at]).sum(axis=1)
+    change = np.zeros((moments + 1, len(log.cluster)))
     np.add.at(change, (held[:, FIRST], at), rate)
     np.add.at(change, (held[:, LAST], at), -rate)
-    return float(np.cumsum(change, axis=0)[:MOMENTS, chosen].std(axis=1).mean())
+    return float(np.cumsum(change, axis=0)[:moments, chosen].std(axis=1).mean())
+
+
+def _parts(cluster: Cluster) -> NDArray[np.float64]:
+    """Return what one unit of CPU, memory and GPU adds to each machine's allocation."""
+    has = np.array([(m.cpu_milli, m.memory_mib, m.gpus * MILLI) for m in cluster], np.float64)
+    kinds = np.maximum((has > 0).sum(axis=1, keepdims=True), 1)
+    return np.asarray((has > 0) / np.maximum(has, 1.0) / kinds)

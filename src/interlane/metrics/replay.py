@@ -35,7 +35,8 @@ CPU: Final = 4
 INSTANCES: Final = 5
 FIRST: Final = 6
 LAST: Final = 7
-WIDTH: Final = 8
+MEMORY: Final = 8
+WIDTH: Final = 9
 
 # Columns of a machine's description, and of a kind.
 M_GPUS: Final = 0
@@ -84,7 +85,7 @@ def holdings_at(log: EventLog, tries: Attempts, moments_s: NDArray[np.float64]) 
             mask = sum(1 << gpu for gpu in spot.gpus)
             rows.append(
                 (numbers[spot.machine], mask, demand.gpus, demand.gpu_milli,
-                 demand.cpu_milli, spot.instances, first, last)
+                 demand.cpu_milli, spot.instances, first, last, demand.memory_mib)
             )  # fmt: skip
     return np.array(rows, np.int64).reshape(len(rows), WIDTH)
 

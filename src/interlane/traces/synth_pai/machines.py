@@ -1,11 +1,13 @@
 """The machines, and what was measured on them while instances ran there."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interlane.model import Cluster, Machine
 from interlane.model.units import MIB_PER_GIB, MILLI
 from interlane.traces.clusters import load_cluster
 from interlane.traces.synth_pai import shares as of
@@ -45,20 +47,30 @@ class Machines:
         return len(self.kind)
 
 
+def part_of_cluster(scale: float) -> Cluster:
+    """Return a cluster of the published machines, each kind scaled down."""
+    return Cluster(f"pai2020-x{scale:g}", tuple(_scaled(scale)))
+
+
 def make_machines(scale: float) -> Machines:
     """Return the published machines, each kind scaled, at least one of each."""
-    by_kind: dict[str, list[tuple[int, int, int]]] = {kind: [] for kind in of.KINDS}
-    for one in load_cluster("pai2020"):
-        row = (one.gpus, one.cpu_milli // MILLI, one.memory_mib // MIB_PER_GIB)
-        by_kind[one.gpu_type].append(row)
-    rows = []
-    for number, kind in enumerate(of.KINDS):
-        have = by_kind[kind]
-        count = max(1, round(scale * len(have)))
-        spread = (np.arange(count) * len(have) // count).tolist()
-        rows += [(number, *have[at]) for at in spread]
+    kinds = {kind: number for number, kind in enumerate(of.KINDS)}
+    rows = [
+        (kinds[one.gpu_type], one.gpus, one.cpu_milli // MILLI, one.memory_mib // MIB_PER_GIB)
+        for one in _scaled(scale)
+    ]
     columns = np.array(rows, np.int64).T
     return Machines(*columns)
+
+
+def _scaled(scale: float) -> Iterator[Machine]:
+    """Yield so many times the machines of each kind, the weakest kind first."""
+    by_kind: dict[str, list[Machine]] = {kind: [] for kind in of.KINDS}
+    for one in load_cluster("pai2020"):
+        by_kind[one.gpu_type].append(one)
+    for have in by_kind.values():
+        count = max(1, round(scale * len(have)))
+        yield from (have[at * len(have) // count] for at in range(count))
 
 
 def draw_heat(rng: Rng, machines: Machines, hours: int) -> Singles:
