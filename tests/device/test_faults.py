@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,15 +79,14 @@ def test_when_the_holder_is_killed_the_next_goes_on_and_the_ledger_is_exact(
 
 
 def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) -> None:
-    first = stage.daemon("--order", "rr")
-    jobs = [stage.start("mlp.py", 4000, name=name, memory_mib=(50, 50)) for name in "abc"]
+    stage.daemon("--order", "rr")
+    jobs = [stage.start("mlp.py", 100_000, name=name, memory_mib=(50, 50)) for name in "abc"]
     wait_until(lambda: all(stage.iterations(job) > 5 for job in jobs))
     booked = stage.device["booked_bytes"]
 
     for _ in range(2):
         stage.daemons[-1].kill()
         stage.daemons[-1].wait()
-        time.sleep(0.3)
         stage.daemon("--order", "rr")
         assert stage.device["booked_bytes"] == booked
         wait_until(lambda: not stage.device["recovering"])
@@ -96,11 +94,10 @@ def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) ->
         for job in jobs:
             goes_on(stage, job)
 
-    outputs = [job.finished() for job in jobs]
-    assert first.returncode == -signal.SIGKILL
-    losses = [[line for line in text.splitlines() if line.startswith("0x")] for text in outputs]
-    assert losses[0] == losses[1] == losses[2]
-    assert len(losses[0]) == 4000
+    assert [job.process.poll() for job in jobs] == [None] * 3
+    wait_until(lambda: all(job.text.count("\n0x") > 100 for job in jobs))
+    losses = [[line for line in job.text.splitlines() if line.startswith("0x")] for job in jobs]
+    assert losses[0][:100] == losses[1][:100] == losses[2][:100]
 
 
 def test_nobody_is_admitted_while_jobs_of_the_daemon_before_are_away(stage: Stage) -> None:
@@ -196,7 +193,7 @@ line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
     process = subprocess.Popen(
         [sys.executable, "-c", code.format(path=sys.path, address=str(tmp_path / "s"))]
     )
-    while not daemon.devices[0].jobs:
+    while process.poll() is None and not daemon.devices[0].jobs:
         daemon.turn(wait_s=0.1)
 
     process.wait()  # now its goodbye and its death are both there to be noticed

@@ -2,13 +2,16 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from interlane.device.client import Client, Wish
 from interlane.lanes.order import ORDERS
 
-from .conftest import Stage, wait_until
+from .conftest import PATIENCE_S, Stage, wait_until
+from .test_faults import ONE_MIB, NoMemory
 
 STEPS = {"mlp.py": 60, "cnn.py": 30, "transformer.py": 40, "trainer.py": 40}
 ITERATIONS = {
@@ -111,17 +114,27 @@ def test_jobs_that_say_nothing_about_memory_are_measured_and_then_share(stage: S
 
 def test_a_job_of_higher_priority_goes_first_and_the_other_waits(stage: Stage) -> None:
     stage.daemon("--order", "priority")
-    low = stage.start("mlp.py", 100_000, name="low", memory_mib=(60, 60))
-    wait_until(lambda: stage.iterations(low) > 5)
+    low, high = (
+        Client(Wish(name, priority=priority, **ONE_MIB), stage.address, NoMemory)
+        for name, priority in (("low", 0), ("high", 5))
+    )
+    with low, high, ThreadPoolExecutor() as others:
+        low.begin()
+        wanted = others.submit(high.begin)
+        wait_until(lambda: low.revoked)
+        low.end()
+        wanted.result(PATIENCE_S)
+        waiting = others.submit(low.begin)
+        wait_until(lambda: stage.states == {"low": "waiting", "high": "running"})
 
-    high = stage.start("mlp.py", 300, name="high", memory_mib=(60, 60), priority=5)
-    wait_until(lambda: stage.iterations(high) > 5)
-    before = stage.iterations(low)
-    high.finished()
+        for _ in range(50):  # nothing takes the lane from it between its iterations
+            high.end()
+            high.begin()
 
-    # The low one may fill gaps in which the high one loads data, but not more than that.
-    assert stage.iterations(low) - before < 300
-    wait_until(lambda: stage.iterations(low) > before)
+        assert stage.states == {"low": "waiting", "high": "running"}
+        high.end()
+        high.close()
+        waiting.result(PATIENCE_S)
 
 
 def test_shortest_remaining_time_lets_a_short_job_pass(stage: Stage) -> None:
