@@ -295,6 +295,19 @@ def test_one_zygote_is_enough(stage: Stage, folder: Path) -> None:
     assert pid_of(stage.zygote) == first
 
 
+def test_a_zygote_whose_socket_is_gone_ends(stage: Stage) -> None:
+    zygote = pid_of(stage.zygote)
+
+    stage.zygote.unlink()
+
+    end_s = time.monotonic() + PATIENCE_S
+    while is_alive(zygote):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    launch(stage.zygote, sys.executable, stage.environment)
+    assert await_zygote(stage.zygote, PATIENCE_S)
+
+
 def test_a_zygote_that_dies_takes_no_job_along_and_is_followed_by_another(
     stage: Stage, folder: Path
 ) -> None:

@@ -134,7 +134,7 @@ class Zygote:
     def serve(self) -> Request | None:
         """Serve; return None in the zygote at its end, and in each child what it is to run."""
         active_s = monotonic()
-        while self._calls or monotonic() - active_s < self._idle_s:
+        while self._calls or (self._is_reachable() and monotonic() - active_s < self._idle_s):
             for key, _ in self._selector.select(timeout=1.0):
                 active_s = monotonic()
                 if key.data is None:
@@ -143,6 +143,10 @@ class Zygote:
                     return job
             self._drop_the_slow(monotonic())
         return None
+
+    def _is_reachable(self) -> bool:
+        """Tell whether anybody can still find the socket."""
+        return Path(self._listener.getsockname()).exists()
 
     def _accept(self) -> None:
         with suppress(OSError):
