@@ -30,6 +30,9 @@ from interlane.sim.lane_experiment import LaneExperiment
 from interlane.sim.lane_figures import LaneFigures, figures_of
 from interlane.sim.lanes import LaneJob, LaneRun, Physics
 
+REAL: Final = "real"
+"""The variant with real processes on this machine's CPU, scaled down."""
+
 # The 100 jobs
 
 FAMILIES: Final[Mapping[str, Lengths]] = {
@@ -48,6 +51,10 @@ PUBLISHED_MAKESPAN: Final = {UNHIDDEN: 1.009, "srtf": 1.009, "fair": 0.994, "pac
 
 
 def _hundred(setting: Setting) -> list[Row]:
+    if setting.choice == REAL:
+        from interlane.reproduce.salus_real import trained
+
+        return trained(setting)
     found: dict[str, list[dict[str, LaneFigures]]] = {name: [] for name in FAMILIES}
     for at in range(TRACES):
         for name, lengths in FAMILIES.items():
@@ -103,7 +110,7 @@ def _makespans(traces: Iterable[Mapping[str, LaneFigures]], policy: str) -> list
 def _table1(family: str, traces: Sequence[Mapping[str, LaneFigures]]) -> list[Row]:
     fifo_min = median(trace["fifo"].mean_jct_s for trace in traces) / MINUTE_S
     what = f"{family}: fifo mean completion, min"
-    rows = [Row(what, round(fifo_min, 1), 170.6, _near(fifo_min, 170.6, 0.4))]
+    rows = [Row(what, round(fifo_min, 1), 170.6, near(fifo_min, 170.6, 0.4))]
     for policy, published in PUBLISHED_JCT.items():
         gains = _gains(traces, policy)
         what = f"{family}: fifo / {policy} mean completion ({_range(gains)})"
@@ -130,7 +137,7 @@ def _spread(found: Mapping[str, Sequence[Mapping[str, LaneFigures]]]) -> list[Ro
             "production-like: fifo / srtf, within 30 % of the published",
             round(typical, 2),
             published,
-            _near(typical, published, 0.3),
+            near(typical, published, 0.3),
         ),
         Row(
             "fifo / srtf of all traces, the published within",
@@ -168,6 +175,10 @@ LIGHT_NEEDS: Final = Demand(100 * MIB, 1_300 * MIB)
 
 
 def _tuning(setting: Setting) -> list[Row]:
+    if setting.choice == REAL:
+        from interlane.reproduce.salus_real import tuned
+
+        return tuned(setting)
     heavy = _tuned(HEAVY.iteration_ms / 1000, HEAVY.startup_s, 1.0, HEAVY.demand)
     light_s = (LIGHT_JOB_S - LIGHT_STARTUP_S) / ITERATIONS
     setting.progress(1, 3, "heavy")
@@ -176,13 +187,13 @@ def _tuning(setting: Setting) -> list[Row]:
     full = _tuned(light_s, LIGHT_STARTUP_S, 1.0, LIGHT_NEEDS)
     setting.progress(3, 3, "light, if it filled the device")
     return [
-        Row("heavy: one at a time, min", round(heavy[0]), 607, _near(heavy[0], 607, 0.15)),
-        Row("heavy: packed, min", round(heavy[1]), 564, _near(heavy[1], 564, 0.03)),
+        Row("heavy: one at a time, min", round(heavy[0]), 607, near(heavy[0], 607, 0.15)),
+        Row("heavy: packed, min", round(heavy[1]), 564, near(heavy[1], 564, 0.03)),
         Row(
             "heavy: gain", round(heavy[0] / heavy[1], 2), 1.08, 1.0 < heavy[0] / heavy[1] < 1.25
         ),
-        Row("light: one at a time, min", round(light[0]), 479, _near(light[0], 479, 0.01)),
-        Row("light: packed, min", round(light[1]), 201, _near(light[1], 201, 0.03)),
+        Row("light: one at a time, min", round(light[0]), 479, near(light[0], 479, 0.01)),
+        Row("light: packed, min", round(light[1]), 201, near(light[1], 201, 0.03)),
         Row("light: gain", round(light[0] / light[1], 2), 2.38, light[0] / light[1] > 2.3),
         Row(
             "light: gain if it filled the device",
@@ -215,7 +226,8 @@ def _tuned(
     return alone.makespan_s / MINUTE_S, packed.makespan_s / MINUTE_S
 
 
-def _near(ours: float, published: float, part: float) -> bool:
+def near(ours: float, published: float, part: float) -> bool:
+    """Tell whether a figure is within this part of another."""
     return abs(ours - published) <= part * published
 
 
@@ -230,25 +242,29 @@ HOST_SWITCH_S: Final = 20e-6
 
 
 def _inference(setting: Setting) -> list[Row]:
+    if setting.choice == REAL:
+        from interlane.reproduce.salus_real import served
+
+        return served(setting)
     demands = [one.demand for _ in range(INSTANCES) for one in SERVED]
     budget = replace(P100, context_bytes=CONTEXT_BYTES)
     models = len(demands)
-    apart = _devices([Demand(P100.usable_bytes - CONTEXT_BYTES, 0)] * models, budget)
-    in_parts = _devices([Demand(demand.peak_bytes, 0) for demand in demands], budget)
-    in_processes = _devices(demands, budget)
-    hosted = _devices(demands, budget, guests=True)
+    apart = devices_for([Demand(P100.usable_bytes - CONTEXT_BYTES, 0)] * models, budget)
+    in_parts = devices_for([Demand(demand.peak_bytes, 0) for demand in demands], budget)
+    in_processes = devices_for(demands, budget)
+    hosted = devices_for(demands, budget, guests=True)
     setting.progress(1, 2, "devices")
     slower = _slower(setting.seed)
     setting.progress(2, 2, "latencies")
     published = [one.salus_ms / one.alone_ms for one in SERVED]
     return [
         Row("devices, one model each", apart, 42, apart == 42),
-        Row("devices, memory cut in parts (MPS)", in_parts, 6, _near(in_parts, 6, 0.25)),
+        Row("devices, memory cut in parts (MPS)", in_parts, 6, near(in_parts, 6, 0.25)),
         Row(
             "models on a device cut in parts (the paper's 7x)",
             round(models / in_parts, 1),
             7,
-            _near(models / in_parts, 7, 0.25),
+            near(models / in_parts, 7, 0.25),
         ),
         Row("devices, lanes, a process each", in_processes, None, in_processes < in_parts),
         Row("devices, lanes, one process for all", hosted, 1, hosted == 1),
@@ -267,7 +283,7 @@ def _inference(setting: Setting) -> list[Row]:
     ]
 
 
-def _devices(demands: Sequence[Demand], budget: Budget, *, guests: bool = False) -> int:
+def devices_for(demands: Sequence[Demand], budget: Budget, *, guests: bool = False) -> int:
     """Return how many devices hold these, the largest first, each on the first that takes it.
 
     Guests share one process on each device, and so its context.
@@ -321,6 +337,7 @@ TABLE1: Final = Reproduction(
     if_not="Orders of a lane, or what a switch costs, are off.",
     run=_hundred,
     needs_data=False,
+    variants=(REAL,),
     seed=1,
 )
 TUNING: Final = Reproduction(
@@ -329,6 +346,7 @@ TUNING: Final = Reproduction(
     if_not="Lanes side by side do not give what the device has left.",
     run=_tuning,
     needs_data=False,
+    variants=(REAL,),
 )
 INFERENCE: Final = Reproduction(
     name="salus-inference",
@@ -336,4 +354,5 @@ INFERENCE: Final = Reproduction(
     if_not="The lane book books more than the models need.",
     run=_inference,
     needs_data=False,
+    variants=(REAL,),
 )

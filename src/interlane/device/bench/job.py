@@ -97,6 +97,21 @@ def train(settings: dict[str, Any]) -> None:
             print(json.dumps((begin_ns, monotonic_ns())), flush=True)
 
 
+def steps(settings: dict[str, Any]) -> list[tuple[int, int]]:
+    """Train on a shared device; return when each iteration began and ended."""
+    step = _training(settings["batch"], threads=settings.get("threads", 1))
+    step()
+    client = _client(settings)
+    _wait_for_go()
+    seen = []
+    for _ in range(settings["iterations"]):
+        with client.iteration():
+            begin_ns = monotonic_ns()
+            step()
+            seen.append((begin_ns, monotonic_ns()))
+    return seen
+
+
 def calibrate(settings: dict[str, Any]) -> int:
     """Return the batch size with which a training step takes so long."""
     step, batch = _training(64), 64
@@ -124,10 +139,12 @@ def save(settings: dict[str, Any]) -> None:
     torch.save(_model().state_dict(), settings["checkpoint"])
 
 
-def _training(batch: int, checkpoint: Path | None = None) -> Callable[[], None]:
+def _training(
+    batch: int, checkpoint: Path | None = None, threads: int = 1
+) -> Callable[[], None]:
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     model = _model()
     if checkpoint is not None:
         model.load_state_dict(torch.load(checkpoint))
@@ -154,6 +171,7 @@ def _client(settings: dict[str, Any]) -> Client:
         name="bench",
         socket=Path(settings["socket"]),
         priority=settings.get("priority", 0),
+        total_s=settings.get("total_s"),
         memory="64MiB+64MiB",
     )
 
@@ -168,6 +186,7 @@ KINDS: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     "hold": hold,
     "check": check,
     "train": train,
+    "steps": steps,
     "calibrate": calibrate,
     "first-step": first_step,
     "save": save,

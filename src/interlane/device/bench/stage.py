@@ -79,13 +79,15 @@ class Stage:
             raise InterlaneError("no zygote came up; see 'interlane doctor' for torch.")
 
     @contextmanager
-    def daemon(self, order: str, device: str = "cpu:2GiB") -> Iterator[str]:
+    def daemon(
+        self, order: str, device: str = "cpu:2GiB", sharing: str = "turns"
+    ) -> Iterator[str]:
         """Run a daemon; yields its socket."""
         path = self.folder / f"{order}.sock"
         command = ["-m", "interlane", "share", "daemon", "--device", device]
         process = subprocess.Popen(
             [
-                *(sys.executable, *command, "--sharing", "turns"),
+                *(sys.executable, *command, "--sharing", sharing),
                 *("--order", order, "--socket", str(path)),
             ],
             env=self.environment,
