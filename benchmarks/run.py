@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-GROUPS = ("pooled", "million", "decision", "report", "mig", "colocate", "startup")
+GROUPS = ("pooled", "million", "decision", "report", "mig", "colocate", "startup", "live")
 HERE = Path(__file__).parent
 
 
@@ -50,7 +50,7 @@ def in_own_process(group: str, *, quick: bool) -> dict[str, Any]:
 
 
 def measure(group: str, *, quick: bool) -> dict[str, Any]:
-    from benchmarks import colocate, decision, mig, million, pooled, report, startup
+    from benchmarks import colocate, decision, live, mig, million, pooled, report, startup
 
     module = {
         "pooled": pooled,
@@ -60,6 +60,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         "mig": mig,
         "colocate": colocate,
         "startup": startup,
+        "live": live,
     }[group]
     result: dict[str, Any] = module.measure(quick=quick)
     result["reference_s"] = reference_s()

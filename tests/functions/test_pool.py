@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from interlane.functions.pool import Demote, Function, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
 
 NAMES = ("a", "b", "c", "d")
@@ -11,7 +11,7 @@ SIZES_MIB = {"a": 3, "b": 5, "c": 2, "d": 7}
 
 
 def pool(device_mib: int = 10, host_mib: int = 0) -> Pool:
-    made = (Function(name, SIZES_MIB[name], 20.0, 1.0) for name in NAMES)
+    made = (Footprint(name, SIZES_MIB[name], 20.0, 1.0) for name in NAMES)
     return Pool(made, device_mib=device_mib, host_mib=host_mib)
 
 
@@ -89,9 +89,9 @@ def test_a_load_that_fails_gives_its_memory_back() -> None:
 
 def test_bad_functions_and_facts_are_refused() -> None:
     with pytest.raises(InvalidField, match="memory_mib"):
-        Function("a", 0, 1.0)
+        Footprint("a", 0, 1.0)
     with pytest.raises(InvalidField, match="host_load_s"):
-        Function("a", 1, 1.0, 2.0)
+        Footprint("a", 1, 1.0, 2.0)
     with pytest.raises(InvalidInput, match="the device has 6"):
         pool(6)
     with pytest.raises(UnknownName, match="function 'x'"):

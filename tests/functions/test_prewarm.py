@@ -3,12 +3,12 @@ import pytest
 
 from interlane.functions.advise import Hurdle, Naive, Peak
 from interlane.functions.catalogue import advisors
-from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, level_wanted, within
-from interlane.functions.pool import Demote, Function, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, within
+from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer, Served
-from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Recent
-from interlane.functions.replay import PORTFOLIO, cold_share, costs, groups_of
+from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Ranking, Recent
+from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
 from interlane.model import InvalidField
 from interlane.predict.arrivals.live import Live, Recorded, Trees
 from interlane.testing.arrivals import arrivals, habits
@@ -24,9 +24,9 @@ def foretold(*chances: list[float]) -> Recorded:
 
 def prewarmer(forecast: Recorded, *, device_mib: int = 10, host_mib: int = 0) -> Prewarmer:
     functions = [
-        Function("a", 5, 20.0, 1.0),
-        Function("b", 5, 20.0, 1.0),
-        Function("c", 5, 20.0),
+        Footprint("a", 5, 20.0, 1.0),
+        Footprint("b", 5, 20.0, 1.0),
+        Footprint("c", 5, 20.0),
     ]
     pool = Pool(functions, device_mib=device_mib, host_mib=host_mib)
     advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))
@@ -45,12 +45,6 @@ def test_a_replica_is_loaded_when_that_costs_less_than_a_probable_cold_start() -
 def test_loading_begins_as_many_slots_ahead_as_it_takes() -> None:
     assert [horizon(load_s, 60.0) for load_s in (0.0, 59.0, 60.0, 61.0)] == [1, 1, 1, 2]
     assert within(0.5, 2) == 0.75
-
-
-def test_the_level_to_be_ready_for_rises_with_chance_and_weight() -> None:
-    assert level_wanted(0.09, 10.0) is None
-    assert level_wanted(1.0, 1.0) == 0.5
-    assert level_wanted(0.5, 3.0) == 0.5
 
 
 def test_prices_must_be_above_zero() -> None:
@@ -135,6 +129,13 @@ def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
     assert set(found) > {"trees", "keep-alive 10", "last x 1.5", "lsth"}
 
 
+def test_advice_for_a_slot_is_given_before_it() -> None:
+    (group,) = groups_of(arrivals([5.0, 0.0, 5.0, 5.0]), 0.5)
+
+    # A replica serves a fifth of the mean load of 5: five are needed when there is any.
+    assert advised(group, Naive(1)).ravel().tolist() == [0.0, 5.0, 0.0, 5.0]
+
+
 def test_everybody_has_an_opinion_before_anything_has_happened() -> None:
     everybody = advisors(
         {"told": foretold([0.0, 1.0])}, weight=np.ones(2), capacity=np.ones(2), slot_s=60.0
@@ -150,7 +151,7 @@ def test_who_knows_the_future_is_cold_least_often_with_few_places(*, together: b
     (group,) = groups_of(TRACE, 0.5)
     count = len(group.names)
     live = Live(Trees(), functions=count, slot_s=group.slot_s, slot=group.first)
-    rankings = {
+    rankings: dict[str, Ranking] = {
         "belady": Foreseen(group.counts),
         "hazard": Hazard(live),
         "lru": Recent(count),

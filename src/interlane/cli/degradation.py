@@ -128,7 +128,7 @@ def train(
 
     coruns, ways = _read(source, data)
     parts = {}
-    with progress("training", len(ways), "ways to share") as tell:
+    with progress("training", len(ways), "ways") as tell:
         for done, (way, pairs) in enumerate(ways.items(), 1):
             parts[way] = trained(pairs, seed)
             tell(done)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
-from interlane.functions.pool import Function, Tier
+from interlane.functions.pool import Footprint, Tier
 from interlane.model import InvalidField
 
 
@@ -40,7 +40,7 @@ class Costs:
 
 
 def costs_of(
-    function: Function, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
+    function: Footprint, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
 ) -> Costs:
     """Return what is at stake for a function whose best copy is at a tier."""
     share = function.memory_mib / device_mib
@@ -65,14 +65,3 @@ def horizon(load_s: float, slot_s: float) -> int:
 def within(chance: float, slots: int) -> float:
     """Return the probability of a request in any of some slots that are alike."""
     return 1.0 - (1.0 - chance) ** slots
-
-
-def level_wanted(chance: float, weight: float) -> float | None:
-    """Return the quantile of the count to be ready for; None where nothing should be.
-
-    One more replica is used when the count exceeds those there are.  It pays while that has a
-    probability above 1 / (1 + weight); given a request, this is a quantile of the count.
-    """
-    if chance * (1 + weight) <= 1:
-        return None
-    return 1 - 1 / ((1 + weight) * chance)

@@ -22,7 +22,7 @@ class Tier(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Footprint:
     """What a function needs to be warm."""
 
     name: str
@@ -117,11 +117,11 @@ class Pool:
     """Replicas on one device, copies in host memory, and the room that is left."""
 
     def __init__(
-        self, functions: Iterable[Function], *, device_mib: int, host_mib: int = 0
+        self, functions: Iterable[Footprint], *, device_mib: int, host_mib: int = 0
     ) -> None:
         self.device_mib = device_mib
         self.host_mib = host_mib
-        self.functions: Mapping[str, Function] = {one.name: one for one in functions}
+        self.functions: Mapping[str, Footprint] = {one.name: one for one in functions}
         self._standing = {name: _Standing() for name in self.functions}
         self._device_used_mib = 0
         self._host_used_mib = 0

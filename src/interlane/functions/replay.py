@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from interlane.functions.advise import Advisor
 from interlane.functions.catalogue import advisors
-from interlane.functions.pool import Function, NoRoom, Pool, Unload
+from interlane.functions.pool import Footprint, NoRoom, Pool, Unload
 from interlane.functions.portfolio import Portfolio, cost_of
 from interlane.functions.rank import Ranking
 from interlane.predict.arrivals.live import Forecast
@@ -61,6 +62,16 @@ def groups_of(arrivals: Arrivals, part: float) -> Iterator[Group]:
             np.column_stack([one.counts for one in chosen]),
             int(slots * part),
         )
+
+
+def advised(group: Group, advisor: Advisor) -> Floats:
+    """Return the replicas that an advisor wants: one row a slot, told of each afterwards."""
+    needs = group.needs
+    wanted = np.zeros_like(needs)
+    for slot, counts in enumerate(group.counts):
+        wanted[slot] = advisor.wanted()
+        advisor.passed(counts, needs[slot])
+    return wanted
 
 
 Makers = Mapping[str, Callable[[Group], Forecast]]
@@ -114,7 +125,7 @@ def cold_share(group: Group, places: int, ranking: Ranking, *, together: bool = 
     that are warm are busy until the slot is over, and its requests are known when the others
     are let in.
     """
-    pool = Pool((Function(name, 1, 1.0) for name in group.names), device_mib=places)
+    pool = Pool((Footprint(name, 1, 1.0) for name in group.names), device_mib=places)
     play = _together if together else _in_turn
     cold = asked = 0
     for slot, counts in enumerate(group.counts):

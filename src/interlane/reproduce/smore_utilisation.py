@@ -1,5 +1,6 @@
 """Functions beside training: what is gained, and at whose cost; exclusive, SMore and ours."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,13 +45,14 @@ def _reproduce(setting: Setting) -> list[Row]:
         raise InvalidInput("This needs traces and measured pairs; name them with --data.")
     pairs = _measured(setting.data)
     sizes = {size: SIZES[size] for size in SIZES if setting.choice != SMALL or size < 1000}
-    known = _known(pairs, setting.seed)
+    table = trained(_known(pairs, setting.seed), setting.seed).table
     rows = []
     for done, (gpus, minutes) in enumerate(sizes.items()):
         scenario = _scenario(setting.data, pairs, gpus, minutes, setting.seed)
         found = {"exclusive": _exclusive(scenario)}
         for place, name in enumerate(("smore", "colocate")):
-            found[name] = _played(scenario, trained(known, setting.seed).table, name)
+            # Each learns on from the same beginning.
+            found[name] = _played(scenario, deepcopy(table), name)
             setting.progress(2 * done + place + 1, 2 * len(sizes), name)
         rows += _rows(gpus, found)
     return rows

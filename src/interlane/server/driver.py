@@ -469,7 +469,7 @@ class Driver:
             self._tell_kernel(Finished(record.id), batch)
             state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
             if state is State.SUCCEEDED:
-                self._guesses.learn(record.id, _ran_s(record, batch.now_s))
+                self._guesses.learn(self._as_asked(record), _ran_s(record, batch.now_s))
             why = _why_failed(record, report)
             self._end(batch, Kind.ENDED, record, state, exit_code=report.exit_code, reason=why)
 
@@ -590,8 +590,6 @@ class Driver:
     ) -> None:
         ended = {"state": state, "ended_s": batch.now_s, "placement": None, **change}
         self._write(batch, kind, record.id, ended)
-        if state is not State.SUCCEEDED:
-            self._guesses.forget(record.id)
 
     def _tell_kernel(self, fact: Event, batch: _Batch) -> None:
         self._scheduler.learn(fact, batch.now_s)
@@ -605,7 +603,7 @@ class Driver:
         self._later.clear()
         records = self.store.open_jobs()
         self._jobs = {record.id: record for record in records}
-        self._guesses = self._remembered(records)
+        self._guesses = self._remembered()
         batch = _Batch(self._clock.now_s())
         for record in [one for one in records if one.state in HOLDING]:
             self._find(record, batch)
@@ -631,14 +629,12 @@ class Driver:
         elif record.state is State.STOPPING:
             self.runner.stop(attempt)
 
-    def _remembered(self, records: Iterable[Record]) -> Guesses:
-        """Return guesses that know the newest jobs that ended, and those that are open."""
+    def _remembered(self) -> Guesses:
+        """Return guesses that know the newest jobs that ended well."""
         guesses = Guesses()
         wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
-        ended = reversed(self.store.jobs(wanted))
-        guesses.recall((self._as_asked(one), _ran_s(one, one.ended_s or 0.0)) for one in ended)
-        for record in records:
-            guesses.guess(self._as_asked(record))
+        for record in reversed(self.store.jobs(wanted)):
+            guesses.learn(self._as_asked(record), _ran_s(record, record.ended_s or 0.0))
         return guesses
 
     def _as_asked(self, record: Record) -> Asked:

@@ -1,6 +1,5 @@
 """How long jobs will run: what their users expect, else what their like ran for."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,10 @@ from interlane.predict.runs import Runs
 
 OFF_BY = 2.0
 """What users expect is taken to be right within this factor, eight times in ten."""
+
+
+ALIKE_MAX = 10_000
+"""Guesses that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +41,39 @@ class Asked:
 
 
 class Guesses:
-    """Guesses at submission, and learns at the end."""
+    """Guesses at submission, and learns at the end.
+
+    Jobs alike that are handed in one after another get one guess, until something is learned:
+    a guess costs as much as everything else that a submission needs.
+    """
 
     def __init__(self) -> None:
         self._live = Live(Recall())
+        self._made: dict[tuple[object, ...], Span] = {}
+        """What was guessed since something was last learned."""
 
     def guess(self, asked: Asked) -> Span:
         """Return how long a job will run; what its user expects counts until its like ran."""
+        alike = (asked.program, asked.user, asked.request, asked.expected_s)
+        if alike not in self._made:
+            if len(self._made) == ALIKE_MAX:
+                self._made.clear()
+            self._made[alike] = self._guessed(asked)
+        return self._made[alike]
+
+    def learn(self, asked: Asked, ran_s: float) -> None:
+        """Learn how long a job ran."""
+        self._live.submitted(asked.job_id, _run(asked))
+        self._live.finished(asked.job_id, ran_s)
+        self._made.clear()
+
+    def _guessed(self, asked: Asked) -> Span:
         found = self._live.submitted(asked.job_id, _run(asked))
+        self._live.forget(asked.job_id)
         expected_s = asked.expected_s
         if expected_s is not None and found.basis > Basis.GROUP:
             return Span(expected_s, expected_s / OFF_BY, expected_s * OFF_BY)
         return Span(found.seconds, found.low_s, found.high_s)
-
-    def learn(self, job_id: JobId, ran_s: float) -> None:
-        """Learn how long a job ran."""
-        self._live.finished(job_id, ran_s)
-
-    def forget(self, job_id: JobId) -> None:
-        """Drop a job that did not end by itself."""
-        self._live.forget(job_id)
-
-    def recall(self, ended: Iterable[tuple[Asked, float]]) -> None:
-        """Learn from jobs that ended before, the oldest first."""
-        for asked, ran_s in ended:
-            self._live.submitted(asked.job_id, _run(asked))
-            self._live.finished(asked.job_id, ran_s)
 
 
 def _run(asked: Asked) -> Runs:

@@ -117,7 +117,7 @@ class Entry:
     """Fields of the record with their new values."""
 
 
-_FIELDS: Final = frozenset(field.name for field in fields(Record))
+_NAMES: Final = tuple(field.name for field in fields(Record))
 
 
 def after(record: Record | None, entry: Entry) -> Record:
@@ -138,12 +138,12 @@ def fold(entries: Iterable[Entry]) -> dict[JobId, Record]:
 
 def record_document(record: Record) -> dict[str, Any]:
     """Return a record as what JSON knows."""
-    return asdict(record)
+    return {name: getattr(record, name) for name in _NAMES}
 
 
 def document_record(document: Mapping[str, Any]) -> Record:
     """Return a record from its document; fields of later versions are passed over."""
-    known = {name: value for name, value in document.items() if name in _FIELDS}
+    known = {name: value for name, value in document.items() if name in _NAMES}
     return Record(**_typed(known))
 
 

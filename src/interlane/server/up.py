@@ -28,6 +28,9 @@ ADDRESS_FILE: Final = "server.json"
 GOODBYE_S: Final = 3
 """Seconds that open connections get when the server ends."""
 
+WAITING_MAX: Final = 2048
+"""Connections that may wait to be taken up."""
+
 ADMIN: Final = "admin"
 
 
@@ -119,6 +122,7 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((settings.host, settings.port))
+            listener.listen(WAITING_MAX)  # who comes before the first answer waits for it
         except OSError as error:
             raise InterlaneError(
                 f"{settings.host}:{settings.port} cannot be listened on ({error.strerror}); "

@@ -39,7 +39,7 @@ def test_a_model_tells_the_same_after_it_was_stored(
         assert isinstance(before, LsLstm)
         assert isinstance(after, LsLstm)
         told = [one.predict(TRACE.series[1], TRACE)[0] for one in (before, after)]
-    np.testing.assert_array_equal(*told)
+    np.testing.assert_array_equal(told[0], told[1])
 
 
 def test_a_damaged_or_foreign_file_is_refused_in_a_sentence(

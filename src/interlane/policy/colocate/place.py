@@ -22,6 +22,7 @@ from interlane.policy.colocate.slowdown import Toll, Tolls
 
 DRAWS: Final = 32
 """GPUs that are looked at for a function when nobody else waits."""
+LEAST_DRAWS: Final = 8
 WARM_DRAWS: Final = 4
 MISSES: Final = 2
 """Measured violations in a row after which a function must go."""
@@ -130,12 +131,22 @@ class Bounded:
     def place(
         self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
     ) -> Site | Refusal:
-        """Return the GPU and the way to share with the most gain for what it costs."""
-        most = max(2, self.draws // (1 + waiting // 4))
-        looked_at = {gpu.id: gpu for gpu in pool.warm(function.workload, WARM_DRAWS)}
-        looked_at |= {gpu.id: gpu for gpu in pool.draw(function, most, dice)}
+        """Return the GPU and the way to share with the most gain for what it costs.
+
+        Few are looked at when many wait, and more before it has to wait itself.
+        """
+        warm = list(pool.warm(function.workload, WARM_DRAWS))
+        few = max(LEAST_DRAWS, self.draws // (1 + waiting // 4))
+        found = self._best(function, [*warm, *pool.draw(function, few, dice)], pool, now_s)
+        if found is None and few < len(pool):
+            found = self._best(function, pool.draw(function, self.draws, dice), pool, now_s)
+        return found or NOWHERE
+
+    def _best(
+        self, function: Function, gpus: list[Gpu], pool: Pool, now_s: float
+    ) -> Site | None:
         best, best_cost = None, 0.0
-        for gpu in looked_at.values():
+        for gpu in gpus:
             if not _fits(function, gpu):
                 continue
             for mode in (gpu.mode,) if gpu.functions else tuple(self.tolls.modes):
@@ -146,7 +157,7 @@ class Bounded:
                 cost = _cost(toll, is_warm=is_warm)
                 if best is None or cost < best_cost:
                     best, best_cost = Site(gpu, mode, toll, is_warm), cost
-        return best or NOWHERE
+        return best
 
     def _bears(self, gpu: Gpu, toll: Toll, stay_s: float, now_s: float) -> bool:
         """Tell whether nobody there would suffer more than promised."""

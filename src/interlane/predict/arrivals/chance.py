@@ -12,7 +12,6 @@ Without a forest (less than three days to learn from), the weights start at the 
 a rule of recency, which becomes a logistic regression of the function's own as it learns.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Final, Self
@@ -169,11 +168,6 @@ def _calibrated(scores: Floats, active: Mask) -> Floats:
     middles = np.add.reduceat(scores[order], edges)[counts >= BLOCK] / counts[counts >= BLOCK]
     rising = np.append(True, np.diff(middles) > 0)
     return np.array([middles[rising], logit(steps[wide])[rising]])
-
-
-def chances(model: Chance, arrivals: Arrivals) -> Sequence[Floats]:
-    """Return what a model tells of every function."""
-    return [model.predict(one, arrivals) for one in arrivals]
 
 
 def _boosting(rounds: int, leaves: int) -> "HistGradientBoostingClassifier":
