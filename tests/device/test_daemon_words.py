@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from interlane import cli
+from interlane.device import attach
 from interlane.device.amounts import bytes_in, written
 from interlane.device.client import Client, Wish
 from interlane.device.rendezvous import make_directory, socket_path
 from interlane.device.specs import read_spec
-from interlane.model import InvalidField, InvalidInput
+from interlane.model import InvalidField, InvalidInput, Rejected
 
 from .conftest import MIB, Stage, wait_until
 from .test_faults import NoMemory
@@ -121,3 +122,20 @@ def test_status_and_metrics_tell_of_the_same_jobs(
 def metrics(port: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         return str(answer.read().decode())
+
+
+def test_two_lines_attach_a_program_that_knows_its_iterations(stage: Stage) -> None:
+    stage.daemon()
+
+    with attach(name="mine", priority=3, socket=stage.address) as device:
+        assert attach(socket=stage.address) is device
+        with device.iteration():
+            assert stage.states == {"mine": "running"}
+        assert device.iterations == 1
+        assert stage.device["jobs"][0]["priority"] == 3
+
+    wait_until(lambda: not stage.device["jobs"])
+    with attach(name="again", socket=stage.address) as another:
+        assert another is not device
+        with pytest.raises(Rejected, match="the job has left the device"):
+            device.begin()

@@ -244,6 +244,7 @@ class Client:
             if self._closed:
                 return
             self._closed = True
+            self._epoch = 0
             self._send(Frame(Kind.BYE, self._job))
             # The watcher sleeps on these descriptors: wake it, and it closes them.
             with suppress(OSError):
@@ -259,6 +260,7 @@ class Client:
         """Drop everything in a forked child, whose parent goes on; say nothing."""
         if not self._closed:
             self._closed = True
+            self._epoch = 0
             self._link.close()
 
     # -- the rare parts of an iteration ----------------------------------------------------
