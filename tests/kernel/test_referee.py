@@ -29,8 +29,9 @@ def check_every_moment(scheduler: Scheduler, jobs: list[Job], true_s: list[float
     where: dict[int, Placement] = {}
     for line in log.lines():
         if line.placement is not None:
-            check_placement(line.placement, log.jobs[line.subject], Ledger(scheduler.cluster))
-            where[line.subject] = line.placement
+            before = where[line.subject].spots if line.fact is Fact.GROWN else ()
+            where[line.subject] = all_of_it = Placement((*before, *line.placement.spots))
+            check_placement(all_of_it, log.jobs[line.subject], Ledger(scheduler.cluster))
             _add(held, line.placement, log.jobs[line.subject], 1)
         elif line.fact is Fact.FINISHED:
             _add(held, where.pop(line.subject), log.jobs[line.subject], -1)
