@@ -51,6 +51,8 @@ def test_rules_are_always_shown_beside(call: Call, requests: Path) -> None:
     assert answer["never_asked"] == 1
     ours = answer["policies"]["trees"]["waste_at_its_cold_rate"]
     assert ours <= answer["policies"]["keep-alive 10"]["waste"]
+    cost = {name: one["cost_at_10"] for name, one in answer["policies"].items()}
+    assert cost["trees"] == min(cost.values())
 
 
 def test_the_table_has_a_line_a_policy(call: Call, requests: Path) -> None:

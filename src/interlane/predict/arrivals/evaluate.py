@@ -27,7 +27,8 @@ class Fixed:
 
     def figures(self) -> dict[str, float]:
         """Return what reports show."""
-        return {"cold_rate": self.outcome.cold_rate, "waste": self.outcome.waste}
+        found = {"cold_rate": self.outcome.cold_rate, "waste": self.outcome.waste}
+        return found | {f"cost_at_{weight:g}": self.outcome.cost(weight) for weight in WEIGHTS}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
