@@ -67,7 +67,7 @@ def test_what_is_no_device_is_said_so(text: str, capsys: pytest.CaptureFixture[s
     [
         (("--order", "fare"), "did you mean 'fair'?"),
         (("--sharing", "some"), "known are: beside, measured, turns"),
-        (("--socket", "/" + "long/" * 30), "a socket's path has at most 107 bytes"),
+        (("--socket", "/" + "long/" * 30), "a socket's path has at most 103 bytes"),
     ],
 )
 def test_words_that_the_daemon_does_not_know_are_said_so(

@@ -73,8 +73,9 @@ def test_when_the_holder_is_killed_the_next_goes_on_and_the_ledger_is_exact(
 
     holder.process.send_signal(signal.SIGKILL)
 
-    goes_on(stage, waiter)
+    wait_until(lambda: "holder" not in stage.states)
     assert stage.device["booked_bytes"] == (30 + 40) * MIB
+    goes_on(stage, waiter)
     assert stage.states == {"waiter": stage.states["waiter"]}
 
 

@@ -640,16 +640,18 @@ def _only_daemon(path: Path) -> tuple[int, bool]:
 
 
 def _listening(path: Path) -> socket.socket:
+    """Listen; the path appears when somebody answers there, and not before."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with suppress(FileNotFoundError):
-        path.unlink()
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
-        listener.bind(str(path))
+        listener.bind(str(fresh))
     finally:
         os.umask(before)
     listener.listen(1024)
     listener.setblocking(False)
+    fresh.replace(path)
     return listener
 
 

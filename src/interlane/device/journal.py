@@ -112,7 +112,7 @@ class Journal:
             self._fail(error)
 
     def _replace(self, lines: Iterable[str]) -> None:
-        fresh = self.path.with_suffix(".new")
+        fresh = self.path.with_suffix(".journal.new")
         text = "".join(line + "\n" for line in lines)
         try:
             fresh.write_text(text, encoding="utf-8")

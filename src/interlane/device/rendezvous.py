@@ -8,8 +8,8 @@ from typing import Final
 from interlane.model.errors import InvalidField, InvalidInput
 
 SOCKET_VARIABLE: Final = "INTERLANE_SHARE_SOCKET"
-SOCKET_PATH_BYTES: Final = 107
-"""What the kernel can hold of a socket's path."""
+SOCKET_PATH_BYTES: Final = 103
+"""What the kernel can hold of a socket's path, less an ending."""
 
 
 def socket_path(given: Path | None = None) -> Path:
