@@ -5,17 +5,24 @@ from interlane.model import (
     Cluster,
     Demand,
     Finished,
+    Grow,
+    Grown,
     Job,
     JobId,
     Machine,
     MachineId,
     MachineLost,
     MachineReturned,
+    Placement,
     Preempted,
+    Recovered,
     Refusal,
+    Request,
+    Spot,
     Start,
     Started,
     Submitted,
+    Task,
     one_task,
 )
 from interlane.model.function import Function
@@ -101,3 +108,22 @@ def test_two_jobs_on_one_gpu_bear_what_nobody_knows(scheduler: HarvestingSchedul
     assert (gpu.trainer, gpu.memory_mib, gpu.use) == (SEVERAL, 200, 1.0)
     scheduler.learn(Finished(JobId("a")), 5.0)
     assert (gpu.trainer, gpu.memory_mib, gpu.use) == ("calm", 600, 0.5)
+
+
+def test_a_job_that_was_there_before_and_grew_trains_on_all_it_holds() -> None:
+    machine = Machine(MachineId("m"), "T4", 2, 8000, 8000, gpu_memory_mib=1000)
+    cluster = Cluster("two", (machine,))
+    harvest = Harvest(pool_of(cluster), Bounded(TOLLS), TOLLS)
+    scheduler = HarvestingScheduler(cluster, Policy(Fifo(), pack()), harvest)
+    task = Task(Demand(1, 1000, gpu_memory_mib=400), instances=2, instances_min=1)
+    job = Job(JobId("a"), Request((task,)), 0.0, 0, family="calm")
+    half = Placement((Spot(MachineId("m"), (0,)),))
+
+    (wish,) = scheduler.handle(Recovered(job, placement=half), 0.0)
+    assert isinstance(wish, Grow)
+    scheduler.learn(Grown(wish.job_id, wish.more), 0.0)
+
+    gpus = harvest.pool.gpus
+    assert [gpus[name].trainer for name in ("m/0", "m/1")] == ["calm", "calm"]
+    scheduler.learn(Finished(job.id), 5.0)
+    assert [gpus[name].trainer for name in ("m/0", "m/1")] == [None, None]

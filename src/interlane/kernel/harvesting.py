@@ -14,6 +14,7 @@ from interlane.model import (
     Cluster,
     Event,
     Finished,
+    Grown,
     Job,
     JobId,
     MachineId,
@@ -21,6 +22,7 @@ from interlane.model import (
     MachineReturned,
     Placement,
     Preempted,
+    Recovered,
     Refusal,
     Started,
     Submitted,
@@ -62,12 +64,14 @@ class HarvestingScheduler(Scheduler):
         self._jobs: dict[JobId, Job] = {}
         self._training: dict[str, dict[JobId, tuple[str, int, float]]] = {}
         """GPU -> jobs that train there: workload, memory, use."""
+        self._gpus: dict[JobId, dict[str, None]] = {}
+        """Job -> GPUs that it trains on, in the order in which it came to them."""
         self._evicted: list[Function] = []
         self._away: set[MachineId] = set()
 
     def learn(self, event: Event, now_s: float) -> None:
         """Take one fact into both books."""
-        if isinstance(event, Submitted):
+        if isinstance(event, Submitted | Recovered):
             self._jobs[event.job.id] = event.job
         elif isinstance(event, Finished | Cancelled | Preempted):
             self._leave(event.job_id, now_s)
@@ -77,6 +81,10 @@ class HarvestingScheduler(Scheduler):
         super().learn(event, now_s)
         if isinstance(event, Started):
             self._enter(event.job_id, event.placement, now_s)
+        elif isinstance(event, Grown):
+            self._enter(event.job_id, event.more, now_s)
+        elif isinstance(event, Recovered) and event.placement is not None:
+            self._enter(event.job.id, event.placement, now_s)
         elif isinstance(event, MachineLost | MachineReturned):
             self._turn(event.machine_id, now_s, up=isinstance(event, MachineReturned))
         elif isinstance(event, Finished | Cancelled):
@@ -96,16 +104,18 @@ class HarvestingScheduler(Scheduler):
         for spot in placement.spots:
             demand = job.request.tasks[spot.task].demand
             for number in spot.gpus:
-                there = self._training.setdefault(gpu_id(spot.machine, number), {})
-                self._end(gpu_id(spot.machine, number), now_s)
+                name = gpu_id(spot.machine, number)
+                self._gpus.setdefault(job_id, {})[name] = None
+                there = self._training.setdefault(name, {})
+                self._end(name, now_s)
                 workload, memory, use = there.get(job_id, (job.family or job.program, 0, 0.0))
                 share = spot.instances * demand.gpu_milli / MILLI
                 more_mib = spot.instances * demand.gpu_memory_mib
                 there[job_id] = workload, memory + more_mib, use + share
-                self._begin(gpu_id(spot.machine, number), now_s)
+                self._begin(name, now_s)
 
     def _leave(self, job_id: JobId, now_s: float) -> None:
-        for name in [name for name, there in self._training.items() if job_id in there]:
+        for name in self._gpus.pop(job_id, ()):
             self._end(name, now_s)
             del self._training[name][job_id]
             self._begin(name, now_s)
