@@ -1,6 +1,7 @@
 """Real processes: their output, their ends, and that no attempt runs twice."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -246,6 +247,18 @@ def test_a_keeper_that_was_killed_takes_its_job_along(
 
     assert told.one() == Ran(order.attempt, None, LOST)
     until(lambda: not alive(int((tmp_path / "pid").read_text())), "the end of the job")
+
+
+def test_a_keeper_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -> None:
+    order = launch("echo up; sleep 0.3")
+    runner.start(order)
+    wait_for(runner, order.attempt, "up")
+    pid = int((runner.folder(order.attempt) / keeper.CLAIM).read_text())
+
+    shutil.rmtree(runner.folder(order.attempt))
+
+    assert told.one() == Ran(order.attempt, None, LOST)
+    assert not alive(pid)
 
 
 def test_secrets_are_neither_in_files_nor_in_the_process_list(

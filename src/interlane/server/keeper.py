@@ -258,6 +258,8 @@ class _Keeper:
                     os.fsync(file.fileno())
                 os.replace(beside, os.path.join(self.folder, ENDED))
                 _sync(self.folder)
+            except FileNotFoundError:
+                return  # the folder is gone, and with it everybody who could ask
             except OSError:
                 time.sleep(1.0)  # a full disk: nothing may be lost, so there is no hurry
             else:

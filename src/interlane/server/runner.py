@@ -224,6 +224,8 @@ class ProcessRunner:
 
     def _end(self, attempt: Attempt) -> Report:
         folder = self.folder(attempt)
+        if not folder.is_dir():
+            return Ran(attempt, None, LOST)
         if _fenced(folder):
             return NeverRan(attempt, "Its keeper ended before it had begun.")
         try:
