@@ -17,9 +17,9 @@ import numpy as np
 from interlane.model import InvalidField, UnknownName
 from interlane.predict.degradation.models import Predictor
 from interlane.predict.degradation.pairs import Floats, Ints, Mask, Pairs
+from interlane.predict.degradation.table import PROBES_MOST
 
 MODEL_FOLDS: Final = 6
-PROBES_MOST: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
