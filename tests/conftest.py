@@ -1,4 +1,5 @@
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -12,3 +13,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("interlane")
+
+# Shells start background commands with interrupts ignored, and children inherit that; tests
+# that interrupt programs need them heard.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -57,7 +57,9 @@ def test_a_cold_start_gates_the_script_and_runs_the_users_own_sitecustomize(
 ) -> None:
     stage.daemon()
     (stage.folder / "sitecustomize.py").write_text("print('my own')\n")
-    monkeypatch.setenv("PYTHONPATH", f"{stage.folder}{os.pathsep}{os.environ['PYTHONPATH']}")
+    before = os.environ.get("PYTHONPATH")
+    places = [str(stage.folder), *([before] if before else [])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     script = stage.script(TRAIN + "train(6)\nprint(sys.path[0], os.getpgid(0) == os.getpid())")
 
     assert run(stage, "--", sys.executable, script) == 0
