@@ -146,13 +146,27 @@ def _rows(
     if small:
         return rows
     without, needed = profile[PEAK_HOUR]
+    at_peak, published_at_peak = (
+        100 * (1 - few / many) for few, many in ((needed, without), (PEAK_WITH, PEAK_WITHOUT))
+    )
+    rows.append(
+        Row(
+            "GPUs saved at 10 o'clock, %",
+            round(at_peak, 1),
+            round(published_at_peak, 1),
+            abs(at_peak - published_at_peak) <= POINTS,
+        )
+    )
+    # What sharing saves decides.  How many GPUs that is does not: the published counts cannot
+    # be had together with the published allocation, as the reason says.
     for what, ours, published in (
         ("GPUs needed at 10 o'clock without sharing", without, PEAK_WITHOUT),
         ("GPUs needed at 10 o'clock, shares packed", needed, PEAK_WITH),
         ("GPUs saved at 10 o'clock", without - needed, PEAK_SAVED),
     ):
         near = abs(ours - published) <= 0.1 * published
-        rows.append(Row(what, round(ours), published, near, "" if near else TOO_MANY_GPUS))
+        reason = "" if near else TOO_MANY_GPUS
+        rows.append(Row(what, round(ours), published, near, reason, decides=False))
     return rows
 
 
