@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from interlane.mig.covering import free_names, instance_of
 from interlane.mig.demand import Problem
 from interlane.mig.layouts import Slot, broken_rule
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.plan import Instance, Plan
 from interlane.mig.profiles import gpu_model
 from interlane.mig.transition.steps import Action, Kind, Step, Transition, Verb
 
@@ -71,32 +71,16 @@ def ordered(
     problem: Problem,
     *,
     exact: bool = False,
-    room: Iterable[GpuPlan] = (),
     frozen: Collection[str] = (),
-    tries: int = TRIES,
     seed: int = 0,
 ) -> Transition:
     """Return a way from what runs now to a plan.
 
     Services may change places between new instances of one profile, unless the plan is meant
-    to the letter (``exact``).  ``room`` are empty GPUs that are there anyway, as good as
-    borrowed ones but not counted; GPUs that are ``frozen`` must be in the plan as they are.
+    to the letter (``exact``).  GPUs that are ``frozen`` must be in the plan as they are.
     """
-    return way_of(
-        current,
-        played(
-            current,
-            target,
-            floors,
-            problem,
-            exact=exact,
-            room=room,
-            frozen=frozen,
-            tries=tries,
-            seed=seed,
-        ),
-        floors,
-    )
+    best = played(current, target, floors, problem, exact=exact, frozen=frozen, seed=seed)
+    return way_of(current, best, floors)
 
 
 def played(
@@ -106,20 +90,16 @@ def played(
     problem: Problem,
     *,
     exact: bool = False,
-    room: Iterable[GpuPlan] = (),
     frozen: Collection[str] = (),
-    tries: int = TRIES,
     seed: int = 0,
 ) -> Played:
     """Play ways until one borrows nothing, and return the best; as ``ordered``."""
     # A plan that survives the loss of a GPU has its services spread on purpose.
     exact = exact or problem.survive_gpu_loss
     best: Played | None = None
-    for number in range(tries):
+    for number in range(TRIES):
         dice = Random(f"{seed}/{number}") if number else None
-        found = _Play(
-            current, target, floors, problem, exact, tuple(room), frozenset(frozen), dice
-        ).run()
+        found = _Play(current, target, floors, problem, exact, frozenset(frozen), dice).run()
         if best is None or found.cost < best.cost:
             best = found
         if not best.borrowed:
@@ -151,7 +131,6 @@ class _Play:
         floors: Mapping[str, float],
         problem: Problem,
         exact: bool,  # noqa: FBT001 - the one caller is above
-        room: tuple[GpuPlan, ...],
         frozen: frozenset[str],
         dice: Random | None,
     ) -> None:
@@ -160,7 +139,7 @@ class _Play:
         self._dice = dice
         self._exact = exact
         self._frozen = frozen
-        self._model = {gpu.id: gpu.model for gpu in (*target.gpus, *current.gpus, *room)}
+        self._model = {gpu.id: gpu.model for gpu in (*target.gpus, *current.gpus)}
         self._given = current.throughputs()
         # GPU -> slot -> what runs there; slots of the plan are Instances of it.
         self._busy: dict[str, dict[Slot, Instance]] = {name: {} for name in self._model}
