@@ -157,16 +157,13 @@ def _rows(
             abs(at_peak - published_at_peak) <= POINTS,
         )
     )
-    # What sharing saves decides.  How many GPUs that is does not: the published counts cannot
-    # be had together with the published allocation, as the reason says.
     for what, ours, published in (
         ("GPUs needed at 10 o'clock without sharing", without, PEAK_WITHOUT),
         ("GPUs needed at 10 o'clock, shares packed", needed, PEAK_WITH),
         ("GPUs saved at 10 o'clock", without - needed, PEAK_SAVED),
     ):
         near = abs(ours - published) <= 0.1 * published
-        reason = "" if near else TOO_MANY_GPUS
-        rows.append(Row(what, round(ours), published, near, reason, decides=False))
+        rows.append(Row(what, round(ours), published, near, "" if near else TOO_MANY_GPUS))
     return rows
 
 
