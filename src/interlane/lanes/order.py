@@ -5,6 +5,7 @@ and when the present holder should be asked to give it up.  It never leaves the 
 somebody wants it, reads no clock, and breaks ties by arrival.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import getdoc
@@ -44,14 +45,14 @@ class Order(Protocol):
         ...
 
 
-class _Plain:
+class _Plain(ABC):
     """Smallest key first; no accounts; admitted by arrival."""
 
     __slots__ = ()
 
+    @abstractmethod
     def key(self, tenant: Tenant, now_s: float) -> Key:
         """Return what is compared; it ends with the arrival, so that no two are equal."""
-        raise NotImplementedError
 
     def pick(self, waiting: Sequence[Tenant], now_s: float) -> Tenant:
         """Return the one with the smallest key."""
@@ -94,9 +95,9 @@ class _CatchUp(_Plain):
 
     __slots__ = ()
 
+    @abstractmethod
     def clock_s(self, tenant: Tenant, now_s: float) -> float:
         """Return what is levelled out; it runs with the time in which a job holds the lane."""
-        raise NotImplementedError
 
     def key(self, tenant: Tenant, now_s: float) -> Key:
         """Compare clocks; among equals the one that had its turn longest ago."""
