@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from interlane.model import Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
-from interlane.policy.colocate.gpus import Gpu, Pool
+from interlane.policy.colocate.gpus import Gpu, Gpus
 from interlane.policy.colocate.place import Colocator, Harvest
 from interlane.policy.colocate.slowdown import Mode, Tolls
 from interlane.predict.degradation.models import Guess
@@ -23,7 +23,7 @@ RUNS = 3
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    """Place functions on a pool that is half full of them."""
+    """Place functions on GPUs that are half full of them."""
     result: dict[str, Any] = {}
     for gpus in (8, 1_024) if quick else (8, 1_024, 10_000):
         for name in COLOCATORS:
@@ -60,9 +60,9 @@ def _table() -> Table:
 
 def _decisions(gpus: int, colocator: Colocator, tolls: Tolls, count: int) -> list[float]:
     dice = Random(1)
-    pool = Pool([Gpu(f"g{number}", "RTX3090", MEMORY_MIB) for number in range(gpus)])
-    harvest = Harvest(pool, colocator, tolls)
-    for gpu in pool.order:
+    idle = Gpus([Gpu(f"g{number}", "RTX3090", MEMORY_MIB) for number in range(gpus)])
+    harvest = Harvest(idle, colocator, tolls)
+    for gpu in idle.order:
         workload = f"w{dice.randrange(WORKLOADS)}"
         harvest.begin_training(gpu.id, workload, dice.randrange(2_000, 23_000), 0.5, 0.0)
     placed: list[tuple[Function, str]] = []

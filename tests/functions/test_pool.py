@@ -3,15 +3,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.pool import Demote, Load, NoRoom, Pool, Tier, Unload
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
+from interlane.model.function import Function
 
 NAMES = ("a", "b", "c", "d")
 SIZES_MIB = {"a": 3, "b": 5, "c": 2, "d": 7}
 
 
 def pool(device_mib: int = 10, host_mib: int = 0) -> Pool:
-    made = (Footprint(name, SIZES_MIB[name], 20.0, 1.0) for name in NAMES)
+    made = (
+        Function(name, name, SIZES_MIB[name], disk_load_s=20.0, host_load_s=1.0)
+        for name in NAMES
+    )
     return Pool(made, device_mib=device_mib, host_mib=host_mib)
 
 
@@ -89,9 +93,9 @@ def test_a_load_that_fails_gives_its_memory_back() -> None:
 
 def test_bad_functions_and_facts_are_refused() -> None:
     with pytest.raises(InvalidField, match="memory_mib"):
-        Footprint("a", 0, 1.0)
+        Pool([Function("a", "a", 0)], device_mib=1)
     with pytest.raises(InvalidField, match="host_load_s"):
-        Footprint("a", 1, 1.0, 2.0)
+        Function("a", "a", 1, disk_load_s=1.0, host_load_s=2.0)
     with pytest.raises(InvalidInput, match="the device has 6"):
         pool(6)
     with pytest.raises(UnknownName, match="function 'x'"):

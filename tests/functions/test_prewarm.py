@@ -4,12 +4,13 @@ import pytest
 from interlane.functions.advise import Hurdle, Naive, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, within
-from interlane.functions.pool import Demote, Footprint, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.pool import Demote, Load, NoRoom, Pool, Tier, Unload
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer, Served
 from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Ranking, Recent
 from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
 from interlane.model import InvalidField
+from interlane.model.function import Function
 from interlane.predict.arrivals.live import Live, Recorded, Trees
 from interlane.testing.arrivals import arrivals, habits
 
@@ -24,9 +25,8 @@ def foretold(*chances: list[float]) -> Recorded:
 
 def prewarmer(forecast: Recorded, *, device_mib: int = 10, host_mib: int = 0) -> Prewarmer:
     functions = [
-        Footprint("a", 5, 20.0, 1.0),
-        Footprint("b", 5, 20.0, 1.0),
-        Footprint("c", 5, 20.0),
+        Function(name, name, 5, disk_load_s=20.0, host_load_s=host_s)
+        for name, host_s in {"a": 1.0, "b": 1.0, "c": 0.0}.items()
     ]
     pool = Pool(functions, device_mib=device_mib, host_mib=host_mib)
     advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))

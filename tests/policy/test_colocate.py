@@ -9,7 +9,7 @@ from interlane.model.function import Function
 from interlane.policy.colocate.gpus import Gpu
 from interlane.policy.colocate.place import Bounded, Colocator, Harvest, Site, Smore
 from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.testing.harvest import flat_table, flat_tolls, function, pool
+from interlane.testing.harvest import flat_table, flat_tolls, function, gpus_with
 
 NAMES = ("calm", "touchy", "f", "g")
 KEPT = {("touchy", "f"): 0.8, ("calm", "f"): 0.95, ("calm", "g"): 0.93}
@@ -26,7 +26,7 @@ def colocators(**settings: object) -> dict[str, Colocator]:
 def placed(
     colocator: Colocator, trainers: list[str | None], *, waiting: int = 0
 ) -> Site | Refusal:
-    return colocator.place(function(), pool(trainers), waiting, 0.0, Random(0))
+    return colocator.place(function(), gpus_with(trainers), waiting, 0.0, Random(0))
 
 
 @pytest.mark.parametrize("name", colocators())
@@ -47,7 +47,7 @@ def test_a_function_waits_when_everybody_would_lose_too_much(name: str) -> None:
 @pytest.mark.parametrize("name", colocators())
 def test_a_function_that_does_not_fit_waits(name: str) -> None:
     large = Function("f/1", "f", 2000)
-    found = colocators()[name].place(large, pool([None, "calm"]), 0, 0.0, Random(0))
+    found = colocators()[name].place(large, gpus_with([None, "calm"]), 0, 0.0, Random(0))
     assert isinstance(found, Refusal)
 
 
@@ -67,7 +67,7 @@ def test_deciding_never_raises_and_never_takes_memory_that_is_not_there(
     waiting: int,
     seed: int,
 ) -> None:
-    gpus = pool(trainers)
+    gpus = gpus_with(trainers)
     one = Function("x", workload, memory_mib)
     found = colocators()[name].place(one, gpus, waiting, 0.0, Random(seed))
     if isinstance(found, Site):
@@ -78,7 +78,7 @@ def test_smore_in_a_hurry_takes_the_first_that_is_acceptable() -> None:
     kept = {("calm", "f"): 0.95, ("touchy", "f"): 0.92}
     hurried = Smore(flat_tolls(NAMES, kept, cautious=False), choices=4, hurry_from=10)
     drawn = [
-        hurried.place(function(), pool(["touchy", "calm"] * 2), 10, 0.0, Random(seed))
+        hurried.place(function(), gpus_with(["touchy", "calm"] * 2), 10, 0.0, Random(seed))
         for seed in range(20)
     ]
     assert {site.gpu.trainer for site in drawn if isinstance(site, Site)} == {"touchy", "calm"}
@@ -89,16 +89,16 @@ def test_smore_looks_at_so_many_gpus_and_no_more() -> None:
     trainers: list[str | None] = ["calm", *["touchy"] * 99]
     smore = colocators()["smore"]
     found = [
-        smore.place(function(), pool(trainers), 0, 0.0, Random(seed)) for seed in range(50)
+        smore.place(function(), gpus_with(trainers), 0, 0.0, Random(seed)) for seed in range(50)
     ]
     assert 0 < sum(isinstance(one, Site) for one in found) < 20
 
 
 def test_ours_draws_from_gpus_that_have_room_only() -> None:
     full = [Gpu(f"full-{number}", "T4", 10) for number in range(500)]
-    gpus = pool([None])
+    gpus = gpus_with([None])
     for gpu in full:
-        gpus.gpus[gpu.id] = gpu
+        gpus.by_id[gpu.id] = gpu
         gpus.order.append(gpu)
         gpus.place_in_index(gpu)
     ours = Bounded(flat_tolls(NAMES, KEPT), draws=2)
@@ -120,9 +120,9 @@ def test_ours_refuses_what_would_break_a_functions_own_deadline() -> None:
 
 def test_ours_prefers_a_gpu_on_which_the_model_is_already() -> None:
     tolls = flat_tolls(NAMES, {("calm", "f"): 0.97, ("touchy", "f"): 0.99})
-    harvest = Harvest(pool(["calm", "touchy"]), Bounded(tolls), tolls)
-    first = harvest.pool.gpus["g0"]
-    harvest.pool.note_warm("f", first)
+    harvest = Harvest(gpus_with(["calm", "touchy"]), Bounded(tolls), tolls)
+    first = harvest.gpus.by_id["g0"]
+    harvest.gpus.note_warm("f", first)
     site = harvest.place(function(number=2), 0, 0.0)
     assert isinstance(site, Site)
     assert site.gpu is first
@@ -140,21 +140,21 @@ def test_the_way_to_share_is_chosen_by_the_same_numbers() -> None:
 
 def test_time_that_was_not_lost_pays_for_a_short_visit_that_costs_more() -> None:
     tolls = flat_tolls(NAMES, {("touchy", "f"): 0.85})
-    harvest = Harvest(pool([None]), Bounded(tolls), tolls)
+    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
     harvest.begin_training("g0", "touchy", 0, 0.5, 0.0)
     visit = Function("f/1", "f", 100, stay_s=60.0)
     assert isinstance(harvest.place(visit, 0, 0.0), Refusal)
     # After an hour 36 s were saved; the visit costs (0.15 - 0.10) * 60 s = 3 s.
     assert isinstance(harvest.place(visit, 0, 3600.0), Site)
     # At 5 % over the limit, 36 s last for 12 minutes.
-    assert harvest.pool.gpus["g0"].settle(3600.0 + 720.0, 0.1, 3600.0) == pytest.approx(
+    assert harvest.gpus.by_id["g0"].settle(3600.0 + 720.0, 0.1, 3600.0) == pytest.approx(
         0, abs=1e-3
     )
 
 
 def test_the_second_violation_in_a_row_takes_the_dearest_function_away() -> None:
     tolls = flat_tolls(NAMES, {("calm", "f"): 0.99, ("calm", "g"): 0.95})
-    harvest = Harvest(pool([None]), Bounded(tolls), tolls)
+    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
     harvest.begin_training("g0", "calm", 0, 0.5, 0.0)
     for name in ("g", "f"):
         assert isinstance(harvest.place(function(name), 0, 0.0), Site)
@@ -164,13 +164,13 @@ def test_the_second_violation_in_a_row_takes_the_dearest_function_away() -> None
     gone = harvest.measured("g0", 1.3, [1.0, 1.0], 180.0)
     assert gone is not None
     assert gone.workload == "g"
-    assert [one.workload for one in harvest.pool.gpus["g0"].functions] == ["f"]
-    assert harvest.pool.gpus["g0"].trainer == "calm"
+    assert [one.workload for one in harvest.gpus.by_id["g0"].functions] == ["f"]
+    assert harvest.gpus.by_id["g0"].trainer == "calm"
 
 
 def test_one_violation_and_a_good_measurement_take_nobody_away() -> None:
     tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(pool([None]), Bounded(tolls), tolls)
+    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
     harvest.begin_training("g0", "calm", 0, 0.5, 0.0)
     harvest.place(function(), 0, 0.0)
     for slow_down in (1.5, 1.0, 1.5, 1.0):
@@ -179,11 +179,11 @@ def test_one_violation_and_a_good_measurement_take_nobody_away() -> None:
 
 def test_a_training_job_that_needs_the_memory_gets_it() -> None:
     tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(pool([None], memory_mib=500), Bounded(tolls), tolls)
+    harvest = Harvest(gpus_with([None], memory_mib=500), Bounded(tolls), tolls)
     harvest.place(function(), 0, 0.0)
     evicted = harvest.begin_training("g0", "calm", 450, 0.5, 1.0)
     assert [one.workload for one in evicted] == ["f"]
-    assert harvest.pool.gpus["g0"].memory_mib == 50
+    assert harvest.gpus.by_id["g0"].memory_mib == 50
 
 
 @given(
@@ -198,10 +198,10 @@ def test_a_training_job_that_needs_the_memory_gets_it() -> None:
 )
 def test_memory_balances_whatever_comes_and_goes(steps: list[tuple[str, int, int]]) -> None:
     tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(pool([None] * 4), Bounded(tolls), tolls)
+    harvest = Harvest(gpus_with([None] * 4), Bounded(tolls), tolls)
     training: dict[str, int] = {}
     for now_s, (what, number, amount) in enumerate(steps):
-        gpu = harvest.pool.gpus[f"g{number}"]
+        gpu = harvest.gpus.by_id[f"g{number}"]
         if what == "place":
             harvest.place(Function(f"f/{now_s}", "f", amount), number, now_s)
         elif what == "leave" and gpu.functions:
@@ -213,10 +213,10 @@ def test_memory_balances_whatever_comes_and_goes(steps: list[tuple[str, int, int
             harvest.end_training(gpu.id, training.pop(gpu.id), 0.5, now_s)
         elif what == "measure":
             harvest.measured(gpu.id, 1.2, [1.0] * len(gpu.functions), now_s)
-        for one in harvest.pool.order:
+        for one in harvest.gpus.order:
             held = sum(function.memory_mib for function in one.functions)
             assert one.memory_mib == 1000 - held - training.get(one.id, 0) >= 0
-        drawn = harvest.pool.draw(Function("any", "f", 0), 10, Random(0))
+        drawn = harvest.gpus.draw(Function("any", "f", 0), 10, Random(0))
         assert len(drawn) == 4
 
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from math import ceil
 
-from interlane.functions.pool import Footprint, Tier
+from interlane.functions.pool import Tier, load_s
 from interlane.model import InvalidField
+from interlane.model.function import Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,15 @@ class Costs:
 
 
 def costs_of(
-    function: Footprint, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
+    function: Function, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
 ) -> Costs:
     """Return what is at stake for a function whose best copy is at a tier."""
     share = function.memory_mib / device_mib
-    load_s = function.load_s(tier)
+    cold_s = load_s(function, tier)
     return Costs(
-        prices.waiting * max(load_s, 1e-3),
+        prices.waiting * max(cold_s, 1e-3),
         prices.holding * share * slot_s,
-        prices.holding * share * load_s,
+        prices.holding * share * cold_s,
     )
 
 
@@ -57,9 +58,9 @@ def is_worth_it(chance: float, costs: Costs, *, is_loaded: bool) -> bool:
     return chance * costs.cold > (1 - chance) * costs.idle + (0 if is_loaded else costs.load)
 
 
-def horizon(load_s: float, slot_s: float) -> int:
+def horizon(cold_s: float, slot_s: float) -> int:
     """Return how many slots ahead loading must begin."""
-    return max(1, ceil(load_s / slot_s))
+    return max(1, ceil(cold_s / slot_s))
 
 
 def within(chance: float, slots: int) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
+from interlane.model.function import Function
 
 
 class Tier(IntEnum):
@@ -21,34 +22,15 @@ class Tier(IntEnum):
     DEVICE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """What a function needs to be warm."""
-
-    name: str
-    memory_mib: int
-    disk_load_s: float
-    """Seconds from disk to the device."""
-    host_load_s: float = 0.0
-    """Seconds from host memory to the device."""
-
-    def __post_init__(self) -> None:
-        if self.memory_mib <= 0:
-            raise InvalidField("memory_mib", self.memory_mib, "it must be above 0")
-        if not 0 <= self.host_load_s <= self.disk_load_s:
-            raise InvalidField(
-                "host_load_s", self.host_load_s, "it must be from 0 to disk_load_s"
-            )
-
-    def load_s(self, tier: Tier) -> float:
-        """Return the seconds from a tier to the device."""
-        match tier:
-            case Tier.DISK:
-                return self.disk_load_s
-            case Tier.HOST:
-                return self.host_load_s
-            case Tier.DEVICE:
-                return 0.0
+def load_s(function: Function, tier: Tier) -> float:
+    """Return the seconds from a tier to the device."""
+    match tier:
+        case Tier.DISK:
+            return function.disk_load_s
+        case Tier.HOST:
+            return function.host_load_s
+        case Tier.DEVICE:
+            return 0.0
 
 
 # -- wishes ---------------------------------------------------------------------------
@@ -117,18 +99,20 @@ class Pool:
     """Replicas on one device, copies in host memory, and the room that is left."""
 
     def __init__(
-        self, functions: Iterable[Footprint], *, device_mib: int, host_mib: int = 0
+        self, functions: Iterable[Function], *, device_mib: int, host_mib: int = 0
     ) -> None:
         self.device_mib = device_mib
         self.host_mib = host_mib
-        self.functions: Mapping[str, Footprint] = {one.name: one for one in functions}
+        self.functions: Mapping[str, Function] = {one.id: one for one in functions}
         self._standing = {name: _Standing() for name in self.functions}
         self._device_used_mib = 0
         self._host_used_mib = 0
         for one in self.functions.values():
+            if one.memory_mib <= 0:
+                raise InvalidField("memory_mib", one.memory_mib, "it must be above 0")
             if one.memory_mib > device_mib:
                 raise InvalidInput(
-                    f"Function {one.name} needs {one.memory_mib} MiB, but the device has "
+                    f"Function {one.id} needs {one.memory_mib} MiB, but the device has "
                     f"{device_mib}; give it a larger one."
                 )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from interlane.functions.advise import Advisor
 from interlane.functions.costs import Costs, Prices, costs_of, horizon, is_worth_it, within
-from interlane.functions.pool import NoRoom, Pool, Tier, Wish
+from interlane.functions.pool import NoRoom, Pool, Tier, Wish, load_s
 from interlane.predict.arrivals.live import Forecast
 
 LEAST_GAIN: Final = 0.1
@@ -125,7 +125,7 @@ class Prewarmer:
     def _pays(self, name: str) -> bool:
         """Tell whether loading ahead is worth its cost and what must part for it."""
         costs = self.costs(name)
-        slots = horizon(self.pool.functions[name].load_s(self.pool.tier(name)), self.slot_s)
+        slots = horizon(load_s(self.pool.functions[name], self.pool.tier(name)), self.slot_s)
         chance = within(self._chances[name], slots)
         if not is_worth_it(chance, costs, is_loaded=False):
             return False

@@ -13,9 +13,10 @@ import numpy as np
 
 from interlane.functions.advise import Advisor
 from interlane.functions.catalogue import advisors
-from interlane.functions.pool import Footprint, NoRoom, Pool, Unload
+from interlane.functions.pool import NoRoom, Pool, Unload
 from interlane.functions.portfolio import Portfolio, cost_of
 from interlane.functions.rank import Ranking
+from interlane.model.function import Function
 from interlane.predict.arrivals.live import Forecast
 from interlane.predict.arrivals.series import Arrivals, Floats, split_at
 
@@ -125,7 +126,7 @@ def cold_share(group: Group, places: int, ranking: Ranking, *, together: bool = 
     that are warm are busy until the slot is over, and its requests are known when the others
     are let in.
     """
-    pool = Pool((Footprint(name, 1, 1.0) for name in group.names), device_mib=places)
+    pool = Pool((Function(name, name, 1) for name in group.names), device_mib=places)
     play = _together if together else _in_turn
     cold = asked = 0
     for slot, counts in enumerate(group.counts):

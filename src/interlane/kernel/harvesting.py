@@ -28,7 +28,7 @@ from interlane.model import (
     Submitted,
 )
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import Gpu, Pool
+from interlane.policy.colocate.gpus import Gpu, Gpus
 from interlane.policy.colocate.place import Harvest, Site
 from interlane.policy.policy import Policy
 
@@ -36,9 +36,9 @@ SEVERAL = ""
 """Workload of a GPU on which several jobs train: what they bear together is not known."""
 
 
-def pool_of(cluster: Cluster) -> Pool:
+def gpus_of(cluster: Cluster) -> Gpus:
     """Return the GPUs of a cluster, all of them idle; pooled machines lend nothing."""
-    return Pool(
+    return Gpus(
         [
             Gpu(gpu_id(machine.id, number), machine.gpu_type, machine.gpu_memory_mib)
             for machine in cluster
@@ -124,12 +124,12 @@ class HarvestingScheduler(Scheduler):
         there = self._training[name]
         if not there:
             del self._training[name]
-        elif name in self.harvest.pool.gpus:
+        elif name in self.harvest.gpus.by_id:
             self._evicted += self.harvest.begin_training(name, *_together(there), now_s)
 
     def _end(self, name: str, now_s: float) -> None:
         there = self._training[name]
-        if there and name in self.harvest.pool.gpus:
+        if there and name in self.harvest.gpus.by_id:
             _, memory_mib, use = _together(there)
             self.harvest.end_training(name, memory_mib, use, now_s)
 

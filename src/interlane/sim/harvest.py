@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from interlane.model import Refusal
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT, Gpu, Pool
+from interlane.policy.colocate.gpus import LIMIT, Gpu, Gpus
 from interlane.policy.colocate.place import Colocator, Harvest
 from interlane.policy.colocate.slowdown import Tolls
 from interlane.predict.degradation.online import Online
@@ -145,9 +145,9 @@ class World:
             Gpu(f"gpu-{number}", scenario.gpu_type, scenario.memory_mib)
             for number in range(scenario.gpus)
         ]
-        self._pool = Pool(gpus)
+        self._gpus = Gpus(gpus)
         self._harvest = Harvest(
-            self._pool,
+            self._gpus,
             colocator or _Nowhere(),
             tolls or scenario.truth,
             dice=Random(scenario.seed),
@@ -225,7 +225,7 @@ class World:
         colocator = self._harvest.colocator
         order = sorted(
             (number for number, waiting in enumerate(self._waiting) if waiting),
-            key=lambda number: -colocator.priority(self._waiting[number][0], self._pool),
+            key=lambda number: -colocator.priority(self._waiting[number][0], self._gpus),
         )
         left = sum(map(len, self._waiting))
         for number in order:
@@ -253,7 +253,7 @@ class World:
         outcome = self.outcome
         outcome.wanted += int(self._scenario.replicas[minute].sum())
         outcome.unplaced += int(self._scenario.replicas[minute].sum()) - len(self._by_id)
-        for gpu in self._pool.order:
+        for gpu in self._gpus.order:
             job = self._jobs.get(gpu.id)
             training, functions = self._speeds(gpu, job, now_s)
             busy = sum(
@@ -340,10 +340,10 @@ class World:
 class _Nowhere:
     """Functions get no place: GPUs belong to training alone."""
 
-    def priority(self, function: Function, pool: Pool) -> float:
+    def priority(self, function: Function, gpus: Gpus) -> float:
         return 0.0
 
     def place(
-        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
     ) -> Refusal:
         raise AssertionError("nobody asks where functions go")

@@ -1,11 +1,11 @@
-"""Builders of slow-down tables and pools for tests of colocators."""
+"""Builders of slow-down tables and GPUs for tests of colocators."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import Gpu, Pool
+from interlane.policy.colocate.gpus import Gpu, Gpus
 from interlane.policy.colocate.slowdown import Mode, Tolls
 from interlane.predict.degradation.models import Guess
 from interlane.predict.degradation.pairs import Profiles
@@ -42,9 +42,9 @@ def flat_tolls(
     return Tolls({"side-by-side": Mode(table, table)}, cautious=cautious)
 
 
-def pool(trainers: Sequence[str | None], *, memory_mib: int = 1000) -> Pool:
+def gpus_with(trainers: Sequence[str | None], *, memory_mib: int = 1000) -> Gpus:
     """Return GPUs ``g0``, ``g1``, ... with these training jobs and this much memory left."""
-    return Pool(
+    return Gpus(
         [
             Gpu(f"g{number}", "T4", memory_mib, trainer=trainer)
             for number, trainer in enumerate(trainers)

@@ -53,11 +53,11 @@ class Gpu:
         return self.tokens_s
 
 
-class Pool:
+class Gpus:
     """All GPUs, indexed by what could be placed there: type, free memory, tokens left."""
 
     def __init__(self, gpus: list[Gpu]) -> None:
-        self.gpus = {gpu.id: gpu for gpu in gpus}
+        self.by_id = {gpu.id: gpu for gpu in gpus}
         self.order = list(gpus)
         """The same in a fixed order, for blind draws."""
         self._buckets: dict[tuple[str, int, int], list[Gpu]] = {}
@@ -104,7 +104,7 @@ class Pool:
         for place, gpu_id in enumerate(self._warm.get(workload, ())):
             if place == most:
                 return
-            yield self.gpus[gpu_id]
+            yield self.by_id[gpu_id]
 
     def draw(self, function: Function, most: int, dice: Random) -> list[Gpu]:
         """Return up to so many GPUs that have room, all of them if there are no more.

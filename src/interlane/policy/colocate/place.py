@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from interlane.model import InvalidField, Refusal, Tier
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT, WINDOW_S, Gpu, Pool
+from interlane.policy.colocate.gpus import LIMIT, WINDOW_S, Gpu, Gpus
 from interlane.policy.colocate.slowdown import Toll, Tolls
 
 DRAWS: Final = 32
@@ -44,12 +44,12 @@ class Site:
 class Colocator(Protocol):
     """Says where a function goes, or why it waits."""
 
-    def priority(self, function: Function, pool: Pool) -> float:
+    def priority(self, function: Function, gpus: Gpus) -> float:
         """Return how much placing it is worth; the largest goes first."""
         ...
 
     def place(
-        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
     ) -> Site | Refusal:
         """Return where it goes, given how many others wait."""
         ...
@@ -62,11 +62,11 @@ NOWHERE: Final = Refusal(
 )
 
 
-def expected_priority(function: Function, pool: Pool, tolls: Tolls) -> float:
+def expected_priority(function: Function, gpus: Gpus, tolls: Tolls) -> float:
     """Return the gain in use over the degradation beside typical training jobs."""
     costs = [
         _toll(tolls, next(iter(tolls.modes)), gpu, function).training - 1.0
-        for gpu in pool.order[:: max(1, len(pool) // 8)]
+        for gpu in gpus.order[:: max(1, len(gpus) // 8)]
     ]
     return function.use / max(LEAST_COST, sum(costs) / len(costs))
 
@@ -87,23 +87,23 @@ class Smore:
             raise InvalidField("choices", self.choices, "it must be 1 or more")
         self.mode = self.mode or next(iter(self.tolls.modes))
 
-    def priority(self, function: Function, pool: Pool) -> float:
+    def priority(self, function: Function, gpus: Gpus) -> float:
         """Return expected gain over expected degradation."""
-        return expected_priority(function, pool, self.tolls)
+        return expected_priority(function, gpus, self.tolls)
 
     def place(
-        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
     ) -> Site | Refusal:
         """Return the least degrading of d random GPUs that is acceptable."""
         best: Site | None = None
-        for number in dice.sample(range(len(pool)), min(self.choices, len(pool))):
-            gpu = pool.order[number]
+        for number in dice.sample(range(len(gpus)), min(self.choices, len(gpus))):
+            gpu = gpus.order[number]
             if not _fits(function, gpu):
                 continue
             toll = _toll(self.tolls, self.mode, gpu, function)
             if toll.training > 1.0 + self.limit or toll.own > function.p99_limit:
                 continue
-            site = Site(gpu, self.mode, toll, pool.is_warm(function.workload, gpu))
+            site = Site(gpu, self.mode, toll, gpus.is_warm(function.workload, gpu))
             if waiting >= self.hurry_from:
                 return site
             if best is None or toll.training < best.toll.training:
@@ -124,36 +124,36 @@ class Bounded:
         if self.draws < 1:
             raise InvalidField("draws", self.draws, "it must be 1 or more")
 
-    def priority(self, function: Function, pool: Pool) -> float:
+    def priority(self, function: Function, gpus: Gpus) -> float:
         """Return expected gain over expected degradation."""
-        return expected_priority(function, pool, self.tolls)
+        return expected_priority(function, gpus, self.tolls)
 
     def place(
-        self, function: Function, pool: Pool, waiting: int, now_s: float, dice: Random
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
     ) -> Site | Refusal:
         """Return the GPU and the way to share with the most gain for what it costs.
 
         Few are looked at when many wait, and more before it has to wait itself.
         """
-        warm = list(pool.warm(function.workload, WARM_DRAWS))
+        warm = list(gpus.warm(function.workload, WARM_DRAWS))
         few = max(LEAST_DRAWS, self.draws // (1 + waiting // 4))
-        found = self._best(function, [*warm, *pool.draw(function, few, dice)], pool, now_s)
-        if found is None and few < len(pool):
-            found = self._best(function, pool.draw(function, self.draws, dice), pool, now_s)
+        found = self._best(function, [*warm, *gpus.draw(function, few, dice)], gpus, now_s)
+        if found is None and few < len(gpus):
+            found = self._best(function, gpus.draw(function, self.draws, dice), gpus, now_s)
         return found or NOWHERE
 
     def _best(
-        self, function: Function, gpus: list[Gpu], pool: Pool, now_s: float
+        self, function: Function, drawn: list[Gpu], gpus: Gpus, now_s: float
     ) -> Site | None:
         best, best_cost = None, 0.0
-        for gpu in gpus:
+        for gpu in drawn:
             if not _fits(function, gpu):
                 continue
             for mode in (gpu.mode,) if gpu.functions else tuple(self.tolls.modes):
                 toll = _toll(self.tolls, mode, gpu, function)
                 if not self._bears(gpu, toll, function.stay_s, now_s):
                     continue
-                is_warm = pool.is_warm(function.workload, gpu)
+                is_warm = gpus.is_warm(function.workload, gpu)
                 cost = _cost(toll, is_warm=is_warm)
                 if best is None or cost < best_cost:
                     best, best_cost = Site(gpu, mode, toll, is_warm), cost
@@ -192,13 +192,13 @@ def _toll(tolls: Tolls, mode: str, gpu: Gpu, function: Function) -> Toll:
 
 @dataclass
 class Harvest:
-    """Keeps the pool while functions come and go: facts in, decisions out.
+    """Keeps the books of GPUs while functions come and go: facts in, decisions out.
 
     A body tells it what training runs where, asks where functions go, and reports what was
     measured.  It never stops a training job.
     """
 
-    pool: Pool
+    gpus: Gpus
     colocator: Colocator
     tolls: Tolls
     limit: float = LIMIT
@@ -212,7 +212,7 @@ class Harvest:
 
         Those that take its memory, and all that would slow it down beyond its limit.
         """
-        gpu = self.pool.gpus[gpu_id]
+        gpu = self.gpus.by_id[gpu_id]
         gpu.trainer, gpu.loss, gpu.tokens_s, gpu.misses = workload, 0.0, 0.0, 0
         gpu.settled_s = now_s
         gpu.memory_mib -= memory_mib
@@ -226,7 +226,7 @@ class Harvest:
 
     def end_training(self, gpu_id: str, memory_mib: int, use: float, now_s: float) -> None:
         """Note that the training job of a GPU is gone."""
-        gpu = self.pool.gpus[gpu_id]
+        gpu = self.gpus.by_id[gpu_id]
         gpu.trainer, gpu.misses = None, 0
         gpu.memory_mib += memory_mib
         gpu.use -= use
@@ -234,7 +234,7 @@ class Harvest:
 
     def place(self, function: Function, waiting: int, now_s: float) -> Site | Refusal:
         """Return where a function goes, and hold its place."""
-        site = self.colocator.place(function, self.pool, waiting, now_s, self.dice)
+        site = self.colocator.place(function, self.gpus, waiting, now_s, self.dice)
         if isinstance(site, Refusal):
             return site
         gpu = site.gpu
@@ -243,19 +243,19 @@ class Harvest:
         gpu.functions.append(function)
         gpu.memory_mib -= function.memory_mib
         gpu.use += function.use
-        self.pool.note_warm(function.workload, gpu)
-        self.pool.place_in_index(gpu)
+        self.gpus.note_warm(function.workload, gpu)
+        self.gpus.place_in_index(gpu)
         return site
 
     def leave(self, function: Function, gpu_id: str, now_s: float) -> None:
         """Note that a function is gone from a GPU."""
-        gpu = self.pool.gpus[gpu_id]
+        gpu = self.gpus.by_id[gpu_id]
         gpu.settle(now_s, self.limit, self.window_s)
         gpu.functions.remove(function)
         gpu.memory_mib += function.memory_mib
         gpu.use -= function.use
         if all(other.workload != function.workload for other in gpu.functions):
-            self.pool.note_cold(function.workload, gpu)
+            self.gpus.note_cold(function.workload, gpu)
         self._changed(gpu, now_s)
 
     def measured(
@@ -266,7 +266,7 @@ class Harvest:
         ``p99`` is that of each function there over its solo latency.  The second violation
         in a row takes away the function that costs most.
         """
-        gpu = self.pool.gpus[gpu_id]
+        gpu = self.gpus.by_id[gpu_id]
         if not gpu.functions:
             return None
         tokens_s = gpu.settle(now_s, self.limit, self.window_s)
@@ -297,4 +297,4 @@ class Harvest:
     def _changed(self, gpu: Gpu, now_s: float) -> None:
         gpu.settle(now_s, self.limit, self.window_s)
         gpu.loss = self._loss_now(gpu)
-        self.pool.place_in_index(gpu)
+        self.gpus.place_in_index(gpu)
