@@ -106,6 +106,18 @@ def test_plans_say_by_their_code_what_would_be(call: Call, files: Path) -> None:
     assert call("wait", job).code == 7
 
 
+def test_what_ran_can_be_played_under_another_policy(call: Call, files: Path) -> None:
+    call("run", "--", "true")
+
+    said = call("simulate", "--from-live", "--order", "sjf", "-o", "json")
+
+    played = json.loads(said.out)
+    assert played["jobs"] >= 1
+    assert played["cluster"] == "this machine"
+    both = call("simulate", "--from-live", "trace.csv").error
+    assert both == "Give either a TRACE or --from-live, and not both."
+
+
 def test_waiting_has_an_end(call: Call, files: Path) -> None:
     job = submitted(call, "long.yaml")
 

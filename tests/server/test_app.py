@@ -32,6 +32,8 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("POST", "/api/v1/plan"): Role.USER,
     ("GET", "/api/v1/gpus"): Role.VIEWER,
     ("GET", "/api/v1/summary"): Role.VIEWER,
+    ("GET", "/api/v1/trace"): Role.VIEWER,
+    ("GET", "/api/v1/cluster"): Role.VIEWER,
     ("GET", "/api/v1/log"): Role.VIEWER,
     ("GET", "/api/v1/watch"): Role.VIEWER,
     ("GET", "/api/v1/openapi.json"): Role.VIEWER,

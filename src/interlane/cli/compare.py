@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from interlane.cli.live_trace import DaysOption, FromLiveOption, MaybeTrace, played
 from interlane.cli.options import (
     ProcessesOption,
     RunOptions,
-    TraceArgument,
     experiments_in,
     takes,
     words_in,
@@ -47,8 +47,10 @@ COLUMNS: Final = {
 
 @takes(RunOptions)
 def compare(
-    trace: TraceArgument,
+    trace: MaybeTrace = None,
     *,
+    from_live: FromLiveOption = False,
+    days: DaysOption = 7.0,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,7 +70,9 @@ def compare(
 
     base = words_in(options)
     wanted = [policy_words(text, base) for text in policy or DEFAULT_POLICIES]
-    show(experiments_in(options, trace, wanted), processes, output)
+    with played(trace, options, from_live=from_live, days=days) as (path, settings):
+        experiments = experiments_in(settings, path, wanted)
+    show(experiments, processes, output)
 
 
 def show(

@@ -5,15 +5,18 @@ from typing import Annotated
 
 import typer
 
-from interlane.cli.options import RunOptions, TraceArgument, experiments_in, takes
+from interlane.cli.live_trace import DaysOption, FromLiveOption, MaybeTrace, played
+from interlane.cli.options import RunOptions, experiments_in, takes
 from interlane.cli.output import Output, OutputOption, emit, say
 from interlane.cli.progress import progress
 
 
 @takes(RunOptions)
 def simulate(
-    trace: TraceArgument,
+    trace: MaybeTrace = None,
     *,
+    from_live: FromLiveOption = False,
+    days: DaysOption = 7.0,
     options: RunOptions,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the event log to this .parquet.")
@@ -26,7 +29,8 @@ def simulate(
 
     if log is not None:
         check_target(log)
-    (experiment,) = experiments_in(options, trace)
+    with played(trace, options, from_live=from_live, days=days) as (path, settings):
+        (experiment,) = experiments_in(settings, path)
     with progress(experiment.choice.name, experiment.jobs) as tell:
         result = run(experiment, tell)
     if log is not None:

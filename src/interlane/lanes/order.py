@@ -58,7 +58,7 @@ class _Plain(ABC):
         """Return the one with the smallest key."""
         return min(waiting, key=lambda one: self.key(one, now_s))
 
-    def enters(self, tenant: Tenant, lane_virtual_s: float, *, is_new: bool) -> None:
+    def enters(self, tenant: Tenant, lane_virtual_s: float, *, is_new: bool) -> None:  # noqa: B027 - most need nothing
         """Nothing to note."""
 
     def urgency(self, tenant: Tenant) -> float:

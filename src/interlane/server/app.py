@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from interlane import __version__
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import JobId
-from interlane.server import metrics, whatif
+from interlane.server import history, metrics, whatif
 from interlane.server.auth import Caller, Role, Tokens, role_of
 from interlane.server.driver import Driver, Key, NoSuchJob
 from interlane.server.picture import entry_document, gpu_documents, job_document
@@ -40,6 +40,8 @@ HEARTBEAT_S: Final = 15.0
 """Seconds after which a watcher that sees nothing is told that the server is there."""
 
 AHEAD_SHOWN: Final = 10
+DAY_S: Final = 86_400.0
+DAYS_MAX: Final = 3_660.0
 SERIAL_MAX: Final = 1 << 62
 
 
@@ -285,6 +287,25 @@ def summary(caller: Viewer, the: The) -> Response:
             "jobs": counts,
         }
     )
+
+
+@api.get("/trace", tags=["machine"])
+def trace(
+    caller: Viewer,
+    the: The,
+    days: Annotated[float, Query(gt=0, le=DAYS_MAX)] = 7.0,
+) -> Response:
+    """Return the jobs of the last days as a trace that can be played, in CSV."""
+    now_s = the.driver.now_s()
+    since_s = now_s - days * DAY_S
+    text = history.trace_text(the.driver.store, the.driver.cluster, since_s, now_s)
+    return PlainTextResponse(text, media_type="text/csv")
+
+
+@api.get("/cluster", tags=["machine"])
+def cluster(caller: Viewer, the: The) -> Response:
+    """Return this machine as a cluster file has it."""
+    return JSONResponse(history.cluster_document(the.driver.cluster))
 
 
 @api.get("/log", tags=["machine"])

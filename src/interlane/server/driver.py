@@ -469,7 +469,7 @@ class Driver:
             self._tell_kernel(Finished(record.id), batch)
             state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
             if state is State.SUCCEEDED:
-                self._guesses.learn(self._as_asked(record), _ran_s(record, batch.now_s))
+                self._guesses.learn(self._as_asked(record), record.ran_for_s(batch.now_s))
             why = _why_failed(record, report)
             self._end(batch, Kind.ENDED, record, state, exit_code=report.exit_code, reason=why)
 
@@ -634,7 +634,7 @@ class Driver:
         guesses = Guesses()
         wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
         for record in reversed(self.store.jobs(wanted)):
-            guesses.learn(self._as_asked(record), _ran_s(record, record.ended_s or 0.0))
+            guesses.learn(self._as_asked(record), record.ran_for_s(record.ended_s or 0.0))
         return guesses
 
     def _as_asked(self, record: Record) -> Asked:
@@ -694,11 +694,6 @@ def _made(record: Record) -> dict[str, Any]:
     names = ("serial", "name", "user", "queue", "spec", "submitted_s")
     guesses = ("guess_s", "low_s", "high_s")
     return {name: getattr(record, name) for name in (*names, *guesses)}
-
-
-def _ran_s(record: Record, now_s: float) -> float:
-    """Return how long a job ran over all its attempts, as far as it kept the work."""
-    return record.ran_s + now_s - (record.started_s or now_s)
 
 
 def _why_failed(record: Record, report: Ran) -> str | None:

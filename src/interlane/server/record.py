@@ -87,6 +87,10 @@ class Record:
         """Whether the job has not ended."""
         return self.state in OPEN
 
+    def ran_for_s(self, now_s: float) -> float:
+        """Return how long it has run by a moment, over all attempts whose work was kept."""
+        return self.ran_s + now_s - (self.started_s or now_s)
+
     @property
     def place(self) -> Placement | None:
         """Where it holds a place."""
