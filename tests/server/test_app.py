@@ -10,9 +10,11 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from interlane.server.app import Needs, Service, api, make_app, probes
+from interlane.server.access import Needs
+from interlane.server.app import Service, api, make_app, probes
 from interlane.server.auth import Role, Tokens
 from interlane.server.driver import Driver
+from interlane.server.functions.routes import functions
 from interlane.server.record import State
 from interlane.testing.live import PATIENCE_S, clear, driving, serving, until
 
@@ -40,6 +42,12 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("POST", "/api/v1/tokens"): Role.ADMIN,
     ("GET", "/api/v1/tokens"): Role.ADMIN,
     ("DELETE", "/api/v1/tokens/{token_id}"): Role.ADMIN,
+    ("POST", "/api/v1/functions"): Role.USER,
+    ("GET", "/api/v1/functions"): Role.VIEWER,
+    ("GET", "/api/v1/functions/{name}"): Role.VIEWER,
+    ("DELETE", "/api/v1/functions/{name}"): Role.USER,
+    ("GET", "/api/v1/functions/{name}/log"): Role.VIEWER,
+    ("POST", "/api/v1/functions/{name}/invoke"): Role.USER,
     ("GET", "/metrics"): Role.VIEWER,
 }
 
@@ -90,7 +98,7 @@ def problem(answer: httpx.Response, status: int) -> str:
 
 def test_every_route_is_in_the_table(machine: Live) -> None:
     app = make_app(Service(machine.driver, Tokens(machine.driver.store, lambda: 0.0), True))
-    routes = [*api.routes, *probes.routes, *app.routes]
+    routes = [*api.routes, *functions.routes, *probes.routes, *app.routes]
     found = {
         (method, route.path): next(
             (d.call.role for d in route.dependant.dependencies if isinstance(d.call, Needs)),
@@ -115,7 +123,9 @@ def test_every_route_refuses_without_a_token_and_with_a_lesser_role(
     live: Live, method: str, path: str
 ) -> None:
     needed = ROLES[method, path]
-    where = path.replace("{job_id}", "no-1").replace("{token_id}", "none")
+    where = (
+        path.replace("{job_id}", "no-1").replace("{token_id}", "none").replace("{name}", "none")
+    )
     for header in ({}, {"Authorization": "Bearer il_x_y"}, {"Authorization": "Basic YQ=="}):
         with live.client(None) as nobody:
             answer = nobody.request(method, where, json=JOB, headers=header)

@@ -43,4 +43,4 @@ def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:
             answers()
             tried += 1
 
-    assert tried == 18
+    assert tried == 26

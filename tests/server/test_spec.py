@@ -77,7 +77,7 @@ def test_the_share_of_a_gpu_follows_from_what_was_asked(
         ({"resources": {"gpu": {"compute": "0m"}}}, "it must be 1m to 1000m of each GPU"),
         ({"resources": {"cpu": "many"}}, "resources.cpu is 'many', but it must read like"),
         ({"time": {"limit": "0s"}}, "time.limit is '0s', but it must be more than nothing"),
-        ({"time": {"limit": "8 weeks"}}, "its unit must be one of s, m, h, d"),
+        ({"time": {"limit": "8 weeks"}}, "its unit must be one of ms, s, m, h, d"),
         ({"checkpoint": {"signal": "SIGKILL"}}, "it must be one of SIGTERM"),
         ({"checkpoint": {"grace": "2h"}}, "at most 3600 s"),
         ({"gang": {"nodes": 2, "min": 3}}, "gang.min is 3, but it must be 1 to gang.nodes, 2"),

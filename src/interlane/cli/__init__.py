@@ -21,6 +21,7 @@ from interlane.cli import (
     demo,
     doctor,
     explain,
+    function,
     gpus,
     jobs,
     mig,
@@ -73,6 +74,7 @@ app.command()(jobs.cancel)
 app.command()(gpus.gpus)
 app.command()(gpus.top)
 app.command()(explain.story)
+app.add_typer(function.app, name="function")
 app.command(cls=reproduce.Command)(reproduce.reproduce)
 app.command()(about.policies)
 trace.app.command()(report.report)

@@ -114,7 +114,11 @@ class Client:
         self, path: str, document: object, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Hand something in."""
-        return self._call("POST", path, json.dumps(document).encode(), headers)
+        return self.send(path, json.dumps(document).encode(), headers)
+
+    def send(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+        """Hand something in that is JSON already."""
+        return self._call("POST", path, body, headers)
 
     def delete(self, path: str) -> Answer:
         """Take something back."""

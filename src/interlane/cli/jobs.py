@@ -182,6 +182,14 @@ def cancel(
 
 def job_in(file: Path) -> dict[str, Any]:
     """Return the job of a file."""
+    said = document_in(file, "job")
+    if "workdir" not in said:
+        said["workdir"] = str(Path.cwd())
+    return said
+
+
+def document_in(file: Path, what: str) -> dict[str, Any]:
+    """Return the fields of a file."""
     import yaml
 
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
@@ -190,9 +198,9 @@ def job_in(file: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise InvalidInput(f"{file} is not YAML: {error}") from None
     if not isinstance(said, dict):
-        raise InvalidInput(f"{file} holds no job; it must begin with fields such as name: ...")
-    if "workdir" not in said:
-        said["workdir"] = str(Path.cwd())
+        raise InvalidInput(
+            f"{file} holds no {what}; it must begin with fields such as name: ..."
+        )
     return said
 
 

@@ -9,32 +9,40 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from interlane import __version__
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import JobId
 from interlane.server import history, metrics, whatif
-from interlane.server.auth import Caller, Role, Tokens, role_of
+from interlane.server.access import (
+    BODY_BYTES_MAX,
+    PREFIX,
+    PROBLEMS,
+    Admin,
+    User,
+    Viewer,
+    also,
+)
+from interlane.server.auth import Role, Tokens, role_of
 from interlane.server.driver import Driver, Key, NoSuchJob
+from interlane.server.functions.gateway import FunctionSettings, Gateway
+from interlane.server.functions.routes import ShortWay, functions
 from interlane.server.picture import entry_document, gpu_documents, job_document
-from interlane.server.problems import MEDIA_TYPE, answer_with_problems, problem
+from interlane.server.problems import answer_with_problems, problem
 from interlane.server.record import HOLDING, Record, State
 from interlane.server.runner import Attempt
 from interlane.server.spec import JobSpec, check_spec
 from interlane.server.store import JobsWanted
 
-PREFIX: Final = "/api/v1"
 PAGE_MAX: Final = 500
-BODY_BYTES_MAX: Final = 1 << 20
 LOG_BYTES_MAX: Final = 1 << 20
 HEARTBEAT_S: Final = 15.0
 """Seconds after which a watcher that sees nothing is told that the server is there."""
@@ -53,45 +61,9 @@ class Service:
     tokens: Tokens
     emulated: bool
     forecast: whatif.Forecast | None = None
+    functions: FunctionSettings = field(default_factory=FunctionSettings)
 
 
-_bearer = HTTPBearer(auto_error=False)
-
-
-class Needs:
-    """Lets callers pass whose token has at least this role."""
-
-    def __init__(self, role: Role) -> None:
-        self.role = role
-
-    def __call__(
-        self,
-        request: Request,
-        shown: Annotated[
-            HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))
-        ],
-    ) -> Caller:
-        """Return who calls, or refuse."""
-        service: Service = request.app.state.service
-        caller = None if shown is None else service.tokens.caller(shown.credentials)
-        if caller is None:
-            raise HTTPException(
-                HTTPStatus.UNAUTHORIZED,
-                "This needs a token that is valid; send it as 'Authorization: Bearer TOKEN'.",
-                {"WWW-Authenticate": "Bearer"},
-            )
-        if caller.role < self.role:
-            raise HTTPException(
-                HTTPStatus.FORBIDDEN,
-                f"The token of {caller.name} has the role {caller.role.word}, but this needs "
-                f"{self.role.word}; ask an admin for another.",
-            )
-        return caller
-
-
-Viewer = Annotated[Caller, Depends(Needs(Role.VIEWER))]
-User = Annotated[Caller, Depends(Needs(Role.USER))]
-Admin = Annotated[Caller, Depends(Needs(Role.ADMIN))]
 JobPath = Annotated[str, Field(max_length=128)]
 
 
@@ -102,22 +74,7 @@ def _service(request: Request) -> Service:
 
 The = Annotated[Service, Depends(_service)]
 
-_PROBLEM: Final[dict[str, Any]] = {"content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
-_PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    401: {"description": "No valid token.", **_PROBLEM},
-    403: {"description": "The token's role does not suffice.", **_PROBLEM},
-    422: {"description": "Something in the request breaks its rule.", **_PROBLEM},
-    503: {"description": "The database cannot be reached; try again.", **_PROBLEM},
-}
-
-
-def _also(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {"description": HTTPStatus(status).phrase, **_PROBLEM} for status in statuses
-    }
-
-
-api = APIRouter(prefix=PREFIX, responses=_PROBLEMS)
+api = APIRouter(prefix=PREFIX, responses=PROBLEMS)
 
 
 # -- jobs -----------------------------------------------------------------------------
@@ -160,7 +117,7 @@ def jobs(
     return JSONResponse({"jobs": shown, "next_cursor": more})
 
 
-@api.get("/jobs/{job_id}", tags=["jobs"], responses=_also(304, 404))
+@api.get("/jobs/{job_id}", tags=["jobs"], responses=also(304, 404))
 def job(
     job_id: JobPath,
     caller: Viewer,
@@ -178,7 +135,7 @@ def job(
     "/jobs/{job_id}",
     status_code=HTTPStatus.ACCEPTED,
     tags=["jobs"],
-    responses=_also(404, 409, 412),
+    responses=also(404, 409, 412),
 )
 async def cancel(
     job_id: JobPath,
@@ -198,7 +155,7 @@ async def cancel(
     return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.ACCEPTED)
 
 
-@api.get("/jobs/{job_id}/log", tags=["jobs"], responses=_also(404))
+@api.get("/jobs/{job_id}/log", tags=["jobs"], responses=also(404))
 def printed(
     job_id: JobPath,
     caller: Viewer,
@@ -227,7 +184,7 @@ def printed(
     return PlainTextResponse(data, headers=headers)
 
 
-@api.get("/jobs/{job_id}/story", tags=["jobs"], responses=_also(404))
+@api.get("/jobs/{job_id}/story", tags=["jobs"], responses=also(404))
 def story(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Return everything that happened to a job."""
     record = _record(the, job_id)
@@ -235,7 +192,7 @@ def story(job_id: JobPath, caller: Viewer, the: The) -> Response:
     return JSONResponse({"entries": [entry_document(entry) for entry in entries]})
 
 
-@api.get("/jobs/{job_id}/why", tags=["jobs"], responses=_also(404))
+@api.get("/jobs/{job_id}/why", tags=["jobs"], responses=also(404))
 async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
     record = await asyncio.to_thread(_record, the, job_id)
@@ -250,7 +207,7 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     return JSONResponse(document)
 
 
-@api.get("/jobs/{job_id}/eta", tags=["jobs"], responses=_also(404))
+@api.get("/jobs/{job_id}/eta", tags=["jobs"], responses=also(404))
 def eta(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say when a job is likely to start, by playing what is known forward."""
     record = _record(the, job_id)
@@ -370,7 +327,7 @@ def list_tokens(caller: Admin, the: The) -> Response:
     "/tokens/{token_id}",
     status_code=HTTPStatus.NO_CONTENT,
     tags=["tokens"],
-    responses=_also(404),
+    responses=also(404),
 )
 def revoke_token(
     token_id: Annotated[str, Field(max_length=32)], caller: Admin, the: The
@@ -392,7 +349,7 @@ def healthz() -> Response:
     return PlainTextResponse("ok\n")
 
 
-@probes.get("/readyz", responses=_also(503))
+@probes.get("/readyz", responses=also(503))
 def readyz(the: The) -> Response:
     """Answer whether jobs are taken in and stored."""
     if the.driver.is_ready:
@@ -400,10 +357,12 @@ def readyz(the: The) -> Response:
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "The server cannot reach its database.")
 
 
-@probes.get("/metrics", responses=_PROBLEMS)
-def metrics_page(caller: Viewer, the: The) -> Response:
+@probes.get("/metrics", responses=PROBLEMS)
+async def metrics_page(caller: Viewer, the: The, request: Request) -> Response:
     """Return figures in the format of Prometheus."""
-    return Response(metrics.page(the.driver), media_type=metrics.MEDIA_TYPE)
+    shown = request.app.state.functions.statuses()
+    page = await asyncio.to_thread(metrics.page, the.driver, shown)
+    return Response(page, media_type=metrics.MEDIA_TYPE)
 
 
 # -- the application ------------------------------------------------------------------
@@ -417,7 +376,11 @@ def make_app(service: Service) -> FastAPI:
         loop, news = asyncio.get_running_loop(), News()
         app.state.news = news
         service.driver.on_commit = lambda seq: _tell(loop, news)
+        gateway = Gateway(service.driver, service.functions, emulated=service.emulated)
+        app.state.functions = gateway
+        await gateway.start(news.wait)
         yield
+        await gateway.close()
         service.driver.on_commit = lambda seq: None
 
     app = FastAPI(
@@ -430,9 +393,11 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.include_router(api)
+    app.include_router(functions)
     app.include_router(probes)
-    app.add_api_route(f"{PREFIX}/openapi.json", _openapi, tags=["machine"], responses=_PROBLEMS)
+    app.add_api_route(f"{PREFIX}/openapi.json", _openapi, tags=["machine"], responses=PROBLEMS)
     app.add_middleware(BodyLimit)
+    app.add_middleware(ShortWay, state=app.state, tokens=service.tokens)
     answer_with_problems(app)
     return app
 

@@ -171,7 +171,7 @@ class Driver:
         """Told when the driver has given up for good."""
         self.stopped_because: InterlaneError | None = None
         """Why the driver gave up for good."""
-        self._secrets = secrets
+        self.secrets = secrets
         self._emulated = emulated
         self._inbox: SimpleQueue[_Item | None] = SimpleQueue()
         self._later: list[tuple[float, int, _Item]] = []
@@ -229,7 +229,7 @@ class Driver:
 
     def submit(self, job: JobSpec, user: str, key: Key | None = None) -> "Future[Record]":
         """Hand in a job; the answer comes when it is stored."""
-        self._secrets.check(job.secrets)
+        self.secrets.check(job.secrets)
         return self._asked(_Submit(job, user, key, Future()))
 
     def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[Record]":
@@ -561,7 +561,7 @@ class Driver:
         """Start what is on record; if it cannot be, let it wait before it tries again."""
         attempt = Attempt(record.id, record.attempt)
         try:
-            launch = launch_of(record, placement, self._secrets, emulated=self._emulated)
+            launch = launch_of(record, placement, self.secrets, emulated=self._emulated)
             self.runner.start(launch)
         except (OSError, InterlaneError) as error:
             failed = self._failed_starts.get(record.id, 0)

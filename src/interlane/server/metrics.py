@@ -1,12 +1,14 @@
 """Figures for Prometheus, read from the driver when they are asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
 )
@@ -15,16 +17,19 @@ from interlane import __version__
 from interlane.model import MILLI
 from interlane.server import spec
 from interlane.server.driver import Driver
+from interlane.server.functions.figures import BUCKETS_S
+from interlane.server.functions.status import FunctionStatus
 from interlane.server.record import HOLDING
 from interlane.server.spec import JobSpec
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 
 
-def page(driver: Driver) -> bytes:
+def page(driver: Driver, functions: Sequence[FunctionStatus]) -> bytes:
     """Return the page of figures."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(driver))
+    registry.register(_FunctionFigures(functions))
     return generate_latest(registry)
 
 
@@ -54,6 +59,66 @@ class _Figures:
         yield GaugeMetricFamily(
             "interlane_gpu_allocated_ratio", "Share of the GPUs that is held.", _held(driver)
         )
+
+
+_COUNTED: Final = {
+    "requests": "Requests.",
+    "cold_starts": "Requests that waited for a replica to load.",
+    "deadline_misses": "Requests whose deadline passed.",
+    "raised": "Requests for which the handler raised.",
+    "refused": "Requests that were not taken in.",
+    "lost": "Requests whose replica ended.",
+    "loads": "Replicas that were loaded or should have been.",
+    "failed_loads": "Replicas that could not be loaded.",
+    "evicted": "Replicas that made way for jobs.",
+}
+
+
+class _FunctionFigures:
+    """How functions are, as figures."""
+
+    def __init__(self, functions: Sequence[FunctionStatus]) -> None:
+        self._functions = functions
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: names are checked when figures are collected."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure."""
+        for name, what in _COUNTED.items():
+            counter = CounterMetricFamily(
+                f"interlane_function_{name}", what, labels=["function"]
+            )
+            for one in self._functions:
+                counter.add_metric([one.name], getattr(one, name))
+            yield counter
+        yield self._replicas()
+        yield self._latencies()
+
+    def _replicas(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "interlane_function_replicas", "Replicas by state.", labels=["function", "state"]
+        )
+        for one in self._functions:
+            states = [replica.state for replica in one.replicas]
+            for state in ("loading", "idle", "busy", "leaving"):
+                gauge.add_metric([one.name, state], states.count(state))
+        return gauge
+
+    def _latencies(self) -> Metric:
+        histogram = HistogramMetricFamily(
+            "interlane_function_latency_seconds",
+            "From taking a request in to its answer.",
+            labels=["function"],
+        )
+        bounds = [*(f"{bound:g}" for bound in BUCKETS_S), "+Inf"]
+        for one in self._functions:
+            reached = list(accumulate(one.latency_buckets))
+            histogram.add_metric(
+                [one.name], list(zip(bounds, reached, strict=True)), one.latency_sum_s
+            )
+        return histogram
 
 
 def _held(driver: Driver) -> float:

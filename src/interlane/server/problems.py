@@ -18,6 +18,7 @@ from interlane.server.driver import (
     NotReady,
     VersionDiffers,
 )
+from interlane.server.functions.gateway import NoSuchFunction, NotYours
 from interlane.server.spec import sentence
 from interlane.server.store import StoreFailed
 
@@ -26,6 +27,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
     {
         NoSuchJob: HTTPStatus.NOT_FOUND,
+        NoSuchFunction: HTTPStatus.NOT_FOUND,
+        NotYours: HTTPStatus.FORBIDDEN,
         AlreadyEnded: HTTPStatus.CONFLICT,
         VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -62,9 +65,10 @@ def _http(_: Request, error: Exception) -> JSONResponse:
     return problem(error.status_code, str(error.detail), error.headers)
 
 
-def _validation(_: Request, error: Exception) -> JSONResponse:
+def _validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     at = [part for part in first["loc"] if part not in ("body", "query", "path", "header")]
-    said = sentence({**first, "loc": at})
+    what = "function" if "/functions" in request.url.path else "job"
+    said = sentence({**first, "loc": at}, what)
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, said)

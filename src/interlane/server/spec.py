@@ -43,7 +43,9 @@ Variable = Annotated[str, Field(pattern=VARIABLE)]
 Line = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=r"^[^\x00]*$")]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Knows no other fields than its own, and never changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -56,7 +58,7 @@ class Mode(StrEnum):
     LANES = "lanes"
 
 
-class Gpu(_Strict):
+class Gpu(Strict):
     """GPUs of each instance; ``memory`` and ``compute`` are asked of each GPU."""
 
     count: int = Field(default=1, ge=0, le=62)
@@ -69,7 +71,7 @@ class Gpu(_Strict):
     )
 
 
-class Resources(_Strict):
+class Resources(Strict):
     """What each instance of a job needs."""
 
     gpu: Gpu | None = None
@@ -77,28 +79,28 @@ class Resources(_Strict):
     memory: str | None = None
 
 
-class Share(_Strict):
+class Share(Strict):
     """How a job may share GPUs with others."""
 
     mode: Mode = Mode.AUTO
     max_slowdown: float | None = Field(default=None, ge=1.0, le=100.0)
 
 
-class Gang(_Strict):
+class Gang(Strict):
     """How many instances start together, and how few will do."""
 
     nodes: int = Field(default=1, ge=1, le=1_000)
     min: int | None = Field(default=None, ge=1, le=1_000)
 
 
-class Times(_Strict):
+class Times(Strict):
     """How long a job is expected to run, and how long it may."""
 
     expected: Amount | None = None
     limit: Amount | None = None
 
 
-class Checkpoint(_Strict):
+class Checkpoint(Strict):
     """How a job is asked to stop, and what it loses by it."""
 
     interval: Amount | None = None
@@ -106,7 +108,7 @@ class Checkpoint(_Strict):
     grace: Amount = GRACE_S
 
 
-class JobSpec(_Strict):
+class JobSpec(Strict):
     """A job as users write it."""
 
     kind: Annotated[str, Field(pattern="^job$")] = "job"
@@ -150,13 +152,13 @@ def read_spec(said: object) -> JobSpec:
     return spec
 
 
-def sentence(error: Mapping[str, Any]) -> str:
+def sentence(error: Mapping[str, Any], what: str = "job") -> str:
     """Return one error of a model as a sentence with field, value and rule."""
-    field = ".".join(str(part) for part in error["loc"]) or "the job"
+    field = ".".join(str(part) for part in error["loc"]) or f"the {what}"
     if error["type"] == "extra_forbidden":
-        return f"{field} is not a field of a job; the job file reference lists them."
+        return f"{field} is not a field of a {what}; the {what} file reference lists them."
     if error["type"] == "missing":
-        return f"{field} is missing; a job needs it."
+        return f"{field} is missing; a {what} needs it."
     shown = repr(error["input"])
     value = shown if len(shown) <= 80 else f"{shown[:77]}..."
     rule = str(error["msg"])

@@ -29,6 +29,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     create_engine,
+    delete,
     event,
     func,
     insert,
@@ -99,6 +100,15 @@ _tokens = Table(
     Column("created_s", Float(53), nullable=False),
     Column("revoked_s", Float(53)),
 )
+_functions = Table(
+    "functions",
+    _tables,
+    Column("name", String(64), primary_key=True),
+    Column("user", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("deployed_s", Float(53), nullable=False),
+    Column("spec", Text, nullable=False),
+)
 _life = Table(
     "life",
     _tables,
@@ -135,6 +145,19 @@ class TokenRow:
     digest: str
     created_s: float
     revoked_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """A function as it is stored."""
+
+    name: str
+    user: str
+    version: int
+    """Counts deployments under this name."""
+    deployed_s: float
+    spec: str
+    """What its user wrote, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +326,27 @@ class Store:
         with self._transaction() as connection:
             done = connection.execute(update(_tokens).where(still).values(revoked_s=at_s))
         return done.rowcount == 1
+
+    # -- functions --------------------------------------------------------------------
+
+    def put_function(self, row: FunctionRow) -> None:
+        """Store a function, in place of the one of its name."""
+        with self._transaction() as connection:
+            self._claim(connection)
+            connection.execute(delete(_functions).where(_functions.c.name == row.name))
+            connection.execute(insert(_functions), [asdict(row)])
+
+    def drop_function(self, name: str) -> None:
+        """Forget a function."""
+        with self._transaction() as connection:
+            self._claim(connection)
+            connection.execute(delete(_functions).where(_functions.c.name == name))
+
+    def functions(self) -> list[FunctionRow]:
+        """Return all functions by name."""
+        asked = select(_functions).order_by(_functions.c.name)
+        with self._transaction() as connection:
+            return [FunctionRow(**row) for row in connection.execute(asked).mappings()]
 
     # -- transactions -----------------------------------------------------------------
 

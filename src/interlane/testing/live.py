@@ -18,6 +18,7 @@ from interlane.policy.policy import Policy
 from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.driver import Driver
+from interlane.server.functions.gateway import FunctionSettings
 from interlane.server.launch import Secrets
 from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
@@ -129,12 +130,19 @@ def ended(driver: Driver, record: Record) -> Record:
 
 
 @contextmanager
-def serving(driver: Driver) -> Iterator[tuple[str, Mapping[Role, str]]]:
+def serving(
+    driver: Driver, functions: FunctionSettings | None = None
+) -> Iterator[tuple[str, Mapping[Role, str]]]:
     """Serve a driver over HTTP; yields the address and a token for every role."""
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role)[0] for role in Role}
     config = uvicorn.Config(
-        make_app(Service(driver, tokens, emulated=True)), port=0, log_level="critical",
+        make_app(
+            Service(
+                driver, tokens, emulated=True, functions=functions or FunctionSettings()
+            )
+        ),
+        port=0, log_level="critical",
         timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = uvicorn.Server(config)

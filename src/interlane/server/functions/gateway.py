@@ -1,0 +1,386 @@
+"""All functions of a machine: takes requests in, keeps replicas, stores what is deployed.
+
+Everything here runs on the server's event loop.  Three things recur: a *sweep* that kills what
+hangs, a *slot* after which it is decided anew what is warm, and news of jobs, which take their
+memory from functions.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from interlane.functions.pool import Load, NoRoom, Wish
+from interlane.model import InterlaneError, Refusal
+from interlane.model.function import Function
+from interlane.predict.arrivals.live import Trees
+from interlane.server.driver import Driver
+from interlane.server.functions.deployed import Call, Deployed, Outcome, Replica, Reply, State
+from interlane.server.functions.lender import Lender, holdings_of
+from interlane.server.functions.nurseries import Nurseries
+from interlane.server.functions.spec import FunctionSpec, check_here, terms_of
+from interlane.server.functions.status import FunctionStatus, ReplicaStatus
+from interlane.server.functions.warmth import Standing, Warmth
+from interlane.server.record import HOLDING
+from interlane.server.store import FunctionRow
+
+SWEEP_S: Final = 0.25
+EVICTED_S: Final = 1.0
+"""Seconds that calls get to end when their replica must make way."""
+FUNCTIONS_MAX: Final = 1_000
+
+log = logging.getLogger("interlane.server")
+
+
+class NoSuchFunction(InterlaneError):
+    """There is no function of this name."""
+
+
+class NotYours(InterlaneError):
+    """The function is somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSettings:
+    """How functions are kept warm."""
+
+    slot_s: float = 10.0
+    """Seconds after which it is decided anew."""
+    trees: Trees | None = None
+    """A trained forecast for slots of this width; else one that learns from nothing."""
+    slow_downs: Callable[[], Mapping[str, float]] | None = None
+    """Tells how much jobs are slowed down, as measured, by id."""
+
+
+class Gateway:
+    """See the module's text."""
+
+    def __init__(self, driver: Driver, settings: FunctionSettings, *, emulated: bool) -> None:
+        self.driver = driver
+        self.settings = settings
+        self._emulated = emulated
+        self._loop = asyncio.get_running_loop()
+        self._nurseries = Nurseries()
+        self._warmth = Warmth(settings.slot_s, settings.trees)
+        self._lender = Lender(driver.cluster)
+        self._functions: dict[str, Deployed] = {}
+        self._closing: set[Deployed] = set()
+        """Functions that are gone but for replicas that still answer."""
+        self._changes = asyncio.Lock()
+        self._numbers = count(1)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, news: Callable[[], Awaitable[None]]) -> None:
+        """Take up the functions that are stored, and begin."""
+        for row in await asyncio.to_thread(self.driver.store.functions):
+            self._put(row)
+        self._follow_jobs()
+        for what in (self._sweeping(), self._slots(), self._following(news)):
+            self._tasks.append(self._loop.create_task(what))
+
+    async def close(self) -> None:
+        """End all replicas."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for deployed in self._functions.values():
+            deployed.close()
+        self._nurseries.close()
+        for deployed in (*self._functions.values(), *self._closing):
+            deployed.release()
+
+    # -- what is deployed -------------------------------------------------------------
+
+    async def deploy(self, spec: FunctionSpec, user: str, *, is_admin: bool) -> FunctionStatus:
+        """Store a function, in place of the one of its name, and load it once."""
+        terms_of(spec)
+        check_here(spec)
+        self.driver.secrets.check(spec.secrets)
+        async with self._changes:
+            old = self._functions.get(spec.name)
+            if old is not None:
+                _must_own(old, user, is_admin=is_admin)
+            elif len(self._functions) >= FUNCTIONS_MAX:
+                raise NotYours(f"There are {FUNCTIONS_MAX} functions; delete one first.")
+            said = spec.model_dump(mode="json", exclude_defaults=True)
+            version = 1 if old is None else old.version + 1
+            row = FunctionRow(spec.name, user, version, self.driver.now_s(), json.dumps(said))
+            await asyncio.to_thread(self.driver.store.put_function, row)
+            deployed = self._put(row)
+        self._grow(deployed)
+        return self.status(spec.name)
+
+    async def delete(self, name: str, user: str, *, is_admin: bool) -> None:
+        """Forget a function; who waits for it is told so."""
+        async with self._changes:
+            deployed = self.function(name)
+            _must_own(deployed, user, is_admin=is_admin)
+            await asyncio.to_thread(self.driver.store.drop_function, name)
+            del self._functions[name]
+            self._warmth.forget(name)
+            for call in self._let_go(deployed):
+                call.end(Reply(Outcome.UNAVAILABLE, f"{name} was deleted.".encode()))
+
+    def _put(self, row: FunctionRow) -> Deployed:
+        spec = FunctionSpec.model_validate_json(row.spec)
+        terms = terms_of(spec)
+        deployed = Deployed(
+            row.name,
+            row.user,
+            row.version,
+            row.deployed_s,
+            spec,
+            terms,
+            self._nurseries,
+            self.driver.secrets,
+            self._emulated,
+            self._short,
+            self._gone,
+        )
+        old = self._functions.get(row.name)
+        self._functions[row.name] = deployed
+        if old is None or old.terms.keep_s != terms.keep_s:
+            self._warmth.watch(row.name, terms.keep_s, self.driver.now_s())
+        if old is not None:
+            for call in self._let_go(old):
+                deployed.take(call)
+        return deployed
+
+    def _let_go(self, deployed: Deployed) -> list[Call]:
+        """Let a function end when its replicas have answered; return who waits for it."""
+        waiting = deployed.close()
+        if deployed.replicas:
+            self._closing.add(deployed)
+        else:
+            deployed.release()
+        self._nurseries.keep_only(
+            {one.needs for one in (*self._functions.values(), *self._closing)}
+        )
+        return waiting
+
+    # -- requests ---------------------------------------------------------------------
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def function(self, name: str) -> Deployed:
+        """Return a function, or say that there is none."""
+        deployed = self._functions.get(name)
+        if deployed is None:
+            raise NoSuchFunction(
+                f"There is no function {name!r}; 'interlane function list' lists all."
+            )
+        return deployed
+
+    def ask(
+        self, name: str, body: bytes, deadline_s: float | None = None
+    ) -> "asyncio.Future[Reply]":
+        """Take a request in; a deadline of its own can only be sooner."""
+        deployed = self.function(name)
+        own_s = deployed.terms.deadline_s
+        return deployed.ask(body, own_s if deadline_s is None else min(own_s, deadline_s))
+
+    # -- replicas ---------------------------------------------------------------------
+
+    def _short(self, deployed: Deployed) -> None:
+        """Bring one more replica in, if need be in the place of idle ones of less worth."""
+        self._grow(deployed)
+        if not deployed.replicas:
+            deployed.refuse_all(
+                f"{deployed.name} has no replica: {deployed.reason}", self.settings.slot_s
+            )
+
+    def _grow(self, deployed: Deployed) -> None:
+        device_mib = self._lender.lendable_mib
+        if deployed.terms.memory_mib > device_mib:
+            deployed.reason = (
+                f"it needs {deployed.terms.memory_mib:,} MiB, but jobs leave over only "
+                f"{device_mib:,}; it can be loaded when one ends."
+            )
+            return
+        prewarmer = self._warmth.prewarmer(self._standings(device_mib), device_mib)
+        found = prewarmer.pool.load(deployed.name, prewarmer.worth)
+        if isinstance(found, NoRoom):
+            deployed.reason = str(found)
+        else:
+            self._carry_out(found)
+
+    def _standings(self, device_mib: int) -> list[Standing]:
+        return [
+            _standing(one)
+            for one in self._functions.values()
+            if one.terms.memory_mib <= device_mib
+        ]
+
+    def _carry_out(self, wishes: tuple[Wish, ...]) -> None:
+        for wish in wishes:
+            deployed = self._functions[wish.function]
+            if not isinstance(wish, Load):
+                deployed.shrink()
+            elif len(deployed.replicas) < deployed.spec.replicas.max:
+                self._place(deployed)
+
+    def _place(self, deployed: Deployed) -> None:
+        number = next(self._numbers)
+        need = Function(f"{deployed.name}/{number}", deployed.name, deployed.terms.memory_mib)
+        site = self._lender.lend(need, deployed.waiting, self.driver.now_s())
+        if isinstance(site, Refusal):
+            deployed.reason = f"{site.reason} {site.remedy}"
+        else:
+            deployed.grow(number, site)
+
+    def _gone(self, replica: Replica) -> None:
+        self._lender.leave(replica.site.id, self.driver.now_s())
+        owner = replica.owner
+        if owner in self._closing and not owner.replicas:
+            self._closing.discard(owner)
+            owner.release()
+
+    def _evict(self, replica_ids: list[str]) -> None:
+        """Take replicas away from devices that jobs need."""
+        for replica in [
+            one
+            for deployed in (*self._functions.values(), *self._closing)
+            for one in deployed.replicas
+            if one.site.id in replica_ids and one.state is not State.LEAVING
+        ]:
+            replica.owner.counts.evicted += 1
+            replica.owner.leave(replica)
+            self._loop.call_later(EVICTED_S, replica.kill)
+
+    # -- what recurs ------------------------------------------------------------------
+
+    async def _sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for deployed in (*self._functions.values(), *self._closing):
+                deployed.sweep()
+
+    async def _slots(self) -> None:
+        begun_s = self._loop.time()
+        while True:
+            await asyncio.sleep(max(0.0, begun_s + self.settings.slot_s - self._loop.time()))
+            begun_s = max(begun_s + self.settings.slot_s, self._loop.time() - 1.0)
+            try:
+                self._end_slot()
+            except Exception:
+                log.exception("What is warm could not be decided; it stays as it is.")
+
+    def _end_slot(self) -> None:
+        counts = {one.name: float(one.end_slot()) for one in self._functions.values()}
+        device_mib = self._lender.lendable_mib
+        standings = self._standings(device_mib)
+        if standings:
+            prewarmer = self._warmth.prewarmer(standings, device_mib)
+            self._carry_out(prewarmer.slot_passed(counts))
+        if self.settings.slow_downs is not None:
+            measured = self.settings.slow_downs()
+            self._evict(self._lender.measured(measured, self.driver.now_s()))
+
+    async def _following(self, news: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await news()
+            with suppress(InterlaneError):
+                self._follow_jobs()
+
+    def _follow_jobs(self) -> None:
+        holders = [one for one in self.driver.open_records() if one.state in HOLDING]
+        holdings = holdings_of(holders, self.driver.cluster)
+        self._evict(self._lender.follow(holdings, self.driver.now_s()))
+
+    # -- what is shown ----------------------------------------------------------------
+
+    def statuses(self) -> list[FunctionStatus]:
+        """Return how all functions are, by name."""
+        return [self.status(name) for name in sorted(self._functions)]
+
+    def status(self, name: str) -> FunctionStatus:
+        """Return how a function is."""
+        one, now_s = self.function(name), self._loop.time()
+        p50_s, p95_s, p99_s = one.latencies.quantiles(0.5, 0.95, 0.99)
+        counts, slots = one.counts, tuple(one.slots)
+        ready = one.standing(State.READY)
+        return FunctionStatus(
+            name=name,
+            user=one.user,
+            version=one.version,
+            deployed_s=one.deployed_s,
+            state=_state(one),
+            reason=one.reason,
+            spec=one.spec.model_dump(mode="json", exclude_defaults=True),
+            slot_s=self.settings.slot_s,
+            rate_per_s=sum(slots) / (len(slots) * self.settings.slot_s) if slots else 0.0,
+            slots=slots,
+            forecast=self._warmth.band(name),
+            replicas=tuple(_replica_status(replica, now_s) for replica in one.replicas),
+            waiting=one.waiting,
+            requests=counts.requests,
+            answered=counts.answered,
+            cold_starts=counts.cold_starts,
+            deadline_misses=counts.late,
+            raised=counts.raised,
+            refused=counts.refused,
+            lost=counts.lost,
+            loads=counts.loads,
+            failed_loads=counts.failed_loads,
+            killed=counts.killed,
+            evicted=counts.evicted,
+            warm_s=counts.warm_s + sum(now_s - replica.ready_s for replica in ready),
+            load_s=one.load_s.value,
+            service_s=one.service_s.value,
+            p50_s=p50_s,
+            p95_s=p95_s,
+            p99_s=p99_s,
+            latency_buckets=tuple(one.latencies.buckets),
+            latency_sum_s=one.latencies.sum_s,
+        )
+
+
+def _must_own(deployed: Deployed, user: str, *, is_admin: bool) -> None:
+    if deployed.user != user and not is_admin:
+        raise NotYours(
+            f"Function {deployed.name} is {deployed.user}'s; only they or an admin may "
+            "change it."
+        )
+
+
+def _standing(one: Deployed) -> Standing:
+    ready = one.standing(State.READY)
+    busy = sum(bool(replica.calls) for replica in ready)
+    return Standing(
+        one.name,
+        one.terms.memory_mib,
+        one.load_s_expected,
+        one.service_s.value,
+        one.spec.concurrency,
+        len(ready) - busy,
+        busy,
+        len(one.replicas) - len(ready),
+    )
+
+
+def _state(one: Deployed) -> str:
+    if one.standing(State.READY):
+        return "warm"
+    if one.standing(State.LOADING):
+        return "loading"
+    return "failed" if one.failed_loads else "cold"
+
+
+def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
+    state = replica.state.value
+    if replica.state is State.READY:
+        state = "busy" if replica.calls else "idle"
+    return ReplicaStatus(
+        replica.number,
+        state,
+        replica.site.gpu,
+        None if replica.process is None else replica.process.pid,
+        now_s - replica.begun_s,
+        sum(len(calls) for _, calls in replica.calls.values()),
+        replica.memory_mib,
+    )

@@ -1,0 +1,72 @@
+"""Handlers that do well, and handlers that do not."""
+
+import os
+import subprocess
+import time
+from typing import Any
+
+_held: list[bytearray] = []
+
+
+def echo(asked: object) -> object:
+    return asked
+
+
+def whoami(asked: object) -> dict[str, object]:
+    names = ("INTERLANE_FUNCTION", "INTERLANE_DEVICES", "CUDA_VISIBLE_DEVICES", "COLOUR", "KEY")
+    return {"pid": os.getpid(), **{name: os.environ.get(name) for name in names}}
+
+
+def doubler() -> int:
+    print("loading twice two")
+    return 2
+
+
+def times(model: int, asked: int) -> int:
+    return model * asked
+
+
+async def later(asked: int) -> int:
+    return asked + 1
+
+
+def sizes(asked: list[object]) -> list[int]:
+    return [len(asked)] * len(asked)
+
+
+def too_few(asked: list[object]) -> list[object]:
+    return []
+
+
+def raises(asked: object) -> None:
+    raise ValueError("not <b>today</b>")
+
+
+def returns_what_is_not_json(asked: object) -> object:
+    return object()
+
+
+def sleeps(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def ends(asked: object) -> None:
+    os._exit(3)
+
+
+def takes_memory(mib: int) -> int:
+    _held.append(bytearray(mib << 20))
+    return len(_held)
+
+
+def leaves_a_child(asked: object) -> int:
+    return subprocess.Popen(("sleep", "1000")).pid
+
+
+def never_loads() -> Any:  # noqa: ANN401 - it never returns
+    time.sleep(1000)
+
+
+def has_no_weights() -> None:
+    raise FileNotFoundError("there are no weights")
