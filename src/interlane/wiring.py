@@ -259,18 +259,22 @@ def serve(
     devices: str,
     host: str,
     port: int,
+    turns: str,
+    sharing: str,
     database_url: str | None,
     say: Callable[[str], None],
 ) -> None:
     """Run this machine under a policy until told to end."""
     from interlane.server import up
     from interlane.server.devices import devices_of
+    from interlane.server.lanes import LaneSettings
 
     choice, found = choice_of(words), devices_of(devices)
     policy = Policy(
         choice.order, choice.placer.make(), choice.queue, choice.preemption, words.name
     )
-    settings = up.Settings(state, host, port, found.emulated, database_url)
+    lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
+    settings = up.Settings(state, host, port, found.emulated, lanes, database_url)
     up.serve(settings, lambda: Scheduler(found.cluster, policy), _forecast, say)
 
 

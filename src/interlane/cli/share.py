@@ -2,6 +2,7 @@
 
 import sys
 import time
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,6 +57,15 @@ def daemon(
         bool,
         typer.Option("--keep-hung", help="Warn of jobs that are hung, but do not end them."),
     ] = False,
+    leave_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            help="End when there was no job and no question for so long.",
+            show_default="never",
+        ),
+    ] = None,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -75,6 +85,7 @@ def daemon(
         sharing,
         hung_after,
         kills_hung=not keep_hung,
+        leave_after_s=leave_after or inf,
     )
     served = Daemon(settings)
     if metrics is not None:

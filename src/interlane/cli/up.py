@@ -44,6 +44,20 @@ class UpOptions:
     queue: Annotated[
         str, typer.Option(help="What a job that does not fit does: skip, strict or easy.")
     ] = "skip"
+    turns: Annotated[
+        str,
+        typer.Option(
+            help="Whose turn it is on a device that jobs share: fair, fifo, srtf, rr, pack, "
+            "priority or las."
+        ),
+    ] = "fair"
+    sharing: Annotated[
+        str,
+        typer.Option(
+            help="Whether jobs on a device run in turns, beside each other while memory lasts, "
+            "or as measured: whichever gets more done."
+        ),
+    ] = "measured"
 
 
 @takes(UpOptions)
@@ -84,6 +98,8 @@ def up(
         devices=options.devices,
         host=options.host,
         port=options.port,
+        turns=options.turns,
+        sharing=options.sharing,
         database_url=database_url,
         say=told,
     )

@@ -29,6 +29,7 @@ from interlane.device import page, wire
 from interlane.device.backends.base import Backend
 from interlane.device.memory import Meter, after_overrun
 from interlane.device.page import (
+    ADMITTED_NS,
     BEGAN_NS,
     BOUNDARY_NS,
     BUSY_NS,
@@ -36,6 +37,7 @@ from interlane.device.page import (
     LIMIT_BYTES,
     REVOKE,
     TAKEN_NS,
+    WAITED_NS,
     WANTED,
     Page,
 )
@@ -50,6 +52,8 @@ MEASURED_FIRST: Final = 4
 LONG_GAP_NS: Final = 2_000_000
 """A job that takes longer than this between iterations gives its lease back if it is wanted."""
 LONGEST_GAP_NS: Final = 1_000_000_000
+COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
+"""Words of the page that go along to a new daemon."""
 GROWN: Final = 1.02
 """Demand that exceeds what was last told by this factor is told at once."""
 
@@ -79,6 +83,8 @@ class Wish:
     """Number of the ``share run`` that the job belongs to."""
     is_guest: bool = False
     """Whether the context of the job's process is booked by another job."""
+    patience_s: float = 0.0
+    """How long to wait for a daemon that does not answer: whoever started the job starts it."""
 
     def hello(self, job: int) -> Frame:
         """Return the frame that says this."""
@@ -150,14 +156,16 @@ class Client:
         self._asked_ns = self._boundary_ns = monotonic_ns()
         self._iterations = 0
         self._busy_ns = 0
+        self._waited_ns = 0
         self._iteration = Iteration(self)
         self._gap_ns = 0
         self._told: Demand | None = None
         self._needs = Demand(0, 0)
         self._trims = False
         self._limit_bytes = 0
-        self._link = _admitted(path, wish.hello(self._job))
+        self._link = _admitted_in_time(path, wish.hello(self._job), wish.patience_s)
         self._words = self._link.page.words
+        self._words[ADMITTED_NS] = monotonic_ns()
         # What the process holds by now is not the job's: so late, and not earlier.
         self._backend = backend_of(self._link.admission.text)
         self._meter = Meter(self._backend)
@@ -281,6 +289,8 @@ class Client:
     def _enter(self) -> None:
         self._inside = True
         self._began_ns = self._words[BEGAN_NS] = monotonic_ns()
+        self._waited_ns += self._began_ns - self._asked_ns
+        self._words[WAITED_NS] = self._waited_ns
 
     def _obey_limit(self) -> None:
         limit_bytes = int(self._words[LIMIT_BYTES])
@@ -437,7 +447,7 @@ class Client:
         """Go over to a new daemon with all counters."""
         with self._state:
             words = link.page.words
-            for word in (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS):
+            for word in COUNTERS:
                 words[word] = self._words[word]
             self._link, self._words = link, words
             if self._epoch:
@@ -454,6 +464,18 @@ class Client:
 
 
 # -- connecting ------------------------------------------------------------------------------
+
+
+def _admitted_in_time(path: Path, hello: Frame, patience_s: float) -> _Link:
+    """Ask to be admitted, and again while there is no daemon and patience lasts."""
+    end_ns = monotonic_ns() + round(patience_s * 1e9)
+    while True:
+        try:
+            return _admitted(path, hello)
+        except NoDaemon:
+            if monotonic_ns() >= end_ns:
+                raise
+            sleep(BACKOFF_S[-1])
 
 
 def _admitted(path: Path, hello: Frame) -> _Link:

@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -83,6 +84,8 @@ class Settings:
     hung_after_s: float = 30.0
     kills_hung: bool = True
     grace_s: float = GRACE_S
+    leave_after_s: float = inf
+    """Without jobs and without questions for so long, the daemon ends by itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,8 +118,19 @@ class RunTally:
 
     jobs: int = 0
     iterations: int = 0
+    busy_ns: int = 0
+    waited_ns: int = 0
+    present_ns: int = 0
     needed: Demand = NOTHING
     """The most that any of its jobs was measured to need."""
+
+    def add(self, job: SharedJob) -> None:
+        """Add what a job has done."""
+        self.iterations += job.word(page.ITERATIONS)
+        self.busy_ns += job.word(page.BUSY_NS)
+        self.waited_ns += job.word(page.WAITED_NS)
+        self.present_ns += job.present_ns
+        self.needed = most((self.needed, job.measured or NOTHING))
 
 
 class Daemon:
@@ -134,6 +148,8 @@ class Daemon:
         """By the job's own number."""
         self.runs: OrderedDict[int, RunTally] = OrderedDict()
         self._tick_s = 0.0
+        self._needed_s = self.started_s
+        """When there was last a job or a question."""
         self._stopping = False
         self._said_trouble: str | None = None
         rendezvous.make_directory(settings.socket.parent)
@@ -239,6 +255,10 @@ class Daemon:
             for lease in device.domain.overdue(now_s):
                 self._press(device.jobs[lease.job_id], now_s)
         self._journal.mend()
+        if self._jobs:
+            self._needed_s = now_s
+        elif now_s - self._needed_s > self.settings.leave_after_s:
+            self.stop()
         self.published = status_of(self)
 
     def close(self) -> None:
@@ -339,6 +359,7 @@ class Daemon:
     def _take(self, peer: Peer, frame: Frame) -> None:
         if frame.kind is Kind.STATUS:
             peer.noise += 1
+            self._needed_s = monotonic()
             self._tell_status(peer, frame.run)
         elif peer.job is None or peer.device is None:
             self._meet(peer, frame)
@@ -472,9 +493,7 @@ class Daemon:
         self._selector.unregister(pidfd)
         os.close(pidfd)
         if job.run:
-            tally = self._tally(job.run)
-            tally.iterations += job.word(page.ITERATIONS)
-            tally.needed = most((tally.needed, job.measured or NOTHING))
+            self._tally(job.run).add(job)
         device.leave(job)
         self._journal.drop(key)
         if isinstance(job.line, Peer):

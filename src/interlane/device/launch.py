@@ -118,17 +118,19 @@ def run_alone(command: Sequence[str]) -> int:
     return _waited(subprocess.Popen(command, process_group=0))
 
 
-def environment_of(wish: Wish, path: Path, *, warm: bool = False) -> dict[str, str]:
-    """Return the environment in which Python programs share the device.
+def environment_of(
+    wish: Wish, path: Path, base: Mapping[str, str] = os.environ, *, warm: bool = False
+) -> dict[str, str]:
+    """Return an environment in which Python programs share the device.
 
     A job that is forked needs no hooks in front of its path: it is told when it is forked.
     """
-    before = os.environ.get("PYTHONPATH")
+    before = base.get("PYTHONPATH")
     paths = [] if warm else [str(HOOKS)]
     paths += [before] if before else []
     environment = {
         **ENVIRONMENT,
-        **{key: value for key, value in os.environ.items() if key != ATTACHED_VARIABLE},
+        **{key: value for key, value in base.items() if key != ATTACHED_VARIABLE},
         HOME_VARIABLE: str(PACKAGE),
         SOCKET_VARIABLE: str(path),
         WISH_VARIABLE: json.dumps(asdict(wish)),

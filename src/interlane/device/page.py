@@ -27,6 +27,10 @@ BUSY_NS: Final = 6
 """Time inside iterations so far."""
 TAKEN_NS: Final = 7
 """When the first iteration of the present lease began."""
+WAITED_NS: Final = 8
+"""Time in which the job had an iteration to run and no lease so far."""
+ADMITTED_NS: Final = 9
+"""When the job was first admitted, whichever daemon did it."""
 
 PAGE_BYTES: Final = mmap.PAGESIZE
 

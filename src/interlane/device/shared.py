@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic_ns
 from typing import Final, Protocol
 
 from interlane.device import page
@@ -90,6 +91,12 @@ class SharedJob:
     def word(self, which: int) -> int:
         """Return a word of the job's page."""
         return 0 if self.page is None else int(self.page.words[which])
+
+    @property
+    def present_ns(self) -> int:
+        """How long the job has been on a device, under whichever daemon."""
+        admitted_ns = self.word(page.ADMITTED_NS)
+        return monotonic_ns() - admitted_ns if admitted_ns else 0
 
     def write(self, which: int, value: int) -> None:
         """Write a word of the job's page."""

@@ -1,8 +1,11 @@
 """What the daemon tells about itself: one document for people, dashboards and tests."""
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from interlane import __version__
 from interlane.device import page
 from interlane.device.shared import SharedDevice, SharedJob
 
@@ -12,20 +15,33 @@ if TYPE_CHECKING:
 
 def status_of(daemon: "Daemon", run: int = 0) -> dict[str, Any]:
     """Return the state of all devices, and what became of one run."""
-    tally = daemon.runs.get(run)
     return {
         "socket": str(daemon.settings.socket),
+        "pid": os.getpid(),
+        "version": __version__,
         "order": daemon.settings.order,
+        "sharing": daemon.settings.sharing,
         "journal": daemon.journal_trouble or "complete",
         "devices": [_device(one) for one in daemon.devices],
-        "run": None
-        if tally is None
-        else {
-            "jobs": tally.jobs,
-            "iterations": tally.iterations,
-            "persistent_bytes": tally.needed.persistent_bytes,
-            "ephemeral_bytes": tally.needed.ephemeral_bytes,
-        },
+        "run": _run(daemon, run) if run in daemon.runs else None,
+    }
+
+
+def _run(daemon: "Daemon", run: int) -> Mapping[str, object]:
+    """Return what became of a run: its jobs that left, and those that are here."""
+    tally = replace(daemon.runs[run])
+    for device in daemon.devices:
+        for job in device.jobs.values():
+            if job.run == run:
+                tally.add(job)
+    return {
+        "jobs": tally.jobs,
+        "iterations": tally.iterations,
+        "busy_s": tally.busy_ns / 1e9,
+        "waited_s": tally.waited_ns / 1e9,
+        "present_s": tally.present_ns / 1e9,
+        "persistent_bytes": tally.needed.persistent_bytes,
+        "ephemeral_bytes": tally.needed.ephemeral_bytes,
     }
 
 
@@ -77,6 +93,8 @@ def _job(device: SharedDevice, job: SharedJob) -> Mapping[str, object]:
         "measured_ephemeral_bytes": job.measured and job.measured.ephemeral_bytes,
         "iterations": job.word(page.ITERATIONS),
         "busy_s": job.word(page.BUSY_NS) / 1e9,
+        "waited_s": job.word(page.WAITED_NS) / 1e9,
+        "present_s": job.present_ns / 1e9,
         "attained_s": tenant.attained_at(device.clock()),
     }
 

@@ -35,9 +35,9 @@ from interlane.server.auth import Role, Tokens, role_of
 from interlane.server.driver import Driver, Key, NoSuchJob
 from interlane.server.functions.gateway import FunctionSettings, Gateway
 from interlane.server.functions.routes import ShortWay, functions
-from interlane.server.picture import entry_document, gpu_documents, job_document
+from interlane.server.picture import entry_document, job_document
 from interlane.server.problems import answer_with_problems, problem
-from interlane.server.record import HOLDING, Record, State
+from interlane.server.record import Record, State
 from interlane.server.runner import Attempt
 from interlane.server.spec import JobSpec, check_spec
 from interlane.server.store import JobsWanted
@@ -128,7 +128,8 @@ def job(
     record = _record(the, job_id)
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
-    return _job_answer(record, HTTPStatus.OK)
+    document = job_document(record, the.driver.use(record.id))
+    return JSONResponse(document, headers={"ETag": _etag(record)})
 
 
 @api.delete(
@@ -226,10 +227,8 @@ def plan(job: JobSpec, caller: User, the: The) -> Response:
 
 @api.get("/gpus", tags=["machine"])
 def gpus(caller: Viewer, the: The) -> Response:
-    """Show every GPU with what is held of it, and by whom."""
-    holders = [one for one in the.driver.open_records() if one.state in HOLDING]
-    shown = gpu_documents(the.driver.cluster, holders, emulated=the.emulated)
-    return JSONResponse({"gpus": shown})
+    """Show every device: what is held of it and by whom, its lanes, and what is used."""
+    return JSONResponse({"gpus": [asdict(device) for device in the.driver.devices()]})
 
 
 @api.get("/summary", tags=["machine"])

@@ -5,6 +5,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
+from interlane.device.specs import DeviceSpec
 from interlane.model import MILLI, Cluster, InvalidField, Machine, MachineId
 from interlane.model.machine import GPUS_PER_MACHINE_MAX
 from interlane.server import quantities
@@ -19,6 +20,8 @@ class Devices:
 
     cluster: Cluster
     emulated: bool
+    shared: tuple[DeviceSpec, ...]
+    """Every GPU as the device daemon shares it."""
 
 
 def devices_of(word: str) -> Devices:
@@ -38,7 +41,21 @@ def devices_of(word: str) -> Devices:
         memory_mib,
         each_mib,
     )
-    return Devices(Cluster("this machine", (machine,)), emulated=True)
+    return Devices(Cluster("this machine", (machine,)), emulated=True, shared=emulated(machine))
+
+
+def emulated(machine: Machine) -> tuple[DeviceSpec, ...]:
+    """Return devices that are parts of the CPU, with cores of their own if there are enough."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // machine.gpus
+    return tuple(
+        DeviceSpec(
+            "cpu",
+            machine.gpu_memory_mib << 20,
+            cores=frozenset(cores[each * gpu : each * (gpu + 1)]),
+        )
+        for gpu in range(machine.gpus)
+    )
 
 
 def _is_count(text: str) -> bool:

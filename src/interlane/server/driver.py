@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -41,10 +41,13 @@ from interlane.model import (
     Ticked,
     Wake,
 )
-from interlane.server import spec
+from interlane.server import occupancy, spec
 from interlane.server.books import MakeScheduler, job_of, rebuilt
 from interlane.server.guesses import Asked, Guesses
-from interlane.server.launch import Secrets, launch_of
+from interlane.server.lanes import Lanes
+from interlane.server.launch import Secrets, launch_of, run_number
+from interlane.server.monitor import Monitor, Use, use_of
+from interlane.server.occupancy import Device
 from interlane.server.record import (
     HOLDING,
     Entry,
@@ -160,6 +163,7 @@ class Driver:
         secrets: Secrets,
         *,
         emulated: bool,
+        lanes: Lanes | None = None,
     ) -> None:
         self.store = store
         self.make_scheduler = make_scheduler
@@ -173,6 +177,10 @@ class Driver:
         """Why the driver gave up for good."""
         self.secrets = secrets
         self._emulated = emulated
+        self._lanes = lanes
+        self._monitor = Monitor()
+        if lanes is not None:
+            lanes.heard = self._monitor.heard
         self._inbox: SimpleQueue[_Item | None] = SimpleQueue()
         self._later: list[tuple[float, int, _Item]] = []
         """Items for a later moment; the number makes the order total."""
@@ -188,6 +196,8 @@ class Driver:
         self._warm_up()
         self.store.begin_life()
         self._clock = _Clock(self.store.ends().at_s)
+        if self._lanes is not None:
+            self._lanes.start()
         self._recover()
         self._thread.start()
 
@@ -215,6 +225,8 @@ class Driver:
         self._inbox.put(None)
         self._thread.join()
         self.runner.close()
+        if self._lanes is not None:
+            self._lanes.close()
 
     # -- from any thread --------------------------------------------------------------
 
@@ -247,6 +259,17 @@ class Driver:
     def open_record(self, job_id: str) -> Record | None:
         """Return a job that has not ended."""
         return self._jobs.get(JobId(job_id))
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return every device: what is held of it, and what goes on there."""
+        holders = [one for one in self.open_records() if one.state in HOLDING]
+        given = occupancy.held(self.cluster, holders, emulated=self._emulated)
+        return occupancy.seen(given, self._monitor.seen)
+
+    def use(self, job_id: JobId) -> Use | None:
+        """Return what a job that runs has done on its device; None if it is on none."""
+        tenants = (tenant for device in self.devices() for tenant in device.jobs)
+        return next((one.use for one in tenants if one.id == job_id), None)
 
     def _asked(self, item: _Submit | _Cancel | _Ask) -> "Future[Any]":
         if not self.is_ready:
@@ -561,7 +584,9 @@ class Driver:
         """Start what is on record; if it cannot be, let it wait before it tries again."""
         attempt = Attempt(record.id, record.attempt)
         try:
-            launch = launch_of(record, placement, self.secrets, emulated=self._emulated)
+            launch = launch_of(
+                record, placement, self.secrets, emulated=self._emulated, lanes=self._lanes
+            )
             self.runner.start(launch)
         except (OSError, InterlaneError) as error:
             failed = self._failed_starts.get(record.id, 0)
@@ -589,7 +614,19 @@ class Driver:
         self, batch: _Batch, kind: Kind, record: Record, state: State, **change: object
     ) -> None:
         ended = {"state": state, "ended_s": batch.now_s, "placement": None, **change}
+        if record.attempt and (use := self._used(record)) is not None:
+            ended["use"] = asdict(use)
         self._write(batch, kind, record.id, ended)
+
+    def _used(self, record: Record) -> Use | None:
+        """Return what the last attempt at a job did on its device, if it was on one."""
+        if self._lanes is None or not spec.takes_lane(JobSpec.model_validate(record.spec)):
+            return None
+        told = self._lanes.run(run_number(record))
+        if told is None:
+            return None
+        use = use_of(told)
+        return replace(use, measured_slowdown=self._monitor.slowdown(record.id, use))
 
     def _tell_kernel(self, fact: Event, batch: _Batch) -> None:
         self._scheduler.learn(fact, batch.now_s)

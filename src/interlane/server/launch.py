@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from interlane.device.client import Wish
 from interlane.model import InvalidInput, Placement
 from interlane.server import quantities, spec
+from interlane.server.lanes import PATIENCE_S, Lanes
 from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, Process
 from interlane.server.spec import JobSpec
@@ -16,6 +18,9 @@ from interlane.server.spec import JobSpec
 SHELL: Final = "/bin/sh"
 KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 """Variables of the server that jobs get too; no others, because some hold tokens."""
+
+
+_ATTEMPT_BITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,14 @@ class Secrets:
 
 
 def launch_of(
-    record: Record, placement: Placement, secrets: Secrets, *, emulated: bool
+    record: Record,
+    placement: Placement,
+    secrets: Secrets,
+    *,
+    emulated: bool,
+    lanes: Lanes | None = None,
 ) -> Launch:
-    """Return how to run the present attempt at a job."""
+    """Return how to run the present attempt at a job; with lanes, where it can take part."""
     job = JobSpec.model_validate(record.spec)
     stop = spec.stop_of(job)
     hidden = secrets.values(job.secrets)
@@ -65,12 +75,14 @@ def launch_of(
         "INTERLANE_NODE_IPS": "\n".join(["127.0.0.1"] * len(ranks)),
         "INTERLANE_NUM_GPUS_PER_NODE": str(demand.gpus),
     }
-    processes = tuple(
-        Process(
-            (SHELL, "-c", job.run), {**env, **shared, **_own(rank, gpus, emulated=emulated)}
-        )
+    envs = [
+        {**env, **shared, **_own(rank, gpus, emulated=emulated)}
         for rank, gpus in enumerate(ranks)
-    )
+    ]
+    if lanes is not None and spec.takes_lane(job):
+        wish = _wish(record, job, ranks[0][0])
+        envs = [lanes.environment(each, wish) for each in envs]
+    processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
     return Launch(
         Attempt(record.id, record.attempt),
         processes,
@@ -79,6 +91,27 @@ def launch_of(
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
         _memory_bytes_max(job),
+    )
+
+
+def run_number(record: Record) -> int:
+    """Return the number by which the device daemon knows an attempt."""
+    return (record.serial << _ATTEMPT_BITS | record.attempt % (1 << _ATTEMPT_BITS)) % (1 << 32)
+
+
+def _wish(record: Record, job: JobSpec, gpu: int) -> Wish:
+    """Return what a job asks of the device daemon."""
+    memory = spec.gpu_memory(job)
+    return Wish(
+        record.id,
+        gpu,
+        job.priority,
+        record.guess_s,
+        None if memory is None else memory.stays_mib << 20,
+        None if memory is None else memory.passes_mib << 20,
+        is_declared=memory is not None,
+        run=run_number(record),
+        patience_s=PATIENCE_S,
     )
 
 

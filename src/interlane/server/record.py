@@ -81,6 +81,8 @@ class Record:
     reason: str | None = None
     """Why it was refused, failed or went back to the queue."""
     cancelled_by: str | None = None
+    use: Mapping[str, Any] | None = None
+    """What it did on its device, once it has ended; see ``monitor.Use``."""
 
     @property
     def is_open(self) -> bool:

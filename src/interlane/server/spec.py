@@ -135,6 +135,16 @@ class JobSpec(Strict):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """What a job may have of each GPU's memory."""
+
+    stays_mib: int
+    """Its own from start to end."""
+    passes_mib: int
+    """On top of it inside an iteration: a part of its lane, which others use in their turn."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """How to stop a job."""
 
@@ -175,6 +185,9 @@ def check_spec(spec: JobSpec) -> None:
     least = spec.gang.min
     if least is not None and least > spec.gang.nodes:
         raise InvalidField("gang.min", least, f"it must be 1 to gang.nodes, {spec.gang.nodes}")
+    if spec.share.mode is Mode.LANES and not takes_lane(spec):
+        rule = "only one process on one GPU can take turns; spatial or exclusive suits others"
+        raise InvalidField("share.mode", spec.share.mode.value, rule)
     if spec.workdir is not None and not spec.workdir.startswith("/"):
         raise InvalidField("workdir", spec.workdir, "it must be an absolute path")
     twice = set(spec.secrets) & set(spec.env)
@@ -229,6 +242,28 @@ def _gpu_milli(spec: JobSpec, gpu: Gpu, memory_mib: int, card_mib: int) -> int:
     if not memory_mib or not card_mib:
         return MILLI
     return min(MILLI, max(1, -(-memory_mib * MILLI // card_mib)))
+
+
+def gpu_memory(spec: JobSpec) -> GpuMemory | None:
+    """Return the memory of a GPU that a job is held to; None if it asked for none."""
+    gpu = spec.resources.gpu
+    if gpu is None or gpu.memory is None:
+        return None
+    field = "resources.gpu.memory"
+    low, high = quantities.ends(gpu.memory)
+    stays_mib = quantities.memory_mib(field, low)
+    return GpuMemory(
+        stays_mib, 0 if high is None else quantities.memory_mib(field, high) - stays_mib
+    )
+
+
+def takes_lane(spec: JobSpec) -> bool:
+    """Tell whether a job is one process on one GPU, so that it can take turns."""
+    return (
+        spec.gang.nodes == 1
+        and spec.resources.gpu is not None
+        and (spec.resources.gpu.count == 1)
+    )
 
 
 def _range_mib(field: str, text: str | None) -> int:

@@ -18,6 +18,7 @@ from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.books import MakeScheduler
 from interlane.server.driver import Driver
+from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.runner import ProcessRunner
 from interlane.server.store import Store
@@ -43,6 +44,7 @@ class Settings:
     port: int
     """0 for any that is free."""
     emulated: bool
+    lanes: LaneSettings
     database_url: str | None = None
 
 
@@ -61,6 +63,7 @@ def serve(settings: Settings, make: MakeScheduler, forecast: Forecast | None, sa
             lambda tell: ProcessRunner(settings.state / "runs", tell),
             Secrets(settings.state / "secrets"),
             emulated=settings.emulated,
+            lanes=Lanes(settings.lanes),
         )
         driver.start()
         tokens = Tokens(store, driver.now_s)

@@ -1,0 +1,176 @@
+"""The device daemon of the server: a process of its own, which outlives it as keepers do.
+
+The server starts it, adopts the one that it finds, starts it again when it dies, and asks it
+once a second how the devices are.  Jobs find it by the socket in their environment; those that
+run go on without it, and those that start wait for it.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from interlane import __version__
+from interlane.device.client import NoDaemon, Wish
+from interlane.device.daemon import make_sharing
+from interlane.device.launch import environment_of, status
+from interlane.device.rendezvous import SOCKET_PATH_BYTES
+from interlane.device.specs import DeviceSpec
+from interlane.lanes.order import make_order
+from interlane.lanes.sharing import MeasuredSlowDown
+
+LOOK_EVERY_S: Final = 1.0
+LOOK_SOON_S: Final = 0.1
+"""Between looks for a daemon that is on its way."""
+
+LEAVE_AFTER_S: Final = 10.0
+"""After which a daemon ends by itself that has no jobs and that no server asks."""
+
+PATIENCE_S: Final = 120.0
+"""For which a job that starts waits for the daemon."""
+
+LOG_BYTES_MAX: Final = 1 << 20
+"""A log of daemons that has grown beyond this begins anew with the next one."""
+
+log = logging.getLogger("interlane.server")
+
+Status = Mapping[str, Any]
+"""What a daemon tells; see ``device.status``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """What the daemon shares, how, and where it is."""
+
+    devices: tuple[DeviceSpec, ...]
+    folder: Path
+    order: str = "fair"
+    sharing: str = "measured"
+
+    def __post_init__(self) -> None:
+        make_order(self.order)
+        make_sharing(self.sharing, MeasuredSlowDown())
+
+    @property
+    def socket(self) -> Path:
+        """Where jobs find the daemon: in the folder, unless its path is too long for that."""
+        path = self.folder / "lanes.sock"
+        if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+            return path
+        name = sha256(os.fsencode(self.folder)).hexdigest()[:16]
+        return Path(f"/tmp/interlane-{os.getuid()}") / f"{name}.sock"
+
+    def is_kept_by(self, found: Status) -> bool:
+        """Tell whether a daemon does what these settings say."""
+        mine = [(one.name, one.capacity_bytes, sorted(one.cores)) for one in self.devices]
+        theirs = [
+            (one["device"], one["capacity_bytes"], one["cores"]) for one in found["devices"]
+        ]
+        said = (found.get("version"), found["order"], found.get("sharing"))
+        return said == (__version__, self.order, self.sharing) and mine == theirs
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """How to start such a daemon."""
+        words = [word for one in self.devices for word in ("--device", _word(one))]
+        return (
+            *(sys.executable, "-m", "interlane", "share", "daemon", *words),
+            *("--socket", str(self.socket), "--order", self.order, "--sharing", self.sharing),
+            *("--leave-after", str(LEAVE_AFTER_S)),
+        )
+
+
+class Lanes:
+    """Keeps a daemon alive, and passes on what it tells."""
+
+    def __init__(self, settings: LaneSettings) -> None:
+        self.settings = settings
+        self.heard: Callable[[Status, float], None] = lambda found, now_s: None
+        """Told what the daemon tells, with the time on the machine's monotonic clock."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="lanes", daemon=True)
+
+    def start(self) -> None:
+        """Look for the daemon, start it if need be, and go on looking."""
+        self.settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking; the daemon ends by itself when it has no jobs."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def environment(self, base: Mapping[str, str], wish: Wish) -> dict[str, str]:
+        """Return an environment in which Python programs share the devices."""
+        return environment_of(wish, self.settings.socket, base)
+
+    def run(self, number: int) -> Status | None:
+        """Return what became of an attempt that had this number; None if nobody knows."""
+        with suppress(NoDaemon, OSError):
+            found: Status | None = status(self.settings.socket, number)["run"]
+            return found
+        return None
+
+    # -- looking ----------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        pause_s = 0.0
+        while not self._closing.wait(pause_s):
+            try:
+                pause_s = self._look()
+            except Exception as error:  # whatever it is, jobs count on the next look
+                log.error("The look at the device daemon failed.", exc_info=error)
+                pause_s = LOOK_EVERY_S
+
+    def _look(self) -> float:
+        """Ask the daemon, or start it; return how long to wait for the next look."""
+        try:
+            found = status(self.settings.socket)
+        except (NoDaemon, OSError):
+            return self._begin()
+        if not self.settings.is_kept_by(found):
+            log.warning("The device daemon shares something else; another takes its place.")
+            with suppress(ProcessLookupError):
+                os.kill(found["pid"], signal.SIGTERM)
+            return LOOK_SOON_S
+        self.heard(found, time.monotonic())
+        return LOOK_EVERY_S
+
+    def _begin(self) -> float:
+        """Start a daemon unless one is on its way."""
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return LOOK_SOON_S
+            log.warning("The device daemon ended with code %s; another is started.", code)
+            self._process = None
+            return LOOK_EVERY_S
+        path = self.settings.folder / "daemon.log"
+        with path.open("ab") as file:
+            if file.tell() > LOG_BYTES_MAX:
+                file.truncate(0)
+            self._process = subprocess.Popen(
+                self.settings.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+        return LOOK_SOON_S
+
+
+def _word(spec: DeviceSpec) -> str:
+    """Return a device as ``share daemon`` reads it."""
+    cores = ",".join(map(str, sorted(spec.cores)))
+    return f"{spec.name}:{spec.capacity_bytes}" + (f":{cores}" if cores else "")

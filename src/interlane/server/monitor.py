@@ -1,0 +1,186 @@
+"""How jobs get on beside each other, from what the device daemon tells every second.
+
+A job is slowed down in two ways.  In turns it waits for its lane: it needs as long as it is
+there instead of as long as it does not wait.  Beside other lanes its iterations themselves take
+longer: what they take is set against what they took while no other lane of the device ran.
+The product of both is the measured slow-down.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from interlane.model import JobId
+from interlane.server.lanes import Status
+
+WINDOW_S: Final = 10.0
+"""Seconds over which shares and slow-downs are taken."""
+
+LEAST_ITERATIONS: Final = 4
+"""In a window, for the length of an iteration to count; the first of a job never do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a job has done on its device so far, over all its processes."""
+
+    iterations: int = 0
+    busy_s: float = 0.0
+    """Inside iterations."""
+    waited_s: float = 0.0
+    """With an iteration to run, while others had the device."""
+    present_s: float = 0.0
+    """Since it was admitted to the device."""
+    measured_slowdown: float | None = None
+    """Time per iteration over what it is alone, of late; None where nobody knows."""
+    predicted_slowdown: float | None = None
+
+    def __add__(self, other: "Use") -> "Use":
+        return Use(
+            self.iterations + other.iterations,
+            self.busy_s + other.busy_s,
+            self.waited_s + other.waited_s,
+            self.present_s + other.present_s,
+        )
+
+    def since(self, before: "Use") -> "Use | None":
+        """Return what was done since then; None if a process has ended meanwhile."""
+        done = Use(
+            self.iterations - before.iterations,
+            self.busy_s - before.busy_s,
+            self.waited_s - before.waited_s,
+            self.present_s - before.present_s,
+        )
+        least = min(done.iterations, done.busy_s, done.waited_s, done.present_s)
+        return None if least < 0 else done
+
+    @property
+    def turns_slowdown(self) -> float:
+        """By how much turns have slowed it down."""
+        worked_s = self.present_s - self.waited_s
+        return self.present_s / worked_s if worked_s > 0 else 1.0
+
+    @property
+    def iteration_s(self) -> float | None:
+        """The mean length of an iteration, if there were enough."""
+        if self.iterations < LEAST_ITERATIONS:
+            return None
+        return self.busy_s / self.iterations
+
+
+def use_of(told: Mapping[str, Any]) -> Use:
+    """Return what the daemon tells of a process or of a run."""
+    return Use(told["iterations"], told["busy_s"], told["waited_s"], told["present_s"])
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was last told, and what follows from it and from what was told before."""
+
+    status: Status
+    busy: tuple[float | None, ...]
+    """By device: the share of the last seconds in which an iteration ran."""
+    uses: Mapping[JobId, Use]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at_s: float
+    pid: int
+    busy_s: tuple[float, ...]
+    uses: Mapping[JobId, Use]
+    lanes: Mapping[JobId, frozenset[tuple[int, int]]]
+    """Device and lane of every job's processes."""
+
+
+class Monitor:
+    """Takes looks in, and keeps what follows from those of the last seconds."""
+
+    def __init__(self) -> None:
+        self.seen: Seen | None = None
+        """Replaced as a whole, so that any thread may read it."""
+        self._looks: deque[_Look] = deque()
+        self._alone: dict[JobId, Use] = {}
+        """What jobs did while no other lane of their device ran."""
+        self._beside: set[JobId] = set()
+        """Jobs that ran beside other lanes."""
+
+    def heard(self, status: Status, now_s: float) -> None:
+        """Take in what the daemon tells."""
+        look = _looked(status, now_s)
+        if self._looks and self._looks[-1].pid != look.pid:
+            self._looks.clear()  # its counters of devices begin anew
+        if self._looks:
+            self._learn_alone(self._looks[-1], look)
+        self._looks.append(look)
+        while look.at_s - self._looks[0].at_s > WINDOW_S:
+            self._looks.popleft()
+        here = {job_id for one in self._looks for job_id in one.uses}
+        self._alone = {one: use for one, use in self._alone.items() if one in here}
+        self._beside &= here
+        first = self._looks[0]
+        self.seen = Seen(
+            status,
+            tuple(
+                _share(now - before, look.at_s - first.at_s)
+                for now, before in zip(look.busy_s, first.busy_s, strict=True)
+            ),
+            {
+                job_id: replace(use, measured_slowdown=self._of_late(job_id, use))
+                for job_id, use in look.uses.items()
+            },
+        )
+
+    def slowdown(self, job_id: JobId, done: Use) -> float | None:
+        """Return how much a job was slowed down while it did this."""
+        now_s, alone_s = done.iteration_s, self._alone.get(job_id, Use()).iteration_s
+        if now_s is None:
+            return None
+        if not alone_s:
+            return None if job_id in self._beside else done.turns_slowdown
+        return done.turns_slowdown * now_s / alone_s
+
+    def _of_late(self, job_id: JobId, use: Use) -> float | None:
+        before = next(one.uses[job_id] for one in self._looks if job_id in one.uses)
+        done = use.since(before)
+        return None if done is None else self.slowdown(job_id, done)
+
+    def _learn_alone(self, before: _Look, now: _Look) -> None:
+        """Add what jobs did since the last look, if no other lane of their device ran."""
+        done = {
+            job_id: use.since(before.uses[job_id])
+            for job_id, use in now.uses.items()
+            if job_id in before.uses and before.uses[job_id].iterations >= LEAST_ITERATIONS
+        }
+        ran = {
+            lane
+            for job_id, use in now.uses.items()
+            if use.iterations > before.uses.get(job_id, Use()).iterations
+            for lane in now.lanes[job_id]
+        }
+        for job_id, use in done.items():
+            mine = now.lanes[job_id]
+            devices = {device for device, _ in mine}
+            others = {lane for lane in ran - mine if lane[0] in devices}
+            if others:
+                self._beside.add(job_id)
+            elif use is not None:
+                self._alone[job_id] = self._alone.get(job_id, Use()) + use
+
+
+def _looked(status: Status, now_s: float) -> _Look:
+    uses: dict[JobId, Use] = {}
+    lanes: dict[JobId, frozenset[tuple[int, int]]] = {}
+    for device in status["devices"]:
+        for one in device["jobs"]:
+            job_id = JobId(one["name"])
+            uses[job_id] = uses.get(job_id, Use()) + use_of(one)
+            lane = () if one["lane"] is None else ((device["index"], one["lane"]),)
+            lanes[job_id] = lanes.get(job_id, frozenset()) | frozenset(lane)
+    busy_s = tuple(device["busy_seconds"] for device in status["devices"])
+    return _Look(now_s, status["pid"], busy_s, uses, lanes)
+
+
+def _share(part_s: float, whole_s: float) -> float | None:
+    return min(1.0, max(0.0, part_s / whole_s)) if whole_s > 0 else None
