@@ -14,7 +14,7 @@ from interlane.device.rendezvous import make_directory, socket_path
 from interlane.device.specs import read_spec
 from interlane.model import InvalidField, InvalidInput, Rejected
 
-from .conftest import MIB, Stage, wait_until
+from .conftest import MIB, PATIENCE_S, Stage, wait_until
 from .test_faults import NoMemory
 
 
@@ -139,3 +139,10 @@ def test_two_lines_attach_a_program_that_knows_its_iterations(stage: Stage) -> N
         assert another is not device
         with pytest.raises(Rejected, match="the job has left the device"):
             device.begin()
+
+
+def test_a_daemon_that_nobody_needs_leaves(stage: Stage) -> None:
+    daemon = stage.daemon("--leave-after", "1")
+
+    assert daemon.wait(PATIENCE_S) == 0
+    assert not stage.address.exists()

@@ -12,12 +12,13 @@ from interlane.cli.output import Output, OutputOption, emit, grid
 
 BAR: Final = 20
 MILLI: Final = 1000
+MIB: Final = 1 << 20
 CLEAR: Final = "\x1b[2J\x1b[H"
 
 
 @takes(ServerOptions)
 def gpus(*, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
-    """Show every device: what is held of it, and by whom."""
+    """Show every device: what is held of it and by whom, and how much is used."""
     found = Client(options).get("/gpus").document()
     emit(found, output, _gpus_told(found["gpus"]))
 
@@ -43,12 +44,16 @@ def top(
 def _top_told(client: Client) -> str:
     summary = client.get("/summary").document()
     counts = "  ".join(f"{state} {count}" for state, count in summary["jobs"].items() if count)
-    devices = _gpus_told(client.get("/gpus").document()["gpus"])
-    return f"policy {summary['policy']}\njobs   {counts or 'none'}\n{devices}"
+    devices = client.get("/gpus").document()["gpus"]
+    told = (
+        f"policy {summary['policy']}\njobs   {counts or 'none'}\n\n{_gpus_told(devices)}\n\n"
+        f"{_tenants_told(devices)}"
+    )
+    return told.rstrip()
 
 
 def _gpus_told(devices: list[dict[str, Any]]) -> str:
-    head = ("device", "type", "jobs", "held", "", "memory MiB")
+    head = ("device", "type", "jobs", "held", "", "memory MiB", "busy", "used MiB")
     rows = [
         (
             f"{device['machine']}:{device['gpu']}",
@@ -57,10 +62,41 @@ def _gpus_told(devices: list[dict[str, Any]]) -> str:
             _bar(device["held_milli"]),
             f"{device['held_milli'] / 10:.0f} %",
             f"{device['held_memory_mib']:,} of {device['memory_mib']:,}",
+            "-" if device["busy"] is None else f"{device['busy']:.0%}",
+            f"{device['used_bytes'] / MIB:,.0f}" if device["is_shared"] else "-",
         )
         for device in devices
     ]
     return grid(head, rows, left=4)
+
+
+def _tenants_told(devices: list[dict[str, Any]]) -> str:
+    """Return a row for every job on a device: its lane, and how it gets on."""
+    head = ("device", "lane", "job", "state", "iterations", "busy s", "waited s", "slow-down")
+    rows = [
+        (
+            f"{device['machine']}:{device['gpu']}",
+            "-" if job["lane"] is None else str(job["lane"]),
+            job["id"],
+            job["state"],
+            *_use_told(job["use"]),
+        )
+        for device in devices
+        for job in device["jobs"]
+    ]
+    return grid(head, rows, left=4) if rows else ""
+
+
+def _use_told(use: dict[str, Any] | None) -> tuple[str, ...]:
+    if use is None:
+        return "-", "-", "-", "-"
+    slower = use["measured_slowdown"]
+    return (
+        f"{use['iterations']:,}",
+        f"{use['busy_s']:,.1f}",
+        f"{use['waited_s']:,.1f}",
+        "-" if slower is None else f"{slower:.2f}",
+    )
 
 
 def _bar(milli: int) -> str:

@@ -8,7 +8,6 @@ run go on without it, and those that start wait for it.
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -96,7 +95,8 @@ class Lanes:
         self.settings = settings
         self.heard: Callable[[Status, float], None] = lambda found, now_s: None
         """Told what the daemon tells, with the time on the machine's monotonic clock."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+        """Of the daemon that was started here, until its end is known."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lanes", daemon=True)
 
@@ -149,25 +149,42 @@ class Lanes:
 
     def _begin(self) -> float:
         """Start a daemon unless one is on its way."""
-        if self._process is not None:
-            code = self._process.poll()
-            if code is None:
-                return LOOK_SOON_S
-            log.warning("The device daemon ended with code %s; another is started.", code)
-            self._process = None
-            return LOOK_EVERY_S
-        path = self.settings.folder / "daemon.log"
-        with path.open("ab") as file:
-            if file.tell() > LOG_BYTES_MAX:
-                file.truncate(0)
-            self._process = subprocess.Popen(
+        if self._pid is None:
+            self._pid = self._spawned()
+            return LOOK_SOON_S
+        pid, code = os.waitpid(self._pid, os.WNOHANG)
+        if pid == 0:
+            return LOOK_SOON_S
+        self._pid = None
+        log.warning(
+            "The device daemon ended with code %s; another is started.",
+            os.waitstatus_to_exitcode(code),
+        )
+        return LOOK_EVERY_S
+
+    def _spawned(self) -> int:
+        """Start a daemon in a session of its own; return its number."""
+        errors = os.open(
+            self.settings.folder / "daemon.log",
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
+            0o600,
+        )
+        try:
+            if os.fstat(errors).st_size > LOG_BYTES_MAX:
+                os.ftruncate(errors, 0)
+            return os.posix_spawn(
+                sys.executable,
                 self.settings.command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=file,
-                start_new_session=True,
+                os.environ,
+                file_actions=(
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, errors, 2),
+                ),
+                setsid=True,
             )
-        return LOOK_SOON_S
+        finally:
+            os.close(errors)
 
 
 def _word(spec: DeviceSpec) -> str:

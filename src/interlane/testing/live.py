@@ -17,8 +17,10 @@ from interlane.policy.place import pack
 from interlane.policy.policy import Policy
 from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
+from interlane.server.devices import emulated
 from interlane.server.driver import Driver
 from interlane.server.functions.gateway import FunctionSettings
+from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
@@ -88,6 +90,7 @@ def make_driver(
     order: Order | None = None,
     store: Store | None = None,
     runner: Callable[[Tell], Runner] | None = None,
+    lanes: Lanes | None = None,
 ) -> Driver:
     """Return a driver on a folder, with real processes; it has not begun."""
     cluster = this_machine(gpus)
@@ -99,7 +102,14 @@ def make_driver(
         runner or (lambda tell: ProcessRunner(folder / "runs", tell)),
         Secrets(folder / "secrets"),
         emulated=True,
+        lanes=lanes,
     )
+
+
+def make_lanes(folder: Path, *, gpus: int = 1, order: str = "fair") -> Lanes:
+    """Return lanes on the devices of ``this_machine``, in turns; they have not begun."""
+    (machine,) = this_machine(gpus)
+    return Lanes(LaneSettings(emulated(machine), folder / "lanes", order, "turns"))
 
 
 @contextmanager
