@@ -40,8 +40,7 @@ from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
-    from interlane.server import whatif
-    from interlane.server.whatif import Known
+    from interlane.server.etas import Known
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -275,18 +274,17 @@ def serve(
     )
     lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
     settings = up.Settings(state, host, port, found.emulated, lanes, database_url)
-    up.serve(settings, lambda: Scheduler(found.cluster, policy), _forecast, say)
+    up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say)
 
 
-def _forecast(
+def played_starts(
     make: Callable[[], Scheduler], jobs: "Sequence[Known]", job_id: JobId, now_s: float
-) -> "whatif.StartBand | None":
-    from interlane.server import whatif
-    from interlane.sim.forward import Expected, start_band
+) -> list[float] | None:
+    """Return when a job of the live machine starts in each play, in order."""
+    from interlane.sim import forward
 
-    expected = [Expected(one.fact, one.seconds, one.low_s, one.high_s) for one in jobs]
-    band = start_band(make, expected, job_id, now_s)
-    return None if band is None else whatif.StartBand(band.p50_s, band.p90_s)
+    expected = [forward.Expected(one.fact, one.seconds, one.low_s, one.high_s) for one in jobs]
+    return forward.played_starts(make, expected, job_id, now_s)
 
 
 # -- the world ------------------------------------------------------------------------

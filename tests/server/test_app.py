@@ -14,6 +14,7 @@ from interlane.server.access import Needs
 from interlane.server.app import Service, api, make_app, probes
 from interlane.server.auth import Role, Tokens
 from interlane.server.driver import Driver
+from interlane.server.etas import Etas
 from interlane.server.functions.routes import functions
 from interlane.server.record import State
 from interlane.testing.live import PATIENCE_S, clear, driving, serving, until
@@ -97,7 +98,9 @@ def problem(answer: httpx.Response, status: int) -> str:
 
 
 def test_every_route_is_in_the_table(machine: Live) -> None:
-    app = make_app(Service(machine.driver, Tokens(machine.driver.store, lambda: 0.0), True))
+    driver = machine.driver
+    etas = Etas(driver, lambda *_: None)
+    app = make_app(Service(driver, Tokens(driver.store, lambda: 0.0), True, etas))
     routes = [*api.routes, *functions.routes, *probes.routes, *app.routes]
     found = {
         (method, route.path): next(

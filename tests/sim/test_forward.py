@@ -1,7 +1,7 @@
 """Playing on from the middle is playing on; bands follow from what is not known."""
 
 from dataclasses import replace
-from math import inf
+from statistics import median, quantiles
 
 import pytest
 from hypothesis import assume, given
@@ -13,7 +13,7 @@ from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered
 from interlane.policy.catalogue import make_order, make_placer
 from interlane.policy.policy import Policy
 from interlane.sim.engine import Engine
-from interlane.sim.forward import Expected, start_band
+from interlane.sim.forward import Expected, played_starts
 from interlane.testing.build import cluster, job, machine, make
 from interlane.testing.strategies import clusters, traces
 
@@ -91,28 +91,34 @@ def test_what_is_known_exactly_gives_a_point() -> None:
     # a has run 40 of 100 s; b takes 50 s; so c starts 60 + 50 s from now.
     jobs = [expected("a", 100, runs_since_s=960.0), expected("b", 50), expected("c", 10)]
 
-    band = start_band(lambda: make(ONE_GPU), jobs, JobId("c"), now_s=1_000.0)
+    starts_s = played_starts(lambda: make(ONE_GPU), jobs, JobId("c"), now_s=1_000.0)
 
-    assert band is not None
-    assert band.p50_s == pytest.approx(1_110, abs=5)
-    assert band.p90_s == pytest.approx(1_110, abs=8)
+    assert starts_s is not None
+    assert median(starts_s) == pytest.approx(1_110, abs=5)
+    assert quantiles(starts_s, n=10)[-1] == pytest.approx(1_110, abs=8)
 
 
 def test_what_is_not_known_widens_the_band() -> None:
     jobs = [expected("a", 100, off_by=3.0), expected("b", 10)]
     jobs[0] = expected("a", 100, off_by=3.0, runs_since_s=1_000.0)
 
-    band = start_band(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=1_000.0)
+    starts_s = played_starts(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=1_000.0)
 
-    assert band is not None
-    assert 1_060 < band.p50_s < 1_170
-    assert 1_200 < band.p90_s < 1_700
+    assert starts_s is not None
+    assert 1_060 < median(starts_s) < 1_170
+    assert 1_200 < quantiles(starts_s, n=10)[-1] < 1_700
 
 
-def test_a_job_past_its_guess_is_expected_to_run_on() -> None:
+def test_a_job_far_past_its_guess_is_expected_to_run_on_for_long() -> None:
     jobs = [expected("a", 100, off_by=2.0, runs_since_s=0.0), expected("b", 10)]
 
-    band = start_band(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=500.0)
+    starts_s = played_starts(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=1_000.0)
 
-    assert band is not None
-    assert 500 <= band.p50_s < inf
+    assert starts_s is not None
+    assert 1_500 < median(starts_s) < 10_000
+
+
+def test_a_job_that_nothing_known_lets_start_has_no_starts() -> None:
+    two_gpus = replace(expected("b", 10), fact=Recovered(job("b", gpus=1, instances=2)))
+
+    assert played_starts(lambda: make(ONE_GPU), [two_gpus], JobId("b"), now_s=0.0) is None

@@ -52,10 +52,12 @@ def _eta_told(found: dict[str, Any]) -> str:
         return f"Job {found['id']} is {found['state']}; it does not wait."
     if found["p50_s"] is None:
         return f"Job {found['id']} waits; nothing that is known would let it start."
-    p50_s, p90_s = (max(0.0, found[name] - found["now_s"]) for name in ("p50_s", "p90_s"))
+    low_s, p50_s, p90_s, high_s = (
+        max(0.0, found[name] - found["now_s"]) for name in ("low_s", "p50_s", "p90_s", "high_s")
+    )
     return (
         f"Job {found['id']} starts in {p50_s:,.0f} s as likely as not, and in {p90_s:,.0f} s "
-        "nine times in ten."
+        f"nine times in ten; hardly before {low_s:,.0f} s or after {high_s:,.0f} s."
     )
 
 

@@ -28,6 +28,7 @@ _WHERE: Final = {
     "salus-table1": ("interlane.reproduce.salus", "TABLE1"),
     "salus-hpo": ("interlane.reproduce.salus", "TUNING"),
     "salus-inference": ("interlane.reproduce.salus", "INFERENCE"),
+    "live-eta": ("interlane.reproduce.live_eta", "ETA"),
     "share-beside": ("interlane.reproduce.share_beside", "BESIDE"),
 }
 """Name -> module and attribute."""

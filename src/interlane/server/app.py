@@ -33,6 +33,7 @@ from interlane.server.access import (
 )
 from interlane.server.auth import Role, Tokens, role_of
 from interlane.server.driver import Driver, Key, NoSuchJob
+from interlane.server.etas import Etas
 from interlane.server.functions.gateway import FunctionSettings, Gateway
 from interlane.server.functions.routes import ShortWay, functions
 from interlane.server.picture import entry_document, job_document
@@ -60,7 +61,7 @@ class Service:
     driver: Driver
     tokens: Tokens
     emulated: bool
-    forecast: whatif.Forecast | None = None
+    etas: Etas
     functions: FunctionSettings = field(default_factory=FunctionSettings)
 
 
@@ -212,7 +213,7 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
 def eta(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say when a job is likely to start, by playing what is known forward."""
     record = _record(the, job_id)
-    return JSONResponse(whatif.eta_document(the.driver, record, the.forecast))
+    return JSONResponse(the.etas.document(record))
 
 
 @api.post("/plan", tags=["jobs"])

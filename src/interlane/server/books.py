@@ -31,9 +31,13 @@ def job_of(record: Record, cluster: Cluster) -> Job:
 def rebuilt(make: MakeScheduler, records: Iterable[Record], now_s: float) -> Scheduler:
     """Return a scheduler that knows these jobs as they stand: holders first, then who waits."""
     scheduler = make()
-    holders_first = sorted(records, key=lambda one: (one.state not in HOLDING, one.serial))
-    for record in holders_first:
+    for record in holders_first(records):
         job = job_of(record, scheduler.cluster)
         fact = Recovered(job, record.ran_s, record.place, record.started_s or 0.0)
         scheduler.learn(fact, now_s)
     return scheduler
+
+
+def holders_first(records: Iterable[Record]) -> list[Record]:
+    """Return jobs in the order in which books learn them: who holds a place, then who waits."""
+    return sorted(records, key=lambda one: (one.state not in HOLDING, one.serial))

@@ -18,11 +18,11 @@ from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.books import MakeScheduler
 from interlane.server.driver import Driver
+from interlane.server.etas import Etas, PlayForward
 from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.runner import ProcessRunner
 from interlane.server.store import Store
-from interlane.server.whatif import Forecast
 
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
@@ -51,7 +51,7 @@ class Settings:
 Say = Callable[[str], None]
 
 
-def serve(settings: Settings, make: MakeScheduler, forecast: Forecast | None, say: Say) -> None:
+def serve(settings: Settings, make: MakeScheduler, play: PlayForward, say: Say) -> None:
     """Serve until told to end; jobs run on."""
     prepare(settings.state)
     with locked(settings.state), _listening(settings) as listener:
@@ -71,11 +71,14 @@ def serve(settings: Settings, make: MakeScheduler, forecast: Forecast | None, sa
         _write_private(
             settings.state / ADDRESS_FILE, json.dumps({"url": address, "pid": os.getpid()})
         )
-        service = Service(driver, tokens, settings.emulated, forecast)
+        etas = Etas(driver, play)
+        etas.start()
+        service = Service(driver, tokens, settings.emulated, etas)
         say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
         try:
             _run(service, listener)
         finally:
+            etas.close()
             driver.close()
             store.close()
     if driver.stopped_because is not None:

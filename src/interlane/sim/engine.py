@@ -130,7 +130,7 @@ class Engine:
     ) -> EventLog:
         """Play until all jobs have ended, or until a time; return the log."""
         while self._open:
-            now_s = self._next_moment()
+            now_s = self.next_moment_s()
             if now_s > until_s or now_s == inf:
                 break
             self.now_s = now_s
@@ -142,7 +142,8 @@ class Engine:
                 progress(len(self.jobs) - self._open)
         return self.log
 
-    def _next_moment(self) -> float:
+    def next_moment_s(self) -> float:
+        """Return when something happens next; infinity if nothing does."""
         arrival_s = (
             self.jobs[self._next_job].submitted_s if self._next_job < len(self.jobs) else inf
         )

@@ -1,20 +1,19 @@
 """When a waiting job will start: what is known now, played forward again and again.
 
 Nobody knows how long jobs will run; bands say how far guesses are off.  So each play draws
-every job's length anew, from a log-normal distribution with the band as its middle eight
-tenths, and those that run already are drawn longer than they have run.  Jobs that are yet to
-come are not played: under orders that let newcomers pass, the true start may be later.
+every job's length anew: its logarithm from Student's distribution with two degrees of
+freedom, with the band as its middle eight tenths.  Its tails are as long as those of real
+jobs: one that has outrun its guess by far is likely to run for as long again.  Jobs that are
+yet to come are not played: under orders that let newcomers pass, the true start may be later.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log, sqrt
 from random import Random
-from statistics import NormalDist
 from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import Fact
 from interlane.model import JobId, Recovered
 from interlane.sim.engine import Engine
 
@@ -23,11 +22,10 @@ PLAYS_MIN: Final = 16
 JOBS_PLAYED: Final = 100_000
 """Jobs over all plays, about: with many jobs, fewer plays must do."""
 
-_NORMAL: Final = NormalDist()
-_EDGE: Final = _NORMAL.inv_cdf(0.9)
-_SPREAD_MIN: Final = 0.01
-_SURE: Final = 1.0 - 1e-9
-"""A job that has run longer than nearly all of its kind is drawn from what is left."""
+SPREAD_MIN: Final = 0.01
+SURE: Final = 1.0 - 1e-9
+LONGEST: Final = 30.0
+"""No job is drawn longer than so many times its band, or than it has run already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,55 +40,54 @@ class Expected:
     def left_s(self, now_s: float, dice: Random) -> float:
         """Draw how much longer the job runs."""
         ran_s = 0.0 if self.fact.placement is None else now_s - self.fact.started_s
-        middle = log(max(self.seconds, 1.0))
-        spread = max(
-            log(max(self.high_s, 1.0) / max(self.low_s, 1.0)) / (2 * _EDGE), _SPREAD_MIN
-        )
         already = self.fact.ran_s + ran_s
-        passed = _NORMAL.cdf((log(already) - middle) / spread) if already > 0 else 0.0
-        drawn = min(passed + (1.0 - passed) * dice.random(), _SURE)
-        total_s = exp(middle + spread * _NORMAL.inv_cdf(max(drawn, 1e-9)))
-        return max(total_s - already, 0.0)
+        middle = log(max(self.seconds, 1.0))
+        spread = log(max(self.high_s, 1.0) / max(self.low_s, 1.0)) / (2 * _quantile(0.9))
+        spread = max(spread, SPREAD_MIN)
+        passed = _share_below((log(already) - middle) / spread) if already > 0 else 0.0
+        drawn = min(max(passed + (1.0 - passed) * dice.random(), 1.0 - SURE), SURE)
+        longest = log(LONGEST * max(self.high_s, already, 1.0))
+        return max(exp(min(middle + spread * _quantile(drawn), longest)) - already, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class StartBand:
-    """When a job is likely to start."""
-
-    p50_s: float
-    p90_s: float
+def _share_below(value: float) -> float:
+    """Return Student's distribution function, two degrees of freedom."""
+    return 0.5 + value / (2.0 * sqrt(2.0 + value * value))
 
 
-def start_band(
+def _quantile(share: float) -> float:
+    """Return its inverse."""
+    return (2.0 * share - 1.0) / sqrt(2.0 * share * (1.0 - share))
+
+
+def played_starts(
     make: Callable[[], Scheduler],
     jobs: Sequence[Expected],
     job_id: JobId,
     now_s: float,
     seed: int = 0,
-) -> StartBand | None:
-    """Return when a waiting job is likely to start; None if it never does."""
+) -> list[float] | None:
+    """Return when a waiting job starts in each play, in order; None if it may never."""
     dice = Random(seed)
     plays = max(PLAYS_MIN, min(PLAYS_MAX, JOBS_PLAYED // max(1, len(jobs))))
-    starts = [_start(make, jobs, job_id, now_s, dice) for _ in range(plays)]
-    known = sorted(start_s for start_s in starts if start_s is not None)
-    if len(known) < plays:
-        return None
-    return StartBand(known[plays // 2], known[min(plays - 1, int(plays * 0.9))])
+    starts_s = sorted(_start_s(make, jobs, job_id, now_s, dice) for _ in range(plays))
+    return None if starts_s[-1] == inf else starts_s
 
 
-def _start(
+def _start_s(
     make: Callable[[], Scheduler],
     jobs: Sequence[Expected],
     job_id: JobId,
     now_s: float,
     dice: Random,
-) -> float | None:
+) -> float:
+    """Return when a job starts in one play; infinity if it never does."""
     left_s = [job.left_s(now_s, dice) for job in jobs]
     engine = Engine(make(), [job.fact.job for job in jobs], left_s)
     engine.resume([job.fact for job in jobs], now_s)
-    number = next(at for at, job in enumerate(jobs) if job.fact.job.id == job_id)
-    engine.run()
-    for line in engine.log.lines():
-        if line.fact is Fact.STARTED and line.subject == number:
-            return line.at_s
-    return None
+    while engine.scheduler.placement(job_id) is None:
+        at_s = engine.next_moment_s()
+        if at_s == inf:
+            return inf
+        engine.run(until_s=at_s)
+    return engine.now_s

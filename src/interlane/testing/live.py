@@ -19,6 +19,7 @@ from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.devices import emulated
 from interlane.server.driver import Driver
+from interlane.server.etas import Etas
 from interlane.server.functions.gateway import FunctionSettings
 from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
@@ -26,6 +27,7 @@ from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
 from interlane.server.spec import JobSpec, read_spec
 from interlane.server.store import Store
+from interlane.wiring import played_starts
 
 PATIENCE_S = 180.0
 """Seconds after which what was waited for has not come."""
@@ -146,15 +148,12 @@ def serving(
     """Serve a driver over HTTP; yields the address and a token for every role."""
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role)[0] for role in Role}
+    service = Service(
+        driver, tokens, True, Etas(driver, played_starts), functions or FunctionSettings()
+    )
     config = uvicorn.Config(
-        make_app(
-            Service(
-                driver, tokens, emulated=True, functions=functions or FunctionSettings()
-            )
-        ),
-        port=0, log_level="critical",
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+        make_app(service), port=0, log_level="critical", timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

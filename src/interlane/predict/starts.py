@@ -1,0 +1,99 @@
+"""Bands of start times that hold as often as they say.
+
+A simulation that plays the queue forward knows its own doubts: how long jobs run.  It does not
+know what it leaves out, such as jobs that are yet to come and overtake.  So its bands are
+stretched, on a logarithmic scale of waiting times, by as much as past bands have proved too
+narrow: an edge moves out when a job starts beyond it and in when one does not, in a ratio
+that lets it be passed as often as it should be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import Final
+
+from interlane.model import JobId
+
+LEVELS: Final = (0.05, 0.5, 0.9, 0.95)
+FIRST_EDGES: Final = (-2.2, 0.0, 2.0, 2.8)
+"""Where the edges stand before anything was learned, in widths; from simulated weeks."""
+
+STEP: Final = 0.15
+"""How far one job moves an edge, in widths."""
+
+GRAIN_S: Final = 30.0
+"""Waiting times that differ by less are much the same."""
+
+WIDTH_MIN: Final = 0.25
+REMEMBERED_MAX: Final = 10_000
+"""Jobs whose start is awaited at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartBand:
+    """When a job is likely to start: nine times in ten from ``low_s`` to ``high_s``."""
+
+    low_s: float
+    p50_s: float
+    p90_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What was told of a job, to be compared with its start."""
+
+    now_s: float
+    middle: float
+    width: float
+    edges: tuple[float, ...]
+
+
+class Calibrated:
+    """Turns start times that were played into bands, and learns from true starts."""
+
+    def __init__(self) -> None:
+        self._edges: tuple[float, ...] = FIRST_EDGES
+        self._told: dict[JobId, _Told] = {}
+
+    @property
+    def awaited(self) -> tuple[JobId, ...]:
+        """Jobs of which a band was noted and no start is known."""
+        return tuple(self._told)
+
+    def band(self, starts_s: Sequence[float], now_s: float) -> StartBand:
+        """Return the band for start times that were played, in order."""
+        told = self._of(starts_s, now_s)
+        waits_s = [exp(told.middle + edge * told.width) - GRAIN_S for edge in told.edges]
+        low_s, p50_s, p90_s, high_s = (now_s + max(0.0, wait_s) for wait_s in waits_s)
+        return StartBand(low_s, p50_s, p90_s, high_s)
+
+    def note(self, job_id: JobId, starts_s: Sequence[float], now_s: float) -> None:
+        """Remember what was told of a job; the first time counts."""
+        if job_id not in self._told and len(self._told) < REMEMBERED_MAX:
+            self._told[job_id] = self._of(starts_s, now_s)
+
+    def started(self, job_id: JobId, at_s: float) -> None:
+        """Learn when a job really started."""
+        told = self._told.pop(job_id, None)
+        if told is None:
+            return
+        passed = (log(max(0.0, at_s - told.now_s) + GRAIN_S) - told.middle) / told.width
+        moved = (
+            edge + STEP * (level - (passed <= then))
+            for level, edge, then in zip(LEVELS, self._edges, told.edges, strict=True)
+        )
+        self._edges = tuple(sorted(moved))
+
+    def forget(self, job_id: JobId) -> None:
+        """Drop a job that will not start."""
+        self._told.pop(job_id, None)
+
+    def _of(self, starts_s: Sequence[float], now_s: float) -> _Told:
+        """Return middle and width of the waits, in logarithms."""
+        last = len(starts_s) - 1
+        middle, upper = (
+            log(max(0.0, starts_s[round(level * last)] - now_s) + GRAIN_S)
+            for level in (0.5, 0.9)
+        )
+        return _Told(now_s, middle, max(upper - middle, WIDTH_MIN), self._edges)

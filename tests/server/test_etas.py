@@ -1,0 +1,51 @@
+"""When a job will start is told in advance, and what was told is compared with what came."""
+
+from pathlib import Path
+
+import pytest
+
+from interlane.model import JobId
+from interlane.server import etas
+from interlane.server.etas import Etas
+from interlane.testing.live import driving, spec, until
+from interlane.wiring import played_starts
+
+
+def test_a_job_that_waits_has_a_band_and_one_that_runs_has_none(tmp_path: Path) -> None:
+    with driving(tmp_path) as driver:
+        told = Etas(driver, played_starts)
+        runs = driver.submit(spec("runs", "sleep 100", gpus=2), "ann").result()
+        waits = driver.submit(spec("waits", gpus=2), "ann").result()
+
+        band, none = told.document(waits), told.document(runs)
+        for record in (waits, runs):
+            driver.cancel(record.id, "ann").result()
+
+    assert band["now_s"] <= band["low_s"] <= band["p50_s"] <= band["p90_s"] <= band["high_s"]
+    assert none["p50_s"] is None
+
+
+def test_bands_move_when_jobs_start_later_than_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etas, "PAUSE_S", 0.05)
+
+    def at_once(make: object, jobs: object, job_id: JobId, now_s: float) -> list[float]:
+        return [now_s]
+
+    with driving(tmp_path) as driver:
+        told = Etas(driver, at_once)
+        runs = driver.submit(spec("runs", "sleep 100", gpus=2), "ann").result()
+        second = driver.submit(spec("second", "sleep 100", gpus=2), "ann").result()
+        told.start()
+        until(lambda: told.awaited == (second.id,), "a question of its own")
+        third = driver.submit(spec("third", gpus=2), "ann").result()
+        before = told.band(third, 0.0)
+        driver.cancel(runs.id, "ann").result()
+        until(lambda: second.id not in told.awaited, "the comparison")
+        after = told.band(third, 0.0)
+        told.close()
+
+    assert before is not None
+    assert after is not None
+    assert after.p50_s > before.p50_s
