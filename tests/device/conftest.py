@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from interlane.device.client import NoDaemon, Wish
+from interlane.device.client import Wish
 from interlane.device.launch import environment_of, status
+from interlane.device.link import NoDaemon
 from interlane.device.zygote import caller
 from interlane.device.zygote.request import request_of, socket_of
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from interlane.device import wire
-from interlane.device.client import Client, NoDaemon, Wish, connected
+from interlane.device.client import Client, Wish
 from interlane.device.daemon import Daemon, Settings
 from interlane.device.journal import Journal, Record
+from interlane.device.link import NoDaemon, connected
 from interlane.device.specs import DeviceSpec
 from interlane.device.wire import Frame, Kind
 from interlane.model import Rejected
@@ -182,7 +183,7 @@ def test_a_job_that_says_goodbye_and_dies_at_once_is_let_go_once(tmp_path: Path)
     code = """
 import sys
 sys.path[:0] = {path!r}
-from interlane.device.client import connected
+from interlane.device.link import connected
 from interlane.device import wire
 from interlane.device.client import Wish
 from pathlib import Path
@@ -282,7 +283,7 @@ import os, socket, sys
 os.setgid(65534); os.setuid(65534)
 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 line.connect(sys.argv[1])
-sys.stdout.write(line.recv(512)[64:].decode("latin-1"))
+sys.stdout.write(line.recv(512)[56:].decode("latin-1"))
 """
 
     answer = subprocess.run(
@@ -359,7 +360,6 @@ def test_no_frames_at_all_make_the_books_unsafe(tmp_path: Path) -> None:
             lane=dice.randrange(3),
             flags=wire.Flag(dice.randrange(sum(wire.Flag) + 1)),
             epoch=dice.choice(epochs),
-            sent_ns=dice.getrandbits(64),
             first=amounts[0],
             second=amounts[1],
             third=amounts[2],

@@ -20,7 +20,6 @@ frames = st.builds(
     run=u32,
     flags=st.builds(lambda bits: Flag(bits), st.integers(0, sum(Flag))),
     epoch=u64,
-    sent_ns=u64,
     first=u64,
     second=u64,
     third=u64,

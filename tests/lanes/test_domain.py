@@ -12,6 +12,7 @@ from interlane.lanes.facts import (
     Left,
     Moved,
     Observed,
+    Passed,
     Reattached,
     Recovered,
     Released,
@@ -29,6 +30,7 @@ from interlane.lanes.wishes import (
     Grant,
     LaneId,
     Lease,
+    Name,
     Queue,
     Refuse,
     Resize,
@@ -42,7 +44,11 @@ SMALL = Demand(1, 2)
 
 
 def domain(
-    order: str = "rr", *, capacity: int = 100, recovering_until_s: float | None = None
+    order: str = "rr",
+    *,
+    capacity: int = 100,
+    recovering_until_s: float | None = None,
+    names_heirs: bool = False,
 ) -> Domain:
     return Domain(
         Budget(capacity),
@@ -50,6 +56,7 @@ def domain(
         sharing=Serialise(),
         turns=TurnRule(switch_cost_s=0.02),  # a quantum of 1 s
         recovering_until_s=recovering_until_s,
+        names_heirs=names_heirs,
     )
 
 
@@ -307,6 +314,71 @@ def test_a_job_is_not_moved_while_it_runs_or_where_there_is_no_room() -> None:
     device.check()
 
 
+def named(wishes: tuple[Wish, ...]) -> list[Name]:
+    return [wish for wish in wishes if isinstance(wish, Name)]
+
+
+def test_a_holder_is_told_who_is_next_and_may_pass_the_lane_on() -> None:
+    device = domain(names_heirs=True)
+    lease = start(device, A)
+    device.handle(Joined(B, SMALL), 0.0)
+    (name,) = named(device.handle(Wanted(B), 0.0))
+    assert (name.lease, name.heir) == (lease, B)
+
+    wishes = device.handle(Passed(A, lease.epoch, name.heir_epoch, 3), 1.2)
+
+    assert granted(wishes) == []  # B knows
+    assert [(one.job_id, one.epoch) for one in device.leases] == [(B, name.heir_epoch)]
+    assert device.tenants[A].attained_s == pytest.approx(1.2)
+    assert device.tenants[A].iterations == 3
+    device.check()
+
+
+def test_a_more_urgent_job_becomes_heir_but_the_one_before_may_have_the_lane_already() -> None:
+    device = domain("priority", names_heirs=True)
+    lease = start(device, A)
+    device.handle(Joined(B, SMALL), 0.0)
+    (first,) = named(device.handle(Wanted(B), 0.0))
+    device.handle(Joined(C, SMALL, priority=9), 0.0)
+    (second,) = named(device.handle(Wanted(C), 0.0))
+    assert (first.heir, second.heir) == (B, C)
+
+    wishes = device.handle(Passed(A, lease.epoch, first.heir_epoch), 0.5)
+
+    assert device.lease_of(B) is not None
+    assert revoked(wishes) == [B]
+    assert [name.heir for name in named(wishes)] == [C]
+
+
+def test_a_lane_that_was_passed_to_a_job_that_is_gone_goes_to_the_next() -> None:
+    device = domain(names_heirs=True)
+    lease = start(device, A)
+    device.handle(Joined(B, SMALL), 0.0)
+    (name,) = named(device.handle(Wanted(B), 0.0))
+    device.handle(Joined(C, SMALL), 0.0)
+    device.handle(Wanted(C), 0.0)
+    device.handle(Left(B), 0.1)
+
+    wishes = device.handle(Passed(A, lease.epoch, name.heir_epoch), 0.2)
+
+    assert [one.job_id for one in granted(wishes)] == [C]
+
+
+def test_an_heir_is_not_moved_because_it_may_be_running() -> None:
+    device = domain(names_heirs=True)
+    lease = start(device, A, B)
+
+    device.handle(Moved(B), 0.0)
+
+    assert device.book.lane_of(B) is device.book.lane_of(A)
+    device.handle(Released(A, lease.epoch), 0.1)
+    (second,) = device.leases
+    assert second.job_id == B
+    device.handle(Released(B, second.epoch), 0.2)
+    device.handle(Moved(B), 0.3)
+    assert device.book.lane_of(B) is not device.book.lane_of(A)
+
+
 class RandomLife:
     """Random facts on one domain, carried out as an honest body would."""
 
@@ -317,7 +389,10 @@ class RandomLife:
             make_order(order),
             sharing=Overlap() if self.rng.random() < 0.5 else Serialise(),
             patience=3,
+            names_heirs=self.rng.random() < 0.5,
         )
+        self.names: dict[int, list[Name]] = {}
+        """Heirs that the holder of each lease was told of."""
         self.now_s = 0.0
         self.jobs: list[JobId] = []
         self.made = 0
@@ -345,6 +420,9 @@ class RandomLife:
             return Wanted(job)
         if kind < 0.8 and self.device.leases:
             lease = self.rng.choice(self.device.leases)
+            if lease.epoch in self.names and self.rng.random() < 0.7:
+                name = self.rng.choice(self.names[lease.epoch])
+                return Passed(lease.job_id, lease.epoch, name.heir_epoch)
             again = self.rng.random() < 0.5
             return (Yielded if again else Released)(lease.job_id, lease.epoch)
         if kind < 0.87:
@@ -368,6 +446,8 @@ class RandomLife:
         wishes = self.device.handle(fact, self.now_s)
         if isinstance(fact, Joined) and fact.job_id in self.device.tenants:
             self.jobs.append(fact.job_id)
+        for name in named(wishes):
+            self.names.setdefault(name.lease.epoch, []).append(name)
         for lease in granted(wishes):
             lane = self.device.book.lanes[lease.lane]
             assert lane.tenants[lease.job_id].ephemeral_bytes <= lane.size_bytes

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from interlane.device.client import NoDaemon
 from interlane.device.launch import status
+from interlane.device.link import NoDaemon
 from interlane.server.driver import Driver
 from interlane.server.lanes import LaneSettings
 from interlane.server.monitor import Use

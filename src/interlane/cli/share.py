@@ -158,7 +158,8 @@ def run(
     """Run a PyTorch program on a shared device and pass its exit code on."""
     from interlane.device import launch
     from interlane.device.attach import demanded
-    from interlane.device.client import NoDaemon, Wish
+    from interlane.device.client import Wish
+    from interlane.device.link import NoDaemon
     from interlane.device.rendezvous import socket_path
     from interlane.device.wire import ANY_DEVICE
 

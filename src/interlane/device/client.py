@@ -17,7 +17,6 @@ import select
 import socket
 import sys
 import threading
-from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,25 +24,29 @@ from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Final
 
-from interlane.device import page, wire
+from interlane.device import wire
 from interlane.device.backends.base import Backend
+from interlane.device.link import Link, NoDaemon, admitted
 from interlane.device.memory import Meter, after_overrun
 from interlane.device.page import (
     ADMITTED_NS,
     BEGAN_NS,
     BOUNDARY_NS,
     BUSY_NS,
+    EPOCH,
+    GAVE_NS,
     ITERATIONS,
     LIMIT_BYTES,
+    PASSED,
     REVOKE,
     TAKEN_NS,
+    TRIMS,
     WAITED_NS,
     WANTED,
-    Page,
 )
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.lanes.wishes import Demand
-from interlane.model.errors import Rejected, Unreachable
+from interlane.model.errors import Rejected
 
 BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 """Pauses between attempts to connect again; the last one repeats."""
@@ -56,15 +59,6 @@ COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITT
 """Words of the page that go along to a new daemon."""
 GROWN: Final = 1.02
 """Demand that exceeds what was last told by this factor is told at once."""
-
-
-class NoDaemon(Unreachable):
-    """Nobody listens on the socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"no device daemon answers at {path}; start one with 'interlane share daemon'."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +101,6 @@ def _told(amount: int | None) -> int:
     return wire.UNKNOWN if amount is None else min(amount, wire.UNKNOWN - 1)
 
 
-@dataclass(slots=True)
-class _Link:
-    """One connection to one daemon, with the page and the bell that came with admission."""
-
-    line: socket.socket
-    admission: Frame
-    page: Page
-    bell: int
-
-    def close(self) -> None:
-        """Close the line; the page goes when the job has looked at it for the last time."""
-        self.line.close()
-        os.close(self.bell)
-
-
 class Iteration:
     """The body of a ``with`` that is one iteration."""
 
@@ -151,6 +130,10 @@ class Client:
         self._connecting = threading.Lock()
         self._inside = False
         self._epoch = 0
+        """Of the lease that the job holds; 0: it holds none."""
+        self._newest_epoch = 0
+        """Of all leases so far: what is told of older ones comes too late."""
+        self._waiting = False
         self._closed = False
         self._began_ns = 0
         self._asked_ns = self._boundary_ns = monotonic_ns()
@@ -161,7 +144,6 @@ class Client:
         self._gap_ns = 0
         self._told: Demand | None = None
         self._needs = Demand(0, 0)
-        self._trims = False
         self._limit_bytes = 0
         self._link = _admitted_in_time(path, wish.hello(self._job), wish.patience_s)
         self._words = self._link.page.words
@@ -321,22 +303,33 @@ class Client:
 
     def _give_back(self, kind: Kind) -> None:
         """Give the lease back, with all work done and, where room is short, the cache empty."""
-        began_ns = monotonic_ns()
+        link, words = self._link, self._words
+        if link.is_lost:
+            return
+        words[GAVE_NS] = monotonic_ns()
         self._backend.fence()
-        if self._trims:
+        if words[TRIMS]:
             self._backend.trim()
-        frame = Frame(
-            kind,
-            self._job,
-            epoch=self._epoch,
-            sent_ns=began_ns,
-            first=self._needs.persistent_bytes,
-            second=self._needs.peak_bytes,
-            third=max(0, self._boundary_ns - self._began_ns),
-        )
-        # A lease that nobody hears us give back is kept: nobody else can have it meanwhile.
-        if self._send(frame):
+        if self._pass_on(link):
             self._epoch = 0
+            if kind is Kind.YIELD:
+                self._send(Frame(Kind.ACQUIRE, self._job))
+        # A lease that nobody hears us give back is kept: nobody else can have it meanwhile.
+        elif self._send(Frame(kind, self._job, epoch=self._epoch)):
+            self._epoch = 0
+
+    def _pass_on(self, link: Link) -> bool:
+        """Hand the lane to the heir, if there is one.
+
+        The daemon reads of it in the page whenever it looks, and tells the heir once more if
+        it has not heard: so it does not matter what happens to this process between two lines.
+        """
+        heir_epoch = link.heir()
+        if heir_epoch <= self._epoch:
+            return False
+        self._words[PASSED] = heir_epoch
+        link.tell_heir(heir_epoch)
+        return True
 
     def _send(self, frame: Frame) -> bool:
         try:
@@ -358,35 +351,31 @@ class Client:
                     self._give_back(Kind.YIELD)
                 else:
                     self._send(Frame(Kind.ACQUIRE, self._job))
-            granted = self._granted(link)
-            with self._state:
-                if granted is not None and link is self._link:
-                    self._take_up(granted)
-                    return
+                self._waiting = True
+            try:
+                taken = self._take_up(link)
+            finally:
+                self._waiting = False
+            if taken:
+                return
             if self._closed:
                 raise Rejected("the job has left the device: begin no more iterations.")
             self._connect_again(link)
 
-    def _take_up(self, grant: Frame) -> None:
-        """Begin the first iteration on a new lease."""
-        self._epoch = grant.epoch
-        self._trims = Flag.TRIM in grant.flags
-        self._obey_limit()
-        self._enter()
-        self._words[TAKEN_NS] = self._began_ns
-
-    def _granted(self, link: _Link) -> Frame | None:
-        """Wait for a grant; None when the daemon is gone."""
-        while True:
-            try:
-                message = link.line.recv(wire.FRAME_BYTES)
-            except OSError:
-                return None
-            frame = wire.read(message)
-            if frame is None:
-                return None
-            if frame.kind is Kind.GRANT:
-                return frame
+    def _take_up(self, link: Link) -> bool:
+        """Wait for a lease, and begin the first iteration on it; tell whether one came."""
+        while (epoch := link.epoch()) is not None:
+            if epoch <= self._newest_epoch:
+                continue
+            with self._state:
+                if link.is_lost or self._closed:
+                    return False
+                self._epoch = self._newest_epoch = self._words[EPOCH] = epoch
+                self._obey_limit()
+                self._enter()
+                self._words[TAKEN_NS] = self._began_ns
+                return True
+        return False
 
     # -- the watcher -----------------------------------------------------------------------
 
@@ -409,24 +398,32 @@ class Client:
 
     def _answer_bell(self) -> None:
         with self._state:
-            idle = bool(self._epoch) and not self._inside and not self._closed
+            if self._inside or self._waiting or self._closed:
+                return
+            revoked_epoch = int(self._words[REVOKE])
+            if revoked_epoch > self._newest_epoch:
+                # The wait for this lease was interrupted, so that it was never taken up.
+                self._epoch = self._newest_epoch = revoked_epoch
+            idle = bool(self._epoch)
             if idle and self.revoked:
                 self._give_back(Kind.RELEASE)
         if idle and self.on_recall is not None:
             self.on_recall()
 
-    def _connect_again(self, lost: _Link) -> None:
+    def _connect_again(self, lost: Link) -> None:
         """Find a daemon again, however long it takes, unless another thread has."""
         with self._connecting:
             if self._link is not lost or self._closed:
                 return
+            with self._state:
+                lost.is_lost = True
             _say("the device daemon is gone; the job goes on and looks for a new one")
             attempt = 0
             while not self._closed:
                 sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
                 attempt += 1
                 with suppress(NoDaemon, Rejected, OSError):
-                    self._adopt(_admitted(self._path, self._hello_again()), lost)
+                    self._adopt(admitted(self._path, self._hello_again(), _say_queued), lost)
                     return
 
     def _hello_again(self) -> Frame:
@@ -443,7 +440,7 @@ class Client:
                 second=max(self._needs.ephemeral_bytes, admission.second if booked else 0),
             )
 
-    def _adopt(self, link: _Link, lost: _Link) -> None:
+    def _adopt(self, link: Link, lost: Link) -> None:
         """Go over to a new daemon with all counters."""
         with self._state:
             words = link.page.words
@@ -463,72 +460,22 @@ class Client:
                 os.sched_setaffinity(0, cores)
 
 
-# -- connecting ------------------------------------------------------------------------------
-
-
-def _admitted_in_time(path: Path, hello: Frame, patience_s: float) -> _Link:
+def _admitted_in_time(path: Path, hello: Frame, patience_s: float) -> Link:
     """Ask to be admitted, and again while there is no daemon and patience lasts."""
     end_ns = monotonic_ns() + round(patience_s * 1e9)
     while True:
         try:
-            return _admitted(path, hello)
+            return admitted(path, hello, _say_queued)
         except NoDaemon:
             if monotonic_ns() >= end_ns:
                 raise
             sleep(BACKOFF_S[-1])
 
 
-def _admitted(path: Path, hello: Frame) -> _Link:
-    """Connect, ask, and wait until the daemon admits the job."""
-    line = connected(path)
-    try:
-        line.send(wire.packed(hello))
-        while True:
-            message, descriptors = received(line)
-            frame = wire.read(message)
-            if frame is None:
-                raise NoDaemon(path)
-            if frame.kind is Kind.REJECT:
-                raise Rejected(frame.text)
-            if frame.kind is Kind.ADMIT and len(descriptors) == 2:
-                memory, bell = descriptors
-                try:
-                    return _Link(line, frame, page.map_page(memory), bell)
-                finally:
-                    os.close(memory)
-            if frame.kind is Kind.QUEUED:
-                _say(f"queued: {frame.text}")
-    except ConnectionError:
-        line.close()
-        raise NoDaemon(path) from None
-    except BaseException:
-        line.close()
-        raise
-
-
-def connected(path: Path) -> socket.socket:
-    """Return a connection to the daemon."""
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        line.connect(str(path))
-    except OSError:
-        line.close()
-        raise NoDaemon(path) from None
-    return line
-
-
-def received(line: socket.socket) -> tuple[bytes, list[int]]:
-    """Return the next message and the descriptors that came with it."""
-    integer = array("i")
-    message, ancillary, _, _ = line.recvmsg(
-        wire.FRAME_BYTES, socket.CMSG_SPACE(2 * integer.itemsize)
-    )
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            integer.frombytes(data[: len(data) - len(data) % integer.itemsize])
-    return message, list(integer)
-
-
 def _say(text: str) -> None:
     with suppress(OSError, ValueError):
         print(f"interlane: {text}", file=sys.stderr, flush=True)
+
+
+def _say_queued(why: str) -> None:
+    _say(f"queued: {why}")

@@ -70,7 +70,7 @@ PRESS_AFTER_S: Final = 5.0
 NICE: Final = -10
 NOTHING: Final = Demand(0, 0)
 _SPARE_DESCRIPTORS: Final = 64
-_DESCRIPTORS_PER_JOB: Final = 3
+_DESCRIPTORS_PER_JOB: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +185,7 @@ class Daemon:
             recovering_until_s=now_s + wait_s if wait_s else None,
             # Later than any epoch of a daemon before, without anything on disk.
             last_epoch=int(now_s * 1e6),
+            names_heirs=True,
         )
         device = SharedDevice(index, spec, domain, monotonic)
         if isinstance(sharing, OverlapIfItPays):
@@ -226,6 +227,7 @@ class Daemon:
         self._drop_broken()
         now_s = monotonic()
         for device in self.devices:
+            device.settle()
             if device.wake_s is not None and device.wake_s <= now_s:
                 device.tell(Ticked())
             device.recall(now_s)

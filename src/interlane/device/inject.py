@@ -13,7 +13,8 @@ from types import ModuleType, TracebackType
 from typing import Final, NoReturn
 
 from interlane.device.attach import place
-from interlane.device.client import Client, NoDaemon, Wish
+from interlane.device.client import Client, Wish
+from interlane.device.link import NoDaemon
 from interlane.device.memory import is_out_of_memory
 from interlane.device.torch_hooks import TorchHooks
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected

@@ -17,8 +17,9 @@ from interlane.device import wire
 from interlane.device.amounts import written
 from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client, NoDaemon, Wish, connected, received
+from interlane.device.client import Client, Wish
 from interlane.device.inject import ATTACHED_VARIABLE, WISH_VARIABLE
+from interlane.device.link import NoDaemon, connected, received
 from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
 from interlane.device.rendezvous import SOCKET_VARIABLE
 from interlane.device.wire import Frame, Kind

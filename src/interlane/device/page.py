@@ -1,6 +1,6 @@
 """A page of memory that the daemon and one job share, so that an iteration costs no message.
 
-The daemon writes the first three words; the job reads them at boundaries and writes the rest.
+The daemon writes some words, which the job reads at boundaries; the job writes the others.
 Each word has one writer and is written whole, so neither side waits for the other.  A job has
 a page of its own: what it scribbles there misleads nobody but itself.
 """
@@ -10,26 +10,40 @@ import mmap
 import os
 from typing import Final
 
-# Where a number lies in the page; each is a word of 64 bits.
+# Where a number lies in the page; each is a word of 64 bits.  The daemon writes:
 REVOKE: Final = 0
 """The newest epoch that must be given back at its next boundary."""
 WANTED: Final = 1
 """How many others wait for this lane."""
 LIMIT_BYTES: Final = 2
 """How much memory the job may have; 0: it is not limited."""
-BEGAN_NS: Final = 3
+TRIMS: Final = 3
+"""Whether cached memory is to be given back with the lease; others need the room."""
+HEIR: Final = 4
+"""Epoch of the lease that the holder may pass on; 0: of none."""
+TOLD: Final = 5
+"""How many HEIR frames were sent; the latest has the pipe of the heir."""
+
+# The job writes:
+BEGAN_NS: Final = 8
 """When the current iteration began, on the machine's monotonic clock; 0: outside of one."""
-BOUNDARY_NS: Final = 4
+BOUNDARY_NS: Final = 9
 """When the last iteration ended."""
-ITERATIONS: Final = 5
+ITERATIONS: Final = 10
 """Iterations so far: the heartbeat."""
-BUSY_NS: Final = 6
+BUSY_NS: Final = 11
 """Time inside iterations so far."""
-TAKEN_NS: Final = 7
+TAKEN_NS: Final = 12
 """When the first iteration of the present lease began."""
-WAITED_NS: Final = 8
+EPOCH: Final = 13
+"""Of the last lease that the job took up."""
+GAVE_NS: Final = 14
+"""When the job began to give its last lease up."""
+PASSED: Final = 15
+"""Epoch of the latest heir to which the job passed its lane."""
+WAITED_NS: Final = 16
 """Time in which the job had an iteration to run and no lease so far."""
-ADMITTED_NS: Final = 9
+ADMITTED_NS: Final = 17
 """When the job was first admitted, whichever daemon did it."""
 
 PAGE_BYTES: Final = mmap.PAGESIZE

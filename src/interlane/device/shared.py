@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ from interlane.lanes.facts import (
     Left,
     Moved,
     Observed,
+    Passed,
     Reattached,
     Released,
     Switched,
@@ -34,6 +35,7 @@ from interlane.lanes.wishes import (
     Grant,
     LaneId,
     Lease,
+    Name,
     Queue,
     Refuse,
     Resize,
@@ -46,6 +48,8 @@ LEAST_SHARE: Final = 0.25
 """Part of a device that must be free for a job of unknown demand to start beside others."""
 IDLE_NS: Final = 5_000_000
 """A lease on which nothing happens for so long goes to others, if there are any."""
+MOST_HEIRS: Final = 32
+"""That a holder is told of in one lease: it reads of them only when it gives that up."""
 LONGEST_SWITCH_NS: Final = 10_000_000_000
 
 
@@ -80,6 +84,13 @@ class SharedJob:
     """None while the job is away: its memory stays booked until its process is gone."""
     page: Page | None = None
     bell: int = -1
+    baton: int = -1
+    """Where the holder before writes the epoch of the lease that it passes to this job."""
+    told_of: Page | None = None
+    """The page of the heir that the job was told of last."""
+    told: int = 0
+    """How often it was told of one."""
+    told_at_grant: int = 0
     iterations_at_grant: int = 0
     took_from_ns: int = 0
     """When the holder before began to give the lane up for this job; 0: nobody did."""
@@ -119,7 +130,8 @@ class SharedJob:
         if self.page is not None:
             self.page.close()
             os.close(self.bell)
-        self.page, self.bell = None, -1
+            os.close(self.baton)
+        self.page, self.bell, self.baton = None, -1, -1
 
 
 @dataclass(slots=True)
@@ -181,6 +193,7 @@ class SharedDevice:
 
     def leave(self, job: SharedJob) -> None:
         """Take a job out; its memory is free."""
+        self.settle()
         lane = self.domain.book.lane_of(job.id)
         if self.jobs.pop(job.id, None) is not None:
             self._offered.pop(job.id, None)
@@ -230,6 +243,7 @@ class SharedDevice:
 
     def welcome_back(self, job: SharedJob, hello: Frame) -> None:
         """Take up again with a job that was away."""
+        self.settle()
         lane = self.domain.book.lane_of(job.id)
         if lane is None:
             return
@@ -255,6 +269,7 @@ class SharedDevice:
 
     def want(self, job: SharedJob) -> bool:
         """Note that a job has an iteration to run; tell whether that is news."""
+        self.settle()
         tenant = self.domain.tenants[job.id]
         if tenant.wanted_since_s is not None or tenant.held_since_s is not None:
             return False
@@ -275,7 +290,7 @@ class SharedDevice:
 
     def _move_idle(self) -> None:
         """Move those who are to be moved and do not run."""
-        for job_id in [one for one in self._moves if self.domain.lease_of(one) is None]:
+        for job_id in [one for one in self._moves if not self.domain.may_run(one)]:
             lane = self._moves.pop(job_id)
             before = self.domain.book.lane_of(job_id)
             if before is None:
@@ -289,27 +304,56 @@ class SharedDevice:
         job.extended_until_s = self.clock() + seconds
 
     def take_back(self, job: SharedJob, frame: Frame) -> bool:
-        """Take a lease back that its holder gives up (RELEASE), or passes on (YIELD).
+        """Take a lease back that its holder gives up (RELEASE, or YIELD to get it again).
 
         Tell whether there was one: what comes from the past changes nothing.
         """
+        self.settle()
         lease = self.domain.lease_of(job.id)
         if lease is None or lease.epoch != frame.epoch:
             return False
-        iterations = max(0, job.word(page.ITERATIONS) - job.iterations_at_grant)
+        fact = Yielded if frame.kind is Kind.YIELD else Released
+        with self._given_up(lease, job) as iterations:
+            self.tell(fact(job.id, lease.epoch, iterations))
+        return True
+
+    def settle(self) -> None:
+        """Book which holders have passed their lanes on since this was last asked."""
+        for lease in self.domain.leases:
+            job = self.jobs[lease.job_id]
+            heir_epoch = job.word(page.PASSED)
+            heir = self.domain.heir_of(lease, heir_epoch)
+            if heir is not None:
+                self._book_pass(lease, job, self.jobs[heir], heir_epoch)
+
+    def _book_pass(
+        self, lease: Lease, job: SharedJob, heir: SharedJob, heir_epoch: int
+    ) -> None:
+        with self._given_up(lease, job) as iterations:
+            self.tell(Passed(job.id, lease.epoch, heir_epoch, iterations))
+            inherited = self.domain.lease_of(heir.id)
+            assert inherited is not None
+            self._start(heir, inherited)
+            # The holder may have been stopped, or killed, before it could tell its heir.
+            if heir.word(page.EPOCH) != heir_epoch:
+                self._send_grant(heir, inherited)
+        if heir.id in self._moves:
+            self._revoke(inherited)
+
+    @contextmanager
+    def _given_up(self, lease: Lease, job: SharedJob) -> Iterator[int]:
+        """Yield how many iterations a lease had, to tell of its end; then learn from it."""
         switch_ns = job.word(page.TAKEN_NS) - job.took_from_ns if job.took_from_ns else 0
         job.took_from_ns = job.overdue_stage = 0
         job.overdue_next_s = job.extended_until_s = 0.0
-        self._freed = lease.lane, job.id, frame.sent_ns
-        fact = Yielded if frame.kind is Kind.YIELD else Released
-        self.tell(fact(job.id, frame.epoch, iterations))
+        self._freed = lease.lane, job.id, job.word(page.GAVE_NS)
+        yield max(0, job.word(page.ITERATIONS) - job.iterations_at_grant)
         self._freed = None
         if self._moves:
             self._move_idle()
         # The next holder is on its way; only now is there time for anything else.
         if 0 < switch_ns < LONGEST_SWITCH_NS:
             self.tell(Switched(switch_ns / 1e9))
-        return True
 
     def observe(self, job: SharedJob, persistent_bytes: int, ephemeral_bytes: int) -> None:
         """Book what a job was measured to need; never less than it declared."""
@@ -352,6 +396,8 @@ class SharedDevice:
                 self._grant(lease)
             case Revoke(lease):
                 self._revoke(lease)
+            case Name(lease, heir, epoch):
+                self._name(self.jobs[lease.job_id], self.jobs[heir], epoch)
             case Resize(lane, _):
                 self.changed.update(self.domain.book.lanes[lane].tenants)
             case Confine(job_id, _, booked):
@@ -371,9 +417,11 @@ class SharedDevice:
         """Give a job its page and tell it that it is in."""
         self.changed.add(job.id)
         job.close_page()
+        job.told_of, job.told = None, 0
         job.page, descriptor = make_page()
+        job.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        grants, job.baton = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            job.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             if job.is_declared and job.expected is not None:
                 job.write(page.LIMIT_BYTES, job.expected.peak_bytes)
             frame = Frame(
@@ -388,33 +436,55 @@ class SharedDevice:
                 third=self.spec.core_bits,
                 text=self.spec.name,
             )
-            job.send(frame, (descriptor, job.bell))
+            job.send(frame, (descriptor, job.bell, grants))
         finally:
             os.close(descriptor)
+            os.close(grants)
 
     def _grant(self, lease: Lease) -> None:
         job = self.jobs[lease.job_id]
         if job.line is None:  # it went away while it waited: others are not to wait for it
             self._facts.append(Released(job.id, lease.epoch, 0))
             return
-        if job.id != self._last_holder.get(lease.lane, job.id):
-            self.switches += 1
-        self._last_holder[lease.lane] = job.id
-        if self._freed is not None and self._freed[0] == lease.lane:
-            job.took_from_ns = self._freed[2] if self._freed[1] != job.id else 0
-        job.iterations_at_grant = job.word(page.ITERATIONS)
+        self._send_grant(job, lease)
+        self._start(job, lease)
+
+    def _send_grant(self, job: SharedJob, lease: Lease) -> None:
+        quantum_ns = round(lease.quantum_s * 1e9)
         job.send(
             Frame(
                 Kind.GRANT,
                 job.key,
                 self.index,
                 lane=lease.lane,
-                flags=Flag.TRIM if self.is_crowded else Flag.NONE,
                 epoch=lease.epoch,
-                first=round(lease.quantum_s * 1e9),
+                first=quantum_ns,
             )
         )
+
+    def _start(self, job: SharedJob, lease: Lease) -> None:
+        """Keep the accounts of a lease from here on."""
+        if job.id != self._last_holder.get(lease.lane, job.id):
+            self.switches += 1
+        self._last_holder[lease.lane] = job.id
+        if self._freed is not None and self._freed[0] == lease.lane:
+            job.took_from_ns = self._freed[2] if self._freed[1] != job.id else 0
+        job.iterations_at_grant = job.word(page.ITERATIONS)
+        job.told_at_grant = job.told
+        job.write(page.TRIMS, self.is_crowded)
         self.flag_wanted(lease.lane)
+
+    def _name(self, holder: SharedJob, heir: SharedJob, epoch: int) -> None:
+        """Give the holder what it needs to pass its lane on: an epoch, where to write it."""
+        holder.write(page.HEIR, 0)
+        if holder.told_of is not heir.page:
+            if heir.page is None or holder.told - holder.told_at_grant >= MOST_HEIRS:
+                return
+            holder.told_of = heir.page
+            holder.told += 1
+            holder.send(Frame(Kind.HEIR, holder.key), (heir.baton,))
+            holder.write(page.TOLD, holder.told)
+        holder.write(page.HEIR, epoch)
 
     def _revoke(self, lease: Lease) -> None:
         job = self.jobs[lease.job_id]

@@ -5,7 +5,7 @@ all, and a frame of another length is simply wrong.  Nothing in a frame is trust
 returns None for what it does not understand, and never raises.
 
     job     HELLO (who, what it needs), ACQUIRE, YIELD, RELEASE, RESIZE, EXTEND, BYE
-    daemon  ADMIT | QUEUED | REJECT (why), GRANT (epoch, quantum)
+    daemon  ADMIT | QUEUED | REJECT (why), GRANT (epoch, quantum), HEIR
     anyone  STATUS, answered by a STATUS that brings a file with JSON along
 """
 
@@ -14,8 +14,8 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"IL"
-VERSION: Final = 1
-_LAYOUT: Final = struct.Struct("<2sBBHhIIIQQQQQQ444s")
+VERSION: Final = 2
+_LAYOUT: Final = struct.Struct("<2sBBHhIIIQQQQQ444s")
 FRAME_BYTES: Final = _LAYOUT.size
 TEXT_BYTES: Final = 444
 UNKNOWN: Final = 2**64 - 1
@@ -39,6 +39,7 @@ class Kind(IntEnum):
     EXTEND = 10
     STATUS = 11
     BYE = 12
+    HEIR = 13
 
 
 class Flag(IntFlag):
@@ -51,10 +52,8 @@ class Flag(IntFlag):
     """HELLO: and it holds the lease of ``epoch``."""
     DECLARED = 4
     """HELLO: the job promised to need no more than this, and is held to it."""
-    GUEST = 16
+    GUEST = 8
     """HELLO: the job lives in a process whose context another job is booked for."""
-    TRIM = 8
-    """GRANT: give cached memory back before the lease; others need the room."""
 
 
 class Frame(NamedTuple):
@@ -67,8 +66,7 @@ class Frame(NamedTuple):
     ===============  ====================  ====================  ==================
     HELLO, RESIZE    persistent bytes      ephemeral bytes       total time, ns
     ADMIT            persistent bytes      ephemeral bytes       cores (bit set)
-    GRANT            quantum, ns           memory limit, bytes   -
-    RELEASE, YIELD   persistent bytes      peak bytes            iteration, ns
+    GRANT            quantum, ns           -                     -
     EXTEND           time to add, ns       -                     -
     STATUS (answer)  length of the file    -                     -
     ===============  ====================  ====================  ==================
@@ -83,7 +81,6 @@ class Frame(NamedTuple):
     """Number of the ``share run`` that a job belongs to; 0: of none."""
     flags: Flag = Flag.NONE
     epoch: int = 0
-    sent_ns: int = 0
     first: int = 0
     second: int = 0
     third: int = 0
@@ -103,7 +100,6 @@ def packed(frame: Frame) -> bytes:
         frame.flags,
         frame.job,
         frame.epoch,
-        frame.sent_ns,
         frame.first,
         frame.second,
         frame.third,
@@ -115,7 +111,7 @@ def read(message: bytes) -> Frame | None:
     """Return the frame that a message holds, or None where it holds none."""
     if len(message) != FRAME_BYTES or not message.startswith(_BEGINNING):
         return None
-    (_, _, number, device, priority, lane, run, bits, job, epoch, sent_ns, *amounts, text) = (
+    (_, _, number, device, priority, lane, run, bits, job, epoch, *amounts, text) = (
         _LAYOUT.unpack(message)
     )
     first, second, third = amounts
@@ -132,7 +128,6 @@ def read(message: bytes) -> Frame | None:
         run,
         flags,
         epoch,
-        sent_ns,
         first,
         second,
         third,

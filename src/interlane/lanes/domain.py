@@ -5,6 +5,10 @@ the time at which it happened.  At most one job holds a lane at a time; jobs of 
 run side by side.  A holder keeps its lease over any number of iterations until it releases it
 or is asked to give it up, so an iteration without hand-over costs nothing here.
 
+Where ``names_heirs`` is set, a holder is told who is next while it still runs, so that it can
+pass the lane on without asking.  Whoever was named may be running from then on, until the
+holder's lease ends in another way: the holder decides, by ``Passed``, and at most once.
+
 Each answer holds at most one ``Wake``, which replaces earlier ones: send ``Ticked`` then.
 
 After a restart the domain starts with a grace period (``recovering_until_s``) in which jobs
@@ -24,6 +28,7 @@ from interlane.lanes.facts import (
     Left,
     Moved,
     Observed,
+    Passed,
     Reattached,
     Recovered,
     Released,
@@ -41,6 +46,7 @@ from interlane.lanes.wishes import (
     Grant,
     LaneId,
     Lease,
+    Name,
     Queue,
     Refuse,
     Revoke,
@@ -73,11 +79,22 @@ class _Turns:
     """When the holder is to be asked, as things stand."""
     virtual_s: float = 0.0
     """The least virtual time of those that take part; never falls."""
+    heirs: dict[JobId, int] = field(default_factory=dict)
+    """Jobs that the holder may pass the lane to, with the epochs of their leases."""
+    named: JobId | None = None
+    """The heir whom the holder was told of last."""
 
     def vacate(self) -> None:
         """Nobody runs here any more."""
         self.lease = self.revoked_s = None
         self.deadline_s = self.revoke_at_s = inf
+        self.heirs = {}
+        self.named = None
+
+    def disinherit(self, job_id: JobId) -> None:
+        """Forget a job that is gone."""
+        self.heirs.pop(job_id, None)
+        self.named = None if self.named == job_id else self.named
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +142,7 @@ class Domain:
         hangs: HangRule | None = None,
         recovering_until_s: float | None = None,
         last_epoch: int = 0,
+        names_heirs: bool = False,
     ) -> None:
         self.book = LaneBook(budget, sharing, patience)
         """Memory; read it, change it only through facts."""
@@ -136,6 +154,7 @@ class Domain:
         self._turns: dict[LaneId, _Turns] = {}
         self._epoch = last_epoch
         """Of the latest lease; must exceed those of the domain before a restart."""
+        self._names_heirs = names_heirs
         self._serial = 0
         self._recovering_until_s = recovering_until_s
         self.book.is_open = recovering_until_s is None
@@ -160,6 +179,20 @@ class Domain:
     def lease_of(self, job_id: JobId) -> Lease | None:
         """Return the lease that a job holds."""
         return next((lease for lease in self.leases if lease.job_id == job_id), None)
+
+    def heir_of(self, lease: Lease, epoch: int) -> JobId | None:
+        """Return whom the holder of a lease may pass the lane to under this epoch."""
+        heirs = self._turns[lease.lane].heirs
+        return next((job_id for job_id, named in heirs.items() if named == epoch), None)
+
+    def may_run(self, job_id: JobId) -> bool:
+        """Tell whether a job holds its lane, or may have it from the holder by now."""
+        lane = self.book.lane_of(job_id)
+        if lane is None:
+            return False
+        turns = self._turns[lane.id]
+        holds = turns.lease is not None and turns.lease.job_id == job_id
+        return holds or job_id in turns.heirs
 
     def overdue(self, now_s: float) -> tuple[Lease, ...]:
         """Return leases whose holders were asked to stop and are hung by now."""
@@ -225,6 +258,8 @@ class Domain:
             case Yielded(job_id, epoch, iterations):
                 self._release(job_id, epoch, iterations, now_s, answer)
                 self._want(self._known(job_id), now_s, answer)
+            case Passed():
+                self._pass_on(fact, now_s, answer)
             case Observed(job_id, demand):
                 self._known(job_id)
                 self._take(self.book.observe(job_id, demand), now_s, answer)
@@ -319,11 +354,23 @@ class Domain:
         answer.stirred.add(lane_id)
         self._take(self.book.boundary(lane_id), now_s, answer)
 
+    def _pass_on(self, fact: Passed, now_s: float, answer: _Answer) -> None:
+        """Book whom the holder passed the lane to; nobody, if that job is gone by now."""
+        turns = self._turns_of(fact.job_id, fact.epoch)
+        if turns is None or turns.lease is None:
+            return
+        lane_id = turns.lease.lane
+        heir = self.heir_of(turns.lease, fact.heir_epoch)
+        self._release(fact.job_id, fact.epoch, fact.iterations, now_s, answer)
+        if heir is not None:
+            lease = Lease(heir, lane_id, fact.heir_epoch, now_s, self.quantum_s)
+            self._hand_over(lease, self._tenants[heir], turns)
+
     def _move(
         self, tenant: Tenant, lane_id: LaneId | None, now_s: float, answer: _Answer
     ) -> None:
         before = self.book.lane_of(tenant.job_id)
-        if before is None or tenant.held_since_s is not None:
+        if before is None or self.may_run(tenant.job_id):
             return
         changes = self.book.move(tenant.job_id, lane_id)
         after = self.book.lane_of(tenant.job_id)
@@ -348,6 +395,8 @@ class Domain:
         if lane is not None:
             if held_it:
                 self._turns[lane.id].vacate()
+            else:
+                self._turns[lane.id].disinherit(tenant.job_id)
             answer.stirred.add(lane.id)
         self._take(self.book.leave(tenant.job_id, held_lane=held_it), now_s, answer)
         if lane is not None and lane.id not in self.book.lanes:
@@ -377,7 +426,11 @@ class Domain:
         if turns.lease is None:
             answer.wishes.append(self._grant(lane_id, waiting, now_s))
             waiting = self._waiting_in(lane_id)
-        if not waiting or turns.revoked_s is not None or turns.lease is None:
+        if not waiting or turns.lease is None:
+            return
+        if self._names_heirs:
+            self._name(turns, turns.lease, self._order.pick(waiting, now_s), answer)
+        if turns.revoked_s is not None:
             return
         holder = self._tenants[turns.lease.job_id]
         turn_ends_s = turns.lease.granted_s + turns.lease.quantum_s
@@ -387,6 +440,16 @@ class Domain:
             turns.revoked_s = now_s
             turns.deadline_s = now_s + self._hangs.allowed_s(holder.iteration_s)
             answer.wishes.append(Revoke(turns.lease))
+
+    def _name(self, turns: _Turns, lease: Lease, heir: Tenant, answer: _Answer) -> None:
+        """Let the holder know who is next, if that is news."""
+        if heir.job_id == turns.named:
+            return
+        if heir.job_id not in turns.heirs:
+            self._epoch += 1
+            turns.heirs[heir.job_id] = self._epoch
+        turns.named = heir.job_id
+        answer.wishes.append(Name(lease, heir.job_id, turns.heirs[heir.job_id]))
 
     def _waiting_in(self, lane_id: LaneId) -> list[Tenant]:
         tenants = (self._tenants[job_id] for job_id in self.book.lanes[lane_id].tenants)

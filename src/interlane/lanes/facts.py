@@ -65,6 +65,17 @@ class Yielded:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """The holder passed the lane on, at a boundary, to a job that it was told of (``Name``)."""
+
+    job_id: JobId
+    epoch: int
+    heir_epoch: int
+    iterations: int = 1
+    """Finished since the lease was granted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """What the job was measured to need: the most over its recent iterations."""
 
@@ -115,6 +126,7 @@ Fact = (
     | Wanted
     | Released
     | Yielded
+    | Passed
     | Observed
     | Moved
     | Extended

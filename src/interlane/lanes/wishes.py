@@ -86,6 +86,19 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """Tell the holder to whom it may pass the lane at its next boundary, and with what epoch.
+
+    This cannot be taken back, because the holder may act on it at any moment; it can be
+    followed by another, and ends with the lease.
+    """
+
+    lease: Lease
+    heir: JobId
+    heir_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resize:
     """The lane now has this many bytes; said only while nobody runs in it."""
 
@@ -105,4 +118,4 @@ class Confine:
     booked: Demand
 
 
-Wish = Admit | Queue | Refuse | Grant | Revoke | Resize | Confine | Wake
+Wish = Admit | Queue | Refuse | Grant | Revoke | Name | Resize | Confine | Wake

@@ -15,8 +15,8 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
-from interlane.device.client import NoDaemon
 from interlane.device.launch import status
+from interlane.device.link import NoDaemon
 from interlane.model import InterlaneError
 from interlane.reproduce.base import Reproduction, Row, Setting
 

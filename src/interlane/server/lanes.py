@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from interlane import __version__
-from interlane.device.client import NoDaemon, Wish
+from interlane.device.client import Wish
 from interlane.device.daemon import make_sharing
 from interlane.device.launch import environment_of, status
+from interlane.device.link import NoDaemon
 from interlane.device.rendezvous import SOCKET_PATH_BYTES
 from interlane.device.specs import DeviceSpec
 from interlane.lanes.order import make_order

@@ -21,6 +21,7 @@ from interlane.lanes.wishes import (
     Grant,
     LaneId,
     Lease,
+    Name,
     Queue,
     Refuse,
     Resize,
@@ -234,7 +235,7 @@ class _Device:
                     self.outcomes[job_id].confined = True
                 case Wake(at_s):
                     self._wake_s = at_s
-                case Queue() | Resize():
+                case Name() | Queue() | Resize():
                     pass
 
     def _note_request(self, job_id: JobId) -> None:

@@ -1,0 +1,163 @@
+"""A connection of a job to a daemon, and what came with its admission."""
+
+import os
+import select
+import socket
+import sys
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from interlane.device import wire
+from interlane.device.page import HEIR, TOLD, Page, map_page
+from interlane.device.wire import Frame, Kind
+from interlane.model.errors import Rejected, Unreachable
+
+EPOCH_BYTES: Final = 8
+ADMITTED_WITH: Final = 3
+"""Descriptors that come with an ADMIT: the page, the bell, the end of a pipe."""
+
+
+class NoDaemon(Unreachable):
+    """Nobody listens on the socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"no device daemon answers at {path}; start one with 'interlane share daemon'."
+        )
+
+
+@dataclass(slots=True)
+class Link:
+    """One connection to one daemon, with the page, bell and pipe that came with admission."""
+
+    line: socket.socket
+    admission: Frame
+    page: Page
+    bell: int
+    baton: FileIO
+    """Whoever passes the lane to this job writes the epoch of its lease here."""
+    heir_pipe: int = -1
+    """Where to write to the job that the daemon has named as the next."""
+    heard: int = 0
+    """HEIR frames that were read."""
+    is_lost: bool = False
+    """Whether another daemon was told what this job holds: nothing may change hands here."""
+
+    def close(self) -> None:
+        """Close the line; the page goes when the job has looked at it for the last time."""
+        self.line.close()
+        os.close(self.bell)
+        self.baton.close()
+        if self.heir_pipe >= 0:
+            os.close(self.heir_pipe)
+
+    def epoch(self) -> int | None:
+        """Wait for the epoch of a lease, from the daemon or from the holder before.
+
+        None when the daemon is gone; 0 when it was something else that came.
+        """
+        try:
+            poll = select.poll()
+            poll.register(self.baton, select.POLLIN)
+            poll.register(self.line, select.POLLIN)
+            poll.poll()
+            if passed := self.baton.read(EPOCH_BYTES):
+                return int.from_bytes(passed, sys.byteorder)
+            frame = self._receive()
+        except (OSError, ValueError):  # closed, by us or by the daemon
+            return None
+        if frame is None:
+            return None
+        return frame.epoch if frame.kind is Kind.GRANT else 0
+
+    def heir(self) -> int:
+        """Return the epoch of the lease that may be passed on, into ``heir_pipe``; 0: none.
+
+        The daemon may name another heir meanwhile, which shows in one of the two words.
+        """
+        words = self.page.words
+        epoch = int(words[HEIR])
+        with suppress(OSError):
+            while self.heard < words[TOLD] and self._receive(socket.MSG_DONTWAIT):
+                pass
+        return epoch if (words[HEIR], words[TOLD]) == (epoch, self.heard) else 0
+
+    def tell_heir(self, epoch: int) -> None:
+        """Let the heir run; one that is gone is the daemon's business."""
+        with suppress(OSError):
+            os.write(self.heir_pipe, epoch.to_bytes(EPOCH_BYTES, sys.byteorder))
+
+    def _receive(self, flags: int = 0) -> Frame | None:
+        """Return the next frame, None if there is none; keep the pipe that a HEIR brings."""
+        message, descriptors = received(self.line, flags)
+        frame = wire.read(message)
+        if frame is not None and frame.kind is Kind.HEIR and descriptors:
+            self.heard += 1
+            if self.heir_pipe >= 0:
+                os.close(self.heir_pipe)
+            self.heir_pipe = descriptors[0]
+        return frame
+
+
+def admitted(path: Path, hello: Frame, on_queued: Callable[[str], None]) -> Link:
+    """Connect, ask, and wait until the daemon admits the job."""
+    line = connected(path)
+    try:
+        line.send(wire.packed(hello))
+        link = link_of(line, on_queued)
+    except ConnectionError:
+        link = None
+    except BaseException:
+        line.close()
+        raise
+    if link is None:
+        line.close()
+        raise NoDaemon(path)
+    return link
+
+
+def link_of(line: socket.socket, on_queued: Callable[[str], object] = str) -> Link | None:
+    """Wait on a line that has said HELLO for admission; None when the daemon is gone."""
+    while True:
+        message, descriptors = received(line)
+        frame = wire.read(message)
+        if frame is None:
+            return None
+        if frame.kind is Kind.REJECT:
+            raise Rejected(frame.text)
+        if frame.kind is Kind.QUEUED:
+            on_queued(frame.text)
+        if frame.kind is Kind.ADMIT and len(descriptors) == ADMITTED_WITH:
+            memory, bell, baton = descriptors
+            try:
+                return Link(line, frame, map_page(memory), bell, FileIO(baton))
+            finally:
+                os.close(memory)
+
+
+def connected(path: Path) -> socket.socket:
+    """Return a connection to the daemon."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        line.connect(str(path))
+    except OSError:
+        line.close()
+        raise NoDaemon(path) from None
+    return line
+
+
+def received(line: socket.socket, flags: int = 0) -> tuple[bytes, list[int]]:
+    """Return the next message and the descriptors that came with it."""
+    integer = array("i")
+    message, ancillary, _, _ = line.recvmsg(
+        wire.FRAME_BYTES, socket.CMSG_SPACE(ADMITTED_WITH * integer.itemsize), flags
+    )
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            integer.frombytes(data[: len(data) - len(data) % integer.itemsize])
+    return message, list(integer)
