@@ -41,6 +41,7 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
     from interlane.server.etas import Known
+    from interlane.server.up import Mount
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -262,8 +263,9 @@ def serve(
     sharing: str,
     database_url: str | None,
     say: Callable[[str], None],
+    mount: "Mount | None" = None,
 ) -> None:
-    """Run this machine under a policy until told to end."""
+    """Run this machine under a policy until told to end, with web pages if given."""
     from interlane.server import up
     from interlane.server.devices import devices_of
     from interlane.server.lanes import LaneSettings
@@ -274,17 +276,20 @@ def serve(
     )
     lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
     settings = up.Settings(state, host, port, found.emulated, lanes, database_url)
-    up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say)
+    up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say, mount)
 
 
 def played_starts(
-    make: Callable[[], Scheduler], jobs: "Sequence[Known]", job_id: JobId, now_s: float
-) -> list[float] | None:
-    """Return when a job of the live machine starts in each play, in order."""
+    make: Callable[[], Scheduler],
+    jobs: "Sequence[Known]",
+    job_ids: Sequence[JobId],
+    now_s: float,
+) -> dict[JobId, list[float]]:
+    """Return when jobs of the live machine start in each play, in order."""
     from interlane.sim import forward
 
     expected = [forward.Expected(one.fact, one.seconds, one.low_s, one.high_s) for one in jobs]
-    return forward.played_starts(make, expected, job_id, now_s)
+    return forward.all_played_starts(make, expected, job_ids, now_s)
 
 
 # -- the world ------------------------------------------------------------------------

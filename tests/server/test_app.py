@@ -99,7 +99,7 @@ def problem(answer: httpx.Response, status: int) -> str:
 
 def test_every_route_is_in_the_table(machine: Live) -> None:
     driver = machine.driver
-    etas = Etas(driver, lambda *_: None)
+    etas = Etas(driver, lambda *_: {})
     app = make_app(Service(driver, Tokens(driver.store, lambda: 0.0), True, etas))
     routes = [*api.routes, *functions.routes, *probes.routes, *app.routes]
     found = {

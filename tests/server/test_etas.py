@@ -1,5 +1,6 @@
 """When a job will start is told in advance, and what was told is compared with what came."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,10 @@ def test_bands_move_when_jobs_start_later_than_was_told(
 ) -> None:
     monkeypatch.setattr(etas, "PAUSE_S", 0.05)
 
-    def at_once(make: object, jobs: object, job_id: JobId, now_s: float) -> list[float]:
-        return [now_s]
+    def at_once(
+        make: object, jobs: object, job_ids: Sequence[JobId], now_s: float
+    ) -> dict[JobId, list[float]]:
+        return {job_id: [now_s] for job_id in job_ids}
 
     with driving(tmp_path) as driver:
         told = Etas(driver, at_once)

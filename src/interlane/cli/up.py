@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,9 @@ from interlane.cli.client import StateOption, state_folder
 from interlane.cli.options import takes
 from interlane.cli.output import say
 from interlane.model.errors import InterlaneError, InvalidInput
+
+if TYPE_CHECKING:
+    from interlane.server.up import Mount
 
 PORT: Final = 7411
 SERVING: Final = "Serving"
@@ -58,6 +61,7 @@ class UpOptions:
             "or as measured: whichever gets more done."
         ),
     ] = "measured"
+    pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 
 
 @takes(UpOptions)
@@ -102,7 +106,14 @@ def up(
         sharing=options.sharing,
         database_url=database_url,
         say=told,
+        mount=_pages() if options.pages else None,
     )
+
+
+def _pages() -> "Mount":
+    from interlane.pages.mount import mount
+
+    return mount
 
 
 def _detached(
@@ -110,7 +121,8 @@ def _detached(
 ) -> None:
     """Start the same in the background, and pass on what it says until it serves."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    words = [f"--{name}={value}" for name, value in asdict(options).items()]
+    words = [f"--{name}={value}" for name, value in asdict(options).items() if name != "pages"]
+    words.append("--pages" if options.pages else "--no-pages")
     env = dict(os.environ)
     if database_url is not None:
         env["INTERLANE_DATABASE_URL"] = database_url  # it may hold a password: not an argument

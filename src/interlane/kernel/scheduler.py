@@ -234,9 +234,15 @@ class Scheduler:
     def ahead(self, job_id: JobId, now_s: float) -> tuple[JobId, ...]:
         """Return the waiting jobs that go before a waiting job, the first of them first."""
         mine = self._urgency(self._entry(job_id), now_s)
+        return tuple(other for key, other in self._line(now_s) if key < mine)
+
+    def line(self, now_s: float) -> tuple[JobId, ...]:
+        """Return all waiting jobs, the first to go first."""
+        return tuple(job_id for _, job_id in self._line(now_s))
+
+    def _line(self, now_s: float) -> list[tuple[tuple[float, float, int], JobId]]:
         waiting = (e for e in self._entries.values() if e.state is JobState.QUEUED)
-        keys = sorted((self._urgency(entry, now_s), entry.job.id) for entry in waiting)
-        return tuple(other for key, other in keys if key < mine)
+        return sorted((self._urgency(entry, now_s), entry.job.id) for entry in waiting)
 
     def _urgency(self, entry: Entry, now_s: float) -> tuple[float, float, int]:
         share = self._queue.share(self.policy.order.account(entry.job))

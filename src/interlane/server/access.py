@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from interlane.server.auth import Caller, Role, Tokens
+from interlane.server.auth import Caller, Role, Tokens, insist
 from interlane.server.problems import MEDIA_TYPE
 
 PREFIX: Final = "/api/v1"
@@ -35,12 +35,7 @@ class Needs:
                 "This needs a token that is valid; send it as 'Authorization: Bearer TOKEN'.",
                 {"WWW-Authenticate": "Bearer"},
             )
-        if caller.role < self.role:
-            raise HTTPException(
-                HTTPStatus.FORBIDDEN,
-                f"The token of {caller.name} has the role {caller.role.word}, but this needs "
-                f"{self.role.word}; ask an admin for another.",
-            )
+        insist(caller, self.role)
         return caller
 
 

@@ -31,7 +31,7 @@ from interlane.server.access import (
     Viewer,
     also,
 )
-from interlane.server.auth import Role, Tokens, role_of
+from interlane.server.auth import Tokens, insist_may_cancel, role_of
 from interlane.server.driver import Driver, Key, NoSuchJob
 from interlane.server.etas import Etas
 from interlane.server.functions.gateway import FunctionSettings, Gateway
@@ -147,11 +147,7 @@ async def cancel(
 ) -> Response:
     """Take a job back: out of the queue at once, or with its signal and grace if it runs."""
     record = await asyncio.to_thread(_record, the, job_id)
-    if record.user != caller.name and caller.role < Role.ADMIN:
-        raise HTTPException(
-            HTTPStatus.FORBIDDEN,
-            f"Job {record.id} is {record.user}'s; only they or an admin may cancel it.",
-        )
+    insist_may_cancel(caller, record)
     version = None if if_match in (None, "*") else _version(if_match)
     asked = the.driver.cancel(record.id, caller.name, version)
     return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.ACCEPTED)
@@ -431,8 +427,9 @@ def _tell(loop: asyncio.AbstractEventLoop, news: News) -> None:
 class BodyLimit:
     """Refuses bodies that are too large, before they are read."""
 
-    def __init__(self, app: Callable[..., Any]) -> None:
+    def __init__(self, app: Callable[..., Any], bytes_max: int = BODY_BYTES_MAX) -> None:
         self._app = app
+        self._bytes_max = bytes_max
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
         """Pass a request on unless its body is too large."""
@@ -440,8 +437,8 @@ class BodyLimit:
             headers = dict(scope["headers"])
             length = headers.get(b"content-length", b"0")
             is_chunked = b"transfer-encoding" in headers
-            if is_chunked or not length.isdigit() or int(length) > BODY_BYTES_MAX:
-                said = f"Bodies have a Content-Length of at most {BODY_BYTES_MAX} bytes."
+            if is_chunked or not length.isdigit() or int(length) > self._bytes_max:
+                said = f"Bodies have a Content-Length of at most {self._bytes_max} bytes."
                 answer = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
                 await answer(scope, receive, send)
                 return

@@ -13,7 +13,8 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
-from interlane.model import InvalidField, UnknownName
+from interlane.model import InterlaneError, InvalidField, UnknownName
+from interlane.server.record import Record
 from interlane.server.store import Store, TokenRow
 
 PREFIX: Final = "il"
@@ -43,6 +44,28 @@ class Caller:
 
     name: str
     role: Role
+
+
+class Denied(InterlaneError):
+    """The caller's role does not suffice."""
+
+
+def insist(caller: Caller, role: Role) -> None:
+    """Raise unless a caller has at least this role."""
+    if caller.role < role:
+        raise Denied(
+            f"The token of {caller.name} has the role {caller.role.word}, but this needs "
+            f"{role.word}; ask an admin for another."
+        )
+
+
+def insist_may_cancel(caller: Caller, record: Record) -> None:
+    """Raise unless a job is the caller's own, or the caller an admin."""
+    insist(caller, Role.USER)
+    if record.user != caller.name and caller.role < Role.ADMIN:
+        raise Denied(
+            f"Job {record.id} is {record.user}'s; only they or an admin may cancel it."
+        )
 
 
 def role_of(word: str) -> Role:
@@ -78,12 +101,22 @@ class Tokens:
 
     def caller(self, token: str) -> Caller | None:
         """Return whose token this is; None if it is nobody's."""
+        token_id = self.id_of(token)
+        return None if token_id is None else self.holder(token_id)
+
+    def id_of(self, token: str) -> str | None:
+        """Return the id of a valid token."""
         prefix, _, rest = token.partition("_")
         token_id, _, secret = rest.partition("_")
         row = self._valid.get(token_id)
         if prefix != PREFIX or row is None or not compare_digest(_digest(secret), row.digest):
             return None
-        return Caller(row.name, role_of(row.role))
+        return token_id
+
+    def holder(self, token_id: str) -> Caller | None:
+        """Return whose token has this id; None once it is revoked."""
+        row = self._valid.get(token_id)
+        return None if row is None else Caller(row.name, role_of(row.role))
 
     def all(self) -> list[TokenRow]:
         """Return what is stored of all tokens, revoked ones too."""

@@ -7,7 +7,7 @@ compares what was told with what came; so bands are right whether or not anybody
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -40,9 +40,13 @@ class PlayForward(Protocol):
     """Plays what is known forward."""
 
     def __call__(
-        self, make: MakeScheduler, jobs: Sequence[Known], job_id: JobId, now_s: float
-    ) -> Sequence[float] | None:
-        """Return when a job starts in each play, in order; None if it may never."""
+        self,
+        make: MakeScheduler,
+        jobs: Sequence[Known],
+        job_ids: Sequence[JobId],
+        now_s: float,
+    ) -> Mapping[JobId, Sequence[float]]:
+        """Return when jobs start in each play, in order, but for those that may never."""
         ...
 
 
@@ -88,15 +92,22 @@ class Etas:
 
     def band(self, record: Record, now_s: float) -> StartBand | None:
         """Return when a waiting job is likely to start; None if nothing known lets it."""
-        starts_s = self._starts(record, now_s)
-        return None if starts_s is None else self._calibrated.band(starts_s, now_s)
+        return self.bands([record.id], now_s).get(record.id)
 
-    def _starts(self, record: Record, now_s: float) -> Sequence[float] | None:
+    def bands(self, job_ids: Sequence[JobId], now_s: float) -> dict[JobId, StartBand]:
+        """Return the same of several jobs, but for those that nothing known lets start."""
+        starts_s = self._starts(job_ids, now_s)
+        return {one: self._calibrated.band(told, now_s) for one, told in starts_s.items()}
+
+    def _starts(
+        self, job_ids: Sequence[JobId], now_s: float
+    ) -> Mapping[JobId, Sequence[float]]:
         driver = self._driver
         known = [_known(one, driver) for one in holders_first(driver.open_records())]
-        if not any(one.fact.job.id == record.id for one in known):
-            return None  # it has ended since it was looked at
-        return self._play(driver.make_scheduler, known, record.id, now_s)
+        here = {one.fact.job.id for one in known}
+        # One that was looked at a moment ago may have ended.
+        asked = [one for one in job_ids if one in here]
+        return self._play(driver.make_scheduler, known, asked, now_s) if asked else {}
 
     # -- learning ---------------------------------------------------------------------
 
@@ -127,7 +138,7 @@ class Etas:
             return
         self._asked_serial = newest.serial
         now_s = self._driver.now_s()
-        starts_s = self._starts(newest, now_s)
+        starts_s = self._starts([newest.id], now_s).get(newest.id)
         if starts_s is not None:
             self._calibrated.note(newest.id, starts_s, now_s)
 

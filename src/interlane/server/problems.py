@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from interlane.model import InterlaneError, InvalidInput
+from interlane.server.auth import Denied
 from interlane.server.driver import (
     AlreadyEnded,
     KeyReused,
@@ -26,6 +27,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
     {
+        Denied: HTTPStatus.FORBIDDEN,
         NoSuchJob: HTTPStatus.NOT_FOUND,
         NoSuchFunction: HTTPStatus.NOT_FOUND,
         NotYours: HTTPStatus.FORBIDDEN,
@@ -54,10 +56,16 @@ def answer_with_problems(app: FastAPI) -> None:
 
 
 def _interlane(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InterlaneError)
+    return problem(status_of(error), str(error))
+
+
+def status_of(error: InterlaneError) -> HTTPStatus:
+    """Return the status that an error is answered with."""
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
-            return problem(status, str(error))
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+            return status
+    return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _http(_: Request, error: Exception) -> JSONResponse:

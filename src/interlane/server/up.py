@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import uvicorn
+from fastapi import FastAPI
 
 from interlane.model import InterlaneError, InvalidInput
 from interlane.server.app import Service, make_app
@@ -51,8 +52,29 @@ class Settings:
 Say = Callable[[str], None]
 
 
-def serve(settings: Settings, make: MakeScheduler, play: PlayForward, say: Say) -> None:
-    """Serve until told to end; jobs run on."""
+class Door(Protocol):
+    """An application of web pages and the API behind them."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        """Answer a request."""
+        ...
+
+    def login_path(self, token: str) -> str | None:
+        """Return the path of a link that lets its bearer in once; None without a token."""
+        ...
+
+
+Mount = Callable[[Service, FastAPI], Door]
+
+
+def serve(
+    settings: Settings,
+    make: MakeScheduler,
+    play: PlayForward,
+    say: Say,
+    mount: Mount | None = None,
+) -> None:
+    """Serve until told to end, with web pages if they are mounted; jobs run on."""
     prepare(settings.state)
     with locked(settings.state), _listening(settings) as listener:
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
@@ -74,9 +96,14 @@ def serve(settings: Settings, make: MakeScheduler, play: PlayForward, say: Say) 
         etas = Etas(driver, play)
         etas.start()
         service = Service(driver, tokens, settings.emulated, etas)
+        app: FastAPI | Door = make_app(service)
+        if mount is not None:
+            assert isinstance(app, FastAPI)
+            app = mount(service, app)
+            _say_link(app, settings.state, address, say)
         say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
         try:
-            _run(service, listener)
+            _run(service, app, listener)
         finally:
             etas.close()
             driver.close()
@@ -85,9 +112,19 @@ def serve(settings: Settings, make: MakeScheduler, play: PlayForward, say: Say) 
         raise driver.stopped_because
 
 
-def _run(service: Service, listener: socket.socket) -> None:
+def _say_link(door: Door, state: Path, address: str, say: Say) -> None:
+    """Say where the pages are, with a link for whoever started the server."""
+    file = state / TOKEN_FILE
+    path = door.login_path(file.read_text().strip()) if file.exists() else None
+    if path is None:
+        say(f"Web pages at {address}; sign in with a token.")
+    else:
+        say(f"Web pages, by a link that lets one browser in: {address}{path}")
+
+
+def _run(service: Service, app: FastAPI | Door, listener: socket.socket) -> None:
     config = uvicorn.Config(
-        make_app(service),
+        app,
         log_level=logging.WARNING,
         access_log=False,
         timeout_graceful_shutdown=GOODBYE_S,

@@ -68,26 +68,45 @@ def played_starts(
     seed: int = 0,
 ) -> list[float] | None:
     """Return when a waiting job starts in each play, in order; None if it may never."""
-    dice = Random(seed)
-    plays = max(PLAYS_MIN, min(PLAYS_MAX, JOBS_PLAYED // max(1, len(jobs))))
-    starts_s = sorted(_start_s(make, jobs, job_id, now_s, dice) for _ in range(plays))
-    return None if starts_s[-1] == inf else starts_s
+    return all_played_starts(make, jobs, [job_id], now_s, seed).get(job_id)
 
 
-def _start_s(
+def all_played_starts(
     make: Callable[[], Scheduler],
     jobs: Sequence[Expected],
-    job_id: JobId,
+    job_ids: Sequence[JobId],
+    now_s: float,
+    seed: int = 0,
+) -> dict[JobId, list[float]]:
+    """Return the same of several jobs, but for those that may never start."""
+    dice = Random(seed)
+    plays = max(PLAYS_MIN, min(PLAYS_MAX, JOBS_PLAYED // max(1, len(jobs))))
+    played = [_starts(make, jobs, job_ids, now_s, dice) for _ in range(plays)]
+    return {
+        job_id: sorted(starts_s[job_id] for starts_s in played)
+        for job_id in job_ids
+        if all(job_id in starts_s for starts_s in played)
+    }
+
+
+def _starts(
+    make: Callable[[], Scheduler],
+    jobs: Sequence[Expected],
+    job_ids: Sequence[JobId],
     now_s: float,
     dice: Random,
-) -> float:
-    """Return when a job starts in one play; infinity if it never does."""
+) -> dict[JobId, float]:
+    """Play until all these jobs have started, or nothing happens any more."""
     left_s = [job.left_s(now_s, dice) for job in jobs]
     engine = Engine(make(), [job.fact.job for job in jobs], left_s)
     engine.resume([job.fact for job in jobs], now_s)
-    while engine.scheduler.placement(job_id) is None:
+    starts_s: dict[JobId, float] = {}
+    awaited = list(job_ids)
+    while True:
+        placed = [one for one in awaited if engine.scheduler.placement(one) is not None]
+        starts_s |= dict.fromkeys(placed, engine.now_s)
+        awaited = [one for one in awaited if one not in starts_s]
         at_s = engine.next_moment_s()
-        if at_s == inf:
-            return inf
+        if not awaited or at_s == inf:
+            return starts_s
         engine.run(until_s=at_s)
-    return engine.now_s

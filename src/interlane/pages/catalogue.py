@@ -1,0 +1,19 @@
+"""All pages, in the order of the menu."""
+
+from typing import Final
+
+from interlane.pages.devices import devices
+from interlane.pages.frame import Page
+from interlane.pages.job import job
+from interlane.pages.overview import overview
+from interlane.pages.queue import queue
+from interlane.pages.tokens import tokens
+from interlane.server.auth import Role
+
+PAGES: Final = (
+    Page("/", "Overview", overview),
+    Page("/queue", "Queue", queue),
+    Page("/jobs/{job_id}", "Job", job, in_menu=False),
+    Page("/devices", "Devices", devices),
+    Page("/tokens", "Tokens", tokens, Role.ADMIN),
+)

@@ -1,0 +1,240 @@
+"""What all pages share: the frame around them, markup that stays live, and actions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+from markupsafe import Markup
+from nicegui import ui
+from nicegui.element import Element
+from starlette.responses import RedirectResponse, Response
+
+from interlane.model import InterlaneError
+from interlane.pages.front import LOGIN, LOGOUT
+from interlane.pages.site import Visit
+from interlane.server.auth import Caller, Role
+from interlane.server.problems import status_of
+
+EVERY_S: Final = 2.0
+"""Seconds between looks at what is shown."""
+
+THEME_COOKIE: Final = "interlane_theme"
+THEMES: Final = {"auto": None, "light": False, "dark": True}
+THEME_KEPT_S: Final = 365 * 86_400
+
+Build = Callable[[Visit], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: where it is, what it is called, who may see it, and what it shows."""
+
+    path: str
+    title: str
+    build: Build
+    needs: Role = Role.VIEWER
+    in_menu: bool = True
+
+
+class Live(Element, component="live.js"):
+    """Markup that can be shown anew without disturbing whoever reads it."""
+
+    def __init__(self, markup: Markup, *, tag: str = "div", follow: bool = False) -> None:
+        super().__init__()
+        self._props |= {"is": tag, "follow": follow}
+        self.show(markup)
+
+    def show(self, markup: Markup) -> None:
+        """Show other markup; only what is escaped gets here."""
+        if self._props.get("markup") != markup:
+            self._props["markup"] = str(markup)
+            self.update()
+
+
+async def open_page(visit: Visit, page: Page, menu: Sequence[Page]) -> Response | None:
+    """Build a page for whoever asks."""
+    caller = visit.caller
+    if caller is None:
+        return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+    with _framed(visit, caller, page, menu):
+        try:
+            visit.insist(page.needs)
+            await page.build(visit)
+        except InterlaneError as error:
+            _fail(error)
+    return None
+
+
+def _fail(error: InterlaneError) -> None:
+    ui.context.client.status_code = status_of(error)
+    Live(Markup('<p class="alert" role="alert">{}</p>').format(error))
+
+
+@contextmanager
+def _framed(visit: Visit, caller: Caller, page: Page, menu: Sequence[Page]) -> Iterator[None]:
+    ui.add_head_html('<link rel="stylesheet" href="/style.css">')
+    theme = visit.request.cookies.get(THEME_COOKIE, "auto")
+    with ui.element("div").classes("shell"):
+        with ui.element("header").classes("side"):
+            Live(_menu(page, [one for one in menu if one.in_menu and caller.role >= one.needs]))
+            with ui.element("div").classes("who"):
+                _theme_switch(theme if theme in THEMES else "auto")
+                Live(_who(caller))
+        with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
+            yield
+
+
+def _menu(page: Page, menu: Sequence[Page]) -> Markup:
+    links = Markup("").join(
+        Markup('<a href="{}"{}>{}</a>').format(
+            one.path, Markup(' aria-current="page"') if one is page else "", one.title
+        )
+        for one in menu
+    )
+    return Markup(
+        '<a class="skip" href="#content">Skip to content</a>'
+        '<a class="brand" href="/">interlane</a>'
+        '<nav aria-label="Pages">{}</nav>'
+    ).format(links)
+
+
+def _who(caller: Caller) -> Markup:
+    return Markup(
+        '<form method="post" action="{}"><span>{} <span class="soft">{}</span></span> '
+        '<button type="submit" class="plain">Sign out</button></form>'
+    ).format(LOGOUT, caller.name, caller.role.word)
+
+
+def _theme_switch(theme: str) -> None:
+    dark = ui.dark_mode(THEMES[theme])
+    names = list(THEMES)
+
+    def change() -> None:
+        nonlocal theme
+        theme = names[(names.index(theme) + 1) % len(names)]
+        dark.value = THEMES[theme]
+        switch.text = f"Theme: {theme}"
+        kept = f"{THEME_COOKIE}={theme};path=/;max-age={THEME_KEPT_S};samesite=strict"
+        ui.run_javascript(f"document.cookie='{kept}'")
+
+    switch = ui.button(f"Theme: {theme}", on_click=change)
+    switch.props("flat dense no-caps").classes("plain")
+
+
+# -- what pages are made of -----------------------------------------------------------
+
+
+def title(words: str, about: str = "") -> None:
+    """Show a page's heading."""
+    Live(_title(words, about))
+
+
+def _title(words: str, about: str) -> Markup:
+    return Markup('<h1>{}</h1><p class="soft lead">{}</p>').format(words, about)
+
+
+async def live(
+    visit: Visit, make: Callable[[], Markup], every_s: float = EVERY_S, *, follow: bool = False
+) -> Live:
+    """Show what a function makes, and make it again and again; it runs in a thread."""
+    shown = Live(await asyncio.to_thread(make), follow=follow)
+
+    async def again() -> None:
+        if visit.caller is None:
+            ui.navigate.to(LOGIN)
+            return
+        try:
+            shown.show(await asyncio.to_thread(make))
+        except InterlaneError as error:
+            shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
+
+    ui.timer(every_s, again, immediate=False)
+    return shown
+
+
+def action(visit: Visit, needs: Role, act: Callable[[Caller], Awaitable[None]]) -> "Handler":
+    """Return a handler that acts if the visitor may, and says so if not."""
+
+    async def handle(*_: Any) -> None:  # noqa: ANN401 - whatever the event carries
+        try:
+            await act(visit.insist(needs))
+        except InterlaneError as error:
+            ui.notify(str(error), type="negative", multi_line=True)
+
+    return handle
+
+
+Handler = Callable[[], Awaitable[None]]
+
+
+def button(words: str, handler: Handler) -> ui.button:
+    """Return a button that acts at once."""
+    return ui.button(words, on_click=handler).props("dense no-caps unelevated")
+
+
+def confirmed(name: str, words: str, question: str, handler: Handler) -> ui.button:
+    """Return a button that asks first; its name tells it from others of the same words."""
+    with ui.dialog() as dialog, ui.card():
+        ui.label(question)
+        with ui.element("div").classes("line"):
+            ui.button("Keep", on_click=dialog.close).props("dense no-caps flat")
+            sure = button(words, handler).props("color=negative")
+            sure.on_click(dialog.close)
+    opener = ui.button(words, on_click=dialog.open).props("dense no-caps flat")
+    return opener.props(f'aria-label="{attribute(name)}"')
+
+
+def attribute(text: str) -> str:
+    """Return a text that stays inside the quotes of an attribute."""
+    return text.replace("\\", " ").replace('"', "'").replace("\n", " ")
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    caption: str,
+    empty: str,
+    numbers: Sequence[int] = (),
+) -> Markup:
+    """Return a table; columns that hold numbers are set to the right."""
+    if not rows:
+        return Markup('<p class="soft">{}</p>').format(empty)
+    kinds = [Markup(' class="n"') if at in numbers else Markup("") for at in range(len(head))]
+    heads = Markup("").join(
+        Markup('<th scope="col"{}>{}</th>').format(kind, word)
+        for kind, word in zip(kinds, head, strict=True)
+    )
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(
+                Markup("<td{}>{}</td>").format(kind, cell)
+                for kind, cell in zip(kinds, row, strict=True)
+            )
+        )
+        for row in rows
+    )
+    return Markup(
+        '<div class="wide"><table><caption class="unseen">{}</caption>'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
+    ).format(caption, heads, body)
+
+
+def card(heading: str, body: Markup, kind: str = "") -> Markup:
+    """Return a part of a page under its own heading."""
+    return Markup('<section class="card {}"><h2>{}</h2>{}</section>').format(
+        kind, heading, body
+    )
+
+
+def job_link(job_id: str) -> Markup:
+    """Return a link to a job's page."""
+    return Markup('<a href="/jobs/{}">{}</a>').format(quote(job_id, safe=""), job_id)
+
+
+def state_word(state: str) -> Markup:
+    """Return a state, coloured by the style sheet."""
+    return Markup('<span class="state {}">{}</span>').format(state, state)

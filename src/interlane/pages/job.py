@@ -1,0 +1,288 @@
+"""A job: its life so far, why it is where it is, and what it prints."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+from markupsafe import Markup
+from nicegui import ui
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import JobId
+from interlane.pages import words
+from interlane.pages.frame import (
+    Live,
+    action,
+    card,
+    confirmed,
+    job_link,
+    live,
+    state_word,
+    table,
+    title,
+)
+from interlane.pages.queue import ANSWER_S, devices_of, start_words
+from interlane.pages.site import Site, Visit
+from interlane.server.auth import Caller, Denied, Role, insist_may_cancel
+from interlane.server.record import HOLDING, Entry, Kind, Record, State
+from interlane.server.runner import Attempt
+
+LOG_BYTES: Final = 32 * 1024
+LOG_EVERY_S: Final = 1.0
+AHEAD_SHOWN: Final = 5
+STORY_MAX: Final = 500
+
+
+async def job(visit: Visit) -> None:
+    """Show one job."""
+    job_id = visit.request.path_params["job_id"]
+    record = await asyncio.to_thread(visit.site.record, job_id)
+    title(record.id, f"by {record.user} in queue {record.queue}")
+    view = _View(visit.site, record.id)
+    await live(visit, view.head)
+    if record.is_open:
+        if _may_cancel(visit, record):
+            _canceller(visit, record)
+        _keep_starts_fresh(visit, view)
+    await live(visit, view.body)
+    Live(Markup('<h2 id="log">Output</h2>'))
+    printed = await live(visit, view.printed, LOG_EVERY_S, follow=True)
+    printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
+    Live(card("As handed in", _spec(record)))
+
+
+def _may_cancel(visit: Visit, record: Record) -> bool:
+    try:
+        insist_may_cancel(visit.insist(Role.USER), record)
+    except Denied:
+        return False
+    return True
+
+
+def _canceller(visit: Visit, record: Record) -> None:
+    async def cancel(caller: Caller) -> None:
+        now = await asyncio.to_thread(visit.site.record, record.id)
+        insist_may_cancel(caller, now)
+        await asyncio.wrap_future(visit.site.driver.cancel(record.id, caller.name))
+
+    confirmed(
+        f"Cancel {record.id}",
+        "Cancel job",
+        f"{record.id} leaves the queue, or is stopped if it runs. Cancel it?",
+        action(visit, Role.USER, cancel),
+    )
+
+
+def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
+    async def play() -> None:
+        if visit.caller is not None and view.record.state is State.QUEUED:
+            view.starts_in = await asyncio.to_thread(view.start)
+
+    ui.timer(5.0, play)
+
+
+@dataclass(frozen=True, slots=True)
+class _Why:
+    tier: str
+    reason: str
+    remedy: str
+    ahead: tuple[JobId, ...]
+
+
+class _View:
+    """What is shown of a job now."""
+
+    def __init__(self, site: Site, job_id: JobId) -> None:
+        self._site = site
+        self._id = job_id
+        self.starts_in = words.UNKNOWN
+
+    @property
+    def record(self) -> Record:
+        """The job as it stands."""
+        return self._site.record(self._id)
+
+    def start(self) -> str:
+        """Return when it is likely to start; takes its time."""
+        return start_words(self._site.starts.bands().get(self._id), self._site.driver.now_s())
+
+    # -- head -------------------------------------------------------------------------
+
+    def head(self) -> Markup:
+        """Return where it stands, in one row of figures."""
+        record, now_s = self.record, self._site.driver.now_s()
+        until_s = record.ended_s or now_s
+        began_s = None if record.state is State.QUEUED else record.started_s
+        facts: list[tuple[str, Any]] = [
+            ("state", state_word(record.state)),
+            ("waited", words.span((began_s or until_s) - record.submitted_s)),
+            ("ran", words.UNKNOWN if began_s is None else words.span(until_s - began_s)),
+            ("guessed", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
+            ("asks", words.gpus(self._site.history.milli(record.spec))),
+            ("attempt", str(record.attempt) if record.attempt else words.UNKNOWN),
+            ("exit code", words.UNKNOWN if record.exit_code is None else str(record.exit_code)),
+        ]
+        shown = Markup("").join(
+            Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*fact) for fact in facts
+        )
+        return Markup('<dl class="facts">{}</dl>').format(shown)
+
+    # -- body -------------------------------------------------------------------------
+
+    def body(self) -> Markup:
+        """Return its timeline, why it is there, and its story."""
+        record = self.record
+        entries = self._site.driver.store.log(job_id=record.id, limit=STORY_MAX)
+        now_s = record.ended_s or self._site.driver.now_s()
+        return Markup('<div class="stack">{}{}{}</div>').format(
+            card("Timeline", timeline(entries, now_s)),
+            self._why(record),
+            card("Story", _story(entries)),
+        )
+
+    def _why(self, record: Record) -> Markup:
+        if record.state is State.QUEUED:
+            return card("Why not yet", self._why_not(record))
+        if record.state in HOLDING:
+            return card("Why here", self._why_here(record))
+        if record.reason:
+            return card("What happened", Markup("<p>{}</p>").format(record.reason))
+        return Markup("")
+
+    def _why_not(self, record: Record) -> Markup:
+        def question(scheduler: Scheduler, now_s: float) -> _Why | None:
+            why = scheduler.explain(record.id, now_s)
+            if why is None:
+                return None
+            return _Why(
+                why.tier.label, why.reason, why.remedy, scheduler.ahead(record.id, now_s)
+            )
+
+        why = self._site.driver.ask(question).result(ANSWER_S)
+        if why is None:
+            return Markup("<p>It is about to start.</p>")
+        first = Markup(", ").join(map(job_link, why.ahead[:AHEAD_SHOWN]))
+        more = " ..." if len(why.ahead) > AHEAD_SHOWN else ""
+        ahead = (
+            Markup("<p>{} ahead of it: {}{}</p>").format(
+                words.count(len(why.ahead), "job"), first, more
+            )
+            if why.ahead
+            else Markup("<p>It goes first.</p>")
+        )
+        return Markup(
+            '<p><strong>{}</strong>: {}</p><p class="soft">{}</p>{}<p>Likely to start in {} '
+            '<span class="soft">(as likely as not – nine times in ten)</span></p>'
+        ).format(why.tier, why.reason, why.remedy, ahead, self.starts_in)
+
+    def _why_here(self, record: Record) -> Markup:
+        policy = self._site.driver.make_scheduler().policy
+        beside = [one for one in self._site.driver.open_records() if _meet(one, record)]
+        company = Markup(", ").join(job_link(one.id) for one in beside) if beside else "nobody"
+        return Markup(
+            "<p>On {}, chosen by <strong>{}</strong>.</p><p>Beside it: {}</p>"
+        ).format(devices_of(record), policy.name, company)
+
+    # -- output -----------------------------------------------------------------------
+
+    def printed(self) -> Markup:
+        """Return the end of what it printed."""
+        record, runner = self.record, self._site.driver.runner
+        of = Attempt(record.id, record.attempt)
+        begin = max(0, runner.printed_bytes(of) - LOG_BYTES) if record.attempt else 0
+        begin, data = runner.output(of, begin, LOG_BYTES) if record.attempt else (0, b"")
+        if not data:
+            return Markup('<p class="soft">Nothing yet.</p>')
+        cut = Markup(
+            '<p class="soft">The end of it; <code>interlane logs {}</code> has all.</p>'
+        )
+        told = cut.format(record.id) if begin else Markup("")
+        return Markup("{}<pre>{}</pre>").format(told, data.decode("utf-8", "replace"))
+
+
+def _meet(one: Record, other: Record) -> bool:
+    """Tell whether two jobs hold a GPU together."""
+    return one.id != other.id and bool(_held(one) & _held(other))
+
+
+def _held(record: Record) -> set[tuple[str, int]]:
+    place = record.place
+    if place is None:
+        return set()
+    return {(spot.machine, gpu) for spot in place.spots for gpu in spot.gpus}
+
+
+def _spec(record: Record) -> Markup:
+    text = yaml.safe_dump(dict(record.spec), sort_keys=False, allow_unicode=True)
+    return Markup("<pre>{}</pre>").format(text)
+
+
+# -- the story ------------------------------------------------------------------------
+
+_PHASES: Final = {
+    Kind.SUBMITTED: "waiting",
+    Kind.PLACED: "starting",
+    Kind.STARTED: "running",
+    Kind.CANCEL_ASKED: "stopping",
+    Kind.STOP_WISHED: "stopping",
+    Kind.PREEMPTED: "waiting",
+    Kind.START_FAILED: "waiting",
+}
+"""What a job does after an entry, unless it has ended."""
+
+
+def timeline(entries: list[Entry], until_s: float) -> Markup:
+    """Return a job's phases, drawn to scale."""
+    begin_s = entries[0].at_s
+    length_s = max(until_s - begin_s, 1e-3)
+    parts, ends = [], [entry.at_s for entry in entries[1:]] + [until_s]
+    for entry, end_s in zip(entries, ends, strict=True):
+        phase = _PHASES.get(entry.kind)
+        if phase is None or end_s <= entry.at_s:
+            continue
+        told = f"{phase} {words.span(end_s - entry.at_s)}"
+        parts.append(
+            Markup(
+                '<rect class="phase {}" x="{:.2f}%" width="{:.2f}%" height="18">'
+                "<title>{}</title></rect>"
+            ).format(
+                phase,
+                100 * (entry.at_s - begin_s) / length_s,
+                100 * (end_s - entry.at_s) / length_s,
+                told,
+            )
+        )
+    keys = Markup("").join(
+        Markup('<span class="key phase {}">{}</span>').format(phase, phase)
+        for phase in dict.fromkeys(_PHASES.values())
+    )
+    return Markup(
+        '<svg class="timeline" height="18" role="img" aria-label="Phases of the job">{}</svg>'
+        '<div class="ends"><span>handed in</span><span>{} later</span></div><div>{}</div>'
+    ).format(Markup("").join(parts), words.span(length_s), keys)
+
+
+def _story(entries: list[Entry]) -> Markup:
+    begin_s = entries[0].at_s
+    rows = [
+        (f"+ {words.span(entry.at_s - begin_s)}", entry.kind.value, _detail(entry))
+        for entry in entries
+    ]
+    return table(("when", "what", ""), rows, "Everything that happened to the job", "Nothing.")
+
+
+def _detail(entry: Entry) -> str:
+    change = entry.change
+    if entry.kind is Kind.PLACED:
+        spots = change["placement"]
+        where = ", ".join(
+            f"{spot['machine']}:{'/'.join(map(str, spot['gpus'])) or '-'}" for spot in spots
+        )
+        return f"attempt {change['attempt']} on {where}"
+    if change.get("cancelled_by"):
+        return f"by {change['cancelled_by']}"
+    if change.get("reason"):
+        return str(change["reason"])
+    code = change.get("exit_code")
+    return "" if code is None else f"exit code {code}"

@@ -1,0 +1,61 @@
+"""Puts the pages beside the API, in one application."""
+
+from collections.abc import Callable
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from interlane.pages.front import Front
+from interlane.pages.history import History
+from interlane.pages.sessions import Sessions
+from interlane.pages.site import Site, Visit
+from interlane.pages.starts import Starts
+from interlane.server.app import Service
+
+RECONNECT_S: Final = 10.0
+"""Seconds for which a browser that went silent finds its page again."""
+
+
+def mount(service: Service, api: FastAPI) -> Front:
+    """Return the application of pages and API."""
+    driver = service.driver
+    sessions = Sessions(service.tokens, driver.now_s)
+    site = Site(service, sessions, History(driver), Starts(driver))
+    return Front(api, lambda: _built(site), sessions)
+
+
+def _built(site: Site) -> FastAPI:
+    """Return the pages' application; loads all that they need, which takes a second."""
+    from nicegui import ui
+
+    from interlane.pages.catalogue import PAGES
+    from interlane.pages.frame import Page, open_page
+
+    def opener(page: Page) -> Callable[[Request], object]:
+        async def opened(request: Request) -> Response | None:
+            return await open_page(Visit(site, request), page, PAGES)
+
+        return opened
+
+    for page in PAGES:
+        ui.page(page.path, title=f"{page.title} · interlane")(opener(page))
+    pages = FastAPI(openapi_url=None)
+    ui.run_with(
+        pages,
+        title="interlane",
+        favicon=_ICON,
+        dark=None,
+        reconnect_timeout=RECONNECT_S,
+        tailwind=False,
+        show_welcome_message=False,
+    )
+    return pages
+
+
+_ICON: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><g fill="#2f6fed">'
+    '<rect y="2" width="10" height="3" rx="1"/><rect x="4" y="7" width="12" height="3" rx="1"/>'
+    '<rect y="12" width="7" height="3" rx="1"/></g></svg>'
+)

@@ -1,0 +1,174 @@
+"""The overview: what is allocated, what waits and for how long."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+
+from interlane.pages import charts, words
+from interlane.pages.frame import card, job_link, live, state_word, table, title
+from interlane.pages.history import Levels
+from interlane.pages.site import Site, Visit
+from interlane.server.record import ENDED, HOLDING, Record, State
+from interlane.server.store import JobsWanted
+
+HOUR_S: Final = 3_600.0
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the past that can be shown."""
+
+    name: str
+    seconds: float
+    unit: str
+    unit_s: float
+
+
+SPANS: Final = (
+    Span("10 minutes", 600.0, "min", 60.0),
+    Span("hour", HOUR_S, "min", 60.0),
+    Span("day", DAY_S, "h", HOUR_S),
+)
+"""The shortest that holds all that is known is shown."""
+
+POINTS: Final = 121
+SHOWN: Final = 8
+
+
+async def overview(visit: Visit) -> None:
+    """Show how the machine stands."""
+    driver = visit.site.driver
+    kind = "emulated " if visit.site.service.emulated else ""
+    policy = driver.make_scheduler().policy.name
+    title("Overview", f"{words.count(driver.cluster.gpus, f'{kind}GPU')}, policy {policy}")
+    await live(visit, lambda: _shown(visit.site))
+
+
+def _shown(site: Site) -> Markup:
+    span = next((one for one in SPANS if one.seconds >= site.history.age_s()), SPANS[-1])
+    levels = site.history.levels(span.seconds, POINTS)
+    records = site.driver.open_records()
+    now_s = site.driver.now_s()
+    running = [one for one in records if one.state in HOLDING]
+    waiting = [one for one in records if one.state is State.QUEUED]
+    return Markup(
+        '<div class="stack"><div class="tiles">{}</div>{}'
+        '<div class="columns">{}{}{}</div></div>'
+    ).format(
+        Markup("").join(_tiles(site, levels, span, waiting)),
+        card(f"The last {span.name}", _levels(levels, span)),
+        card("Running", _running(running, now_s)),
+        card("Waiting longest", _waiting(waiting, now_s)),
+        card("Ended lately", _ended(site, now_s)),
+    )
+
+
+# -- tiles ----------------------------------------------------------------------------
+
+
+def _tiles(site: Site, levels: Levels, span: Span, waiting: list[Record]) -> list[Markup]:
+    waits_s = site.history.waits_s(DAY_S)
+    pending_h = (
+        sum(
+            site.history.milli(one.spec) / 1_000 * max(0.0, one.guess_s - one.ran_s)
+            for one in waiting
+        )
+        / HOUR_S
+    )
+    return [
+        _tile(
+            "Allocated",
+            words.percent(levels.held_ratio[-1]),
+            f"of all GPUs, last {span.name}",
+            "/devices",
+            charts.spark(
+                levels.held_ratio, f"Allocated share over the last {span.name}", top=1.0
+            ),
+        ),
+        _tile(
+            "Waiting",
+            f"{len(waiting):,}",
+            f"{pending_h:,.3g} GPU-hours, as guessed",
+            "/queue",
+            charts.spark(levels.waiting, f"Waiting jobs over the last {span.name}"),
+        ),
+        _tile(
+            "Wait, median",
+            words.span(_quantile(waits_s, 0.5)),
+            f"{words.count(len(waits_s), 'start')} in 24 h",
+            "/queue?show=running",
+        ),
+        _tile(
+            "Wait, P95",
+            words.span(_quantile(waits_s, 0.95)),
+            "19 of 20 jobs waited less",
+            "/queue?show=running",
+        ),
+    ]
+
+
+def _tile(
+    name: str, figure: str, about: str, path: str, picture: Markup | None = None
+) -> Markup:
+    return Markup(
+        '<a class="tile" href="{}"><span class="name">{}</span><span class="figure">{}</span>'
+        '<span class="soft">{}</span>{}</a>'
+    ).format(path, name, figure, about, picture or "")
+
+
+def _quantile(ordered: list[float], part: float) -> float | None:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else None
+
+
+# -- the past ---------------------------------------------------------------------------
+
+
+def _levels(levels: Levels, span: Span) -> Markup:
+    ages = [(at_s - levels.at_s[-1]) / span.unit_s for at_s in levels.at_s]
+    whole = span.seconds / span.unit_s
+    return charts.chart(
+        [charts.Line("first", "allocated", ages, levels.held_ratio)],
+        f"Share of the GPUs that was allocated over the last {span.name}",
+        x_ticks=[
+            (-whole, f"-{whole:g} {span.unit}"),
+            *((-whole * part / 4, f"-{whole * part / 4:g}") for part in (3, 2, 1)),
+            (0, "now"),
+        ],
+        y_ticks=[(0, "0 %"), (0.5, "50 %"), (1, "100 %")],
+    )
+
+
+# -- lists ----------------------------------------------------------------------------
+
+
+def _running(records: list[Record], now_s: float) -> Markup:
+    newest = sorted(records, key=lambda one: -one.serial)[:SHOWN]
+    rows = [
+        (job_link(one.id), one.user, words.coarse_span(now_s - (one.started_s or now_s)))
+        for one in newest
+    ]
+    return table(("job", "user", "ran"), rows, "Running jobs", "Nothing runs.", (2,))
+
+
+def _waiting(records: list[Record], now_s: float) -> Markup:
+    oldest = sorted(records, key=lambda one: one.submitted_s)[:SHOWN]
+    rows = [
+        (job_link(one.id), one.user, words.coarse_span(now_s - one.submitted_s))
+        for one in oldest
+    ]
+    return table(("job", "user", "waited"), rows, "Waiting jobs", "Nobody waits.", (2,))
+
+
+def _ended(site: Site, now_s: float) -> Markup:
+    found = site.driver.store.jobs(JobsWanted(SHOWN, states=ENDED))
+    rows = [
+        (
+            job_link(one.id),
+            state_word(one.state),
+            words.coarse_span(now_s - (one.ended_s or now_s)),
+        )
+        for one in found
+    ]
+    return table(("job", "state", "ago"), rows, "Ended jobs", "Nothing has ended yet.", (2,))

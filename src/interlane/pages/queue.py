@@ -1,0 +1,248 @@
+"""The queue: every job in a line, why it waits and when it may start."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from nicegui import ui
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import JobId
+from interlane.pages import words
+from interlane.pages.frame import Live, job_link, live, state_word, table, title
+from interlane.pages.site import Site, Visit
+from interlane.server.record import ENDED, HOLDING, Record, State
+from interlane.server.store import JobsWanted
+from interlane.sim.forward import StartBand
+
+ROWS: Final = 50
+SHOWS: Final = {"waiting": "Waiting", "running": "Running", "ended": "Ended"}
+ANSWER_S: Final = 10.0
+"""Seconds within which the driver answers."""
+
+STARTS_EVERY_S: Final = 5.0
+
+
+async def queue(visit: Visit) -> None:
+    """Show jobs, fifty at a time."""
+    title("Queue", "Who waits, why, and when they are likely to start.")
+    asked = _Asked(visit)
+    view = _View(visit.site, asked)
+    Live(_filters(asked))
+    await live(visit, view.markup)
+    if asked.show == "waiting":
+        _keep_starts_fresh(visit, view)
+
+
+class _Asked:
+    """What the page's address asks for."""
+
+    def __init__(self, visit: Visit) -> None:
+        show = visit.asked("show", "waiting")
+        self.show = show if show in SHOWS else "waiting"
+        self.user = visit.asked("user")[:64]
+        self.page = _number(visit.asked("page"))
+        """Number of the page, of jobs that have not ended."""
+        self.before = _number(visit.asked("before")) or None
+        """Serial before which ended jobs are listed."""
+
+    def link(self, words: str, **change: object) -> Markup:
+        """Return a link to the same with something changed."""
+        asked = {"show": self.show, "user": self.user, **change}
+        kept = {name: value for name, value in asked.items() if value}
+        return Markup('<a href="/queue?{}">{}</a>').format(urlencode(kept), words)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
+    async def play() -> None:
+        if visit.caller is not None:
+            view.bands = await asyncio.to_thread(visit.site.starts.bands)
+
+    ui.timer(STARTS_EVERY_S, play)
+
+
+class _View:
+    """What is shown of the queue now."""
+
+    def __init__(self, site: Site, asked: _Asked) -> None:
+        self._site = site
+        self._asked = asked
+        self.bands: Mapping[JobId, StartBand] = {}
+        """When jobs are likely to start, as far as that is known."""
+
+    def markup(self) -> Markup:
+        """Return tabs, rows, and links to more rows."""
+        return Markup("{}{}").format(self._tabs(), self._rows())
+
+    def _tabs(self) -> Markup:
+        counts = self._site.driver.store.counts()
+        of = {"waiting": {State.QUEUED}, "running": HOLDING, "ended": ENDED}
+        tabs = Markup("").join(
+            Markup('<span class="tab"{}>{}</span>').format(
+                Markup(' aria-current="true"') if show == self._asked.show else "",
+                self._asked.link(
+                    f"{word} {sum(counts.get(state, 0) for state in of[show]):,}", show=show
+                ),
+            )
+            for show, word in SHOWS.items()
+        )
+        return Markup('<div class="tabs">{}</div>').format(tabs)
+
+    def _rows(self) -> Markup:
+        if self._asked.show == "ended":
+            return self._ended()
+        if self._asked.show == "running":
+            return self._running()
+        return self._waiting()
+
+    def _open(self, states: frozenset[State]) -> list[Record]:
+        user = self._asked.user
+        return [
+            one
+            for one in self._site.driver.open_records()
+            if one.state in states and user in ("", one.user)
+        ]
+
+    def _waiting(self) -> Markup:
+        records = {one.id: one for one in self._open(frozenset({State.QUEUED}))}
+        begin = self._asked.page * ROWS
+        shown, why = self._line(records, begin)
+        now_s = self._site.driver.now_s()
+        rows = [
+            (
+                f"{begin + at + 1:,}",
+                job_link(one.id),
+                one.user,
+                words.gpus(self._site.history.milli(one.spec)),
+                words.coarse_span(now_s - one.submitted_s),
+                start_words(self.bands.get(one.id), now_s),
+                Markup('<span class="reason">{}</span>').format(why.get(one.id, "")),
+            )
+            for at, one in enumerate(shown)
+        ]
+        head = ("#", "job", "user", "asks", "waited", "starts in", "why it waits")
+        made = table(head, rows, "Waiting jobs", "Nobody waits.", (0, 3, 4, 5))
+        return made + self._pager(len(records))
+
+    def _line(
+        self, records: Mapping[JobId, Record], begin: int
+    ) -> tuple[list[Record], dict[JobId, str]]:
+        """Return the records of one page in their order, and why each waits."""
+
+        def question(
+            scheduler: Scheduler, now_s: float
+        ) -> tuple[list[JobId], dict[JobId, str]]:
+            line = [one for one in scheduler.line(now_s) if one in records]
+            page = line[begin : begin + ROWS]
+            found = {one: scheduler.explain(one, now_s) for one in page}
+            return page, {
+                one: f"{why.tier.label}: {why.reason}" for one, why in found.items() if why
+            }
+
+        page, why = self._site.driver.ask(question).result(ANSWER_S)
+        return [records[one] for one in page], why
+
+    def _running(self) -> Markup:
+        records = sorted(self._open(HOLDING), key=lambda one: -one.serial)
+        begin = self._asked.page * ROWS
+        now_s = self._site.driver.now_s()
+        rows = [
+            (
+                job_link(one.id),
+                one.user,
+                state_word(one.state),
+                words.gpus(self._site.history.milli(one.spec)),
+                devices_of(one),
+                words.coarse_span(now_s - (one.started_s or now_s)),
+                words.span(one.guess_s),
+            )
+            for one in records[begin : begin + ROWS]
+        ]
+        head = ("job", "user", "state", "asks", "on", "ran", "guessed")
+        made = table(head, rows, "Running jobs", "Nothing runs.", (3, 5, 6))
+        return made + self._pager(len(records))
+
+    def _ended(self) -> Markup:
+        wanted = JobsWanted(ROWS, self._asked.before, ENDED, self._asked.user or None)
+        found = self._site.driver.store.jobs(wanted)
+        now_s = self._site.driver.now_s()
+        rows = [
+            (
+                job_link(one.id),
+                one.user,
+                state_word(one.state),
+                words.span(_waited_s(one)),
+                words.span(_ran_s(one)),
+                words.coarse_span(now_s - (one.ended_s or now_s)),
+                Markup('<span class="reason">{}</span>').format(one.reason or ""),
+            )
+            for one in found
+        ]
+        head = ("job", "user", "state", "waited", "ran", "ago", "what happened")
+        made = table(head, rows, "Ended jobs", "Nothing has ended yet.", (3, 4, 5))
+        links = [self._asked.link("Newest", before=None)] if self._asked.before else []
+        if len(found) == ROWS:
+            links.append(self._asked.link("Older", before=found[-1].serial))
+        return made + _pager(links, "")
+
+    def _pager(self, count: int) -> Markup:
+        page, last = self._asked.page, max(0, (count - 1) // ROWS)
+        links = []
+        if page > 0:
+            links += [self._asked.link("First"), self._asked.link("Previous", page=page - 1)]
+        if page < last:
+            links.append(self._asked.link("Next", page=page + 1))
+            links.append(self._asked.link("Last", page=last))
+        return _pager(links, f"Page {page + 1:,} of {last + 1:,}" if last else "")
+
+
+def _pager(links: Sequence[Markup], said: str) -> Markup:
+    if not links:
+        return Markup("")
+    return Markup(
+        '<nav class="pager" aria-label="More jobs">{} <span class="soft">{}</span></nav>'
+    ).format(Markup(" ").join(links), said)
+
+
+def _filters(asked: _Asked) -> Markup:
+    return Markup(
+        '<form class="filters" method="get" action="/queue"><input type="hidden" name="show" '
+        'value="{}"><label>User <input name="user" value="{}" maxlength="64"></label>'
+        '<button type="submit">Show</button></form>'
+    ).format(asked.show, asked.user)
+
+
+# -- cells ----------------------------------------------------------------------------
+
+
+def start_words(band: StartBand | None, now_s: float) -> str:
+    """Return when a job is likely to start, as a band of waiting times."""
+    if band is None:
+        return words.UNKNOWN
+    p50, p90 = (words.coarse_span(max(0.0, at_s - now_s)) for at_s in (band.p50_s, band.p90_s))
+    return p50 if p50 == p90 else f"{p50} – {p90}"
+
+
+def devices_of(record: Record) -> str:
+    """Return where a job holds a place, in a few words."""
+    return ", ".join(
+        f"{spot['machine']}:{'/'.join(map(str, spot['gpus'])) or '-'}"
+        for spot in record.placement or ()
+    )
+
+
+def _waited_s(record: Record) -> float:
+    until_s = record.started_s or record.ended_s or record.submitted_s
+    return until_s - record.submitted_s
+
+
+def _ran_s(record: Record) -> float | None:
+    if record.started_s is None or record.ended_s is None:
+        return None
+    return record.ended_s - record.started_s

@@ -1,0 +1,61 @@
+"""What pages stand on: the service behind them, and who looks at one."""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from interlane.pages.front import SECRET
+from interlane.pages.history import History
+from interlane.pages.sessions import Sessions
+from interlane.pages.starts import Starts
+from interlane.server.app import Service
+from interlane.server.auth import Caller, Denied, Role, insist
+from interlane.server.driver import Driver, NoSuchJob
+from interlane.server.record import Record
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that pages read from."""
+
+    service: Service
+    sessions: Sessions
+    history: History
+    starts: Starts
+
+    @property
+    def driver(self) -> Driver:
+        """Who runs the machine."""
+        return self.service.driver
+
+    def record(self, job_id: str) -> Record:
+        """Return a job, whether it has ended or not."""
+        record = self.driver.open_record(job_id) or self.driver.store.job(job_id)
+        if record is None:
+            raise NoSuchJob(f"There is no job {job_id!r}; the queue lists all.")
+        return record
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Somebody at a page."""
+
+    site: Site
+    request: Request
+
+    @property
+    def caller(self) -> Caller | None:
+        """Who it is, as their token stands now; None once it is revoked."""
+        return self.site.sessions.caller(self.request.scope[SECRET])
+
+    def insist(self, role: Role) -> Caller:
+        """Return who acts, or raise unless they may."""
+        caller = self.caller
+        if caller is None:
+            raise Denied("Your session is over; sign in again.")
+        insist(caller, role)
+        return caller
+
+    def asked(self, name: str, default: str = "") -> str:
+        """Return a part of the page's address."""
+        return self.request.query_params.get(name, default)

@@ -1,0 +1,91 @@
+"""Tokens: who may use the machine; for admins."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+from markupsafe import Markup
+from nicegui import ui
+
+from interlane.pages.frame import Live, action, button, confirmed, title
+from interlane.pages.site import Visit
+from interlane.server.auth import NAME_MAX, Caller, Role, role_of
+from interlane.server.store import TokenRow
+
+
+async def tokens(visit: Visit) -> None:
+    """Show tokens, make new ones and revoke old ones."""
+    title("Tokens", "Who may use this machine. What is shown of a token cannot be used as one.")
+    with ui.element("section").classes("card"):
+        Live(Markup("<h2>New token</h2>"))
+        _maker(visit)
+    with ui.element("section").classes("card"):
+        _listed(visit)
+
+
+def _maker(visit: Visit) -> None:
+    with ui.element("div").classes("line"):
+        name = ui.input("Name").props(f"dense outlined maxlength={NAME_MAX}")
+        role = ui.select([one.word for one in Role], value=Role.USER.word, label="Role")
+        role.props("dense outlined")
+
+        async def make(_: Caller) -> None:
+            made = visit.site.service.tokens.make
+            token, _row = await asyncio.to_thread(made, name.value or "", role_of(role.value))
+            told = Markup('<p role="status">Shown this once: <code class="token">{}</code></p>')
+            shown.show(told.format(token))
+            name.value = ""
+            _listed.refresh()
+
+        button("Make token", action(visit, Role.ADMIN, make))
+    shown = Live(Markup(""))
+
+
+@ui.refreshable
+def _listed(visit: Visit) -> None:
+    with ui.element("div").classes("wide"), ui.element("table"):
+        Live(_HEAD, tag="thead")
+        with ui.element("tbody"):
+            for row in visit.site.service.tokens.all():
+                _row(visit, row)
+
+
+_HEAD: Final = Markup("<tr>{}</tr>").format(
+    Markup("").join(
+        Markup('<th scope="col">{}</th>').format(word)
+        for word in ("id", "name", "role", "made", "state", "")
+    )
+)
+
+
+def _row(visit: Visit, row: TokenRow) -> None:
+    cells = (
+        Markup("<code>{}</code>").format(row.id),
+        row.name,
+        row.role,
+        _date(row.created_s),
+        "valid" if row.revoked_s is None else f"revoked {_date(row.revoked_s)}",
+    )
+    with ui.element("tr"):
+        for cell in cells:
+            Live(Markup("{}").format(cell), tag="td")
+        with ui.element("td"):
+            if row.revoked_s is None:
+                _revoker(visit, row)
+
+
+def _revoker(visit: Visit, row: TokenRow) -> None:
+    async def revoke(_: Caller) -> None:
+        await asyncio.to_thread(visit.site.service.tokens.revoke, row.id)
+        _listed.refresh()
+
+    confirmed(
+        f"Revoke {row.id} of {row.name}",
+        "Revoke",
+        f"{row.name} cannot use this token any more, and its sessions end. Revoke it?",
+        action(visit, Role.ADMIN, revoke),
+    )
+
+
+def _date(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,45 @@
+"""Amounts as people read them; every one has its unit."""
+
+from typing import Final
+
+from interlane.model import MILLI
+from interlane.model.units import MIB_PER_GIB
+
+UNKNOWN: Final = "–"
+_STEPS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+
+
+def span(seconds: float | None) -> str:
+    """Return a length of time: ``42 s``, ``3.5 min``, ``2.1 h``."""
+    if seconds is None:
+        return UNKNOWN
+    for size, unit in _STEPS:
+        if seconds >= size:
+            amount = seconds / size
+            return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+    return f"{seconds:.2g} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+
+
+def coarse_span(seconds: float) -> str:
+    """Return a length of time that does not change every second."""
+    return span(seconds) if seconds >= 60 else f"{5 * round(seconds / 5)} s"
+
+
+def memory(mib: float) -> str:
+    """Return an amount of memory."""
+    return f"{mib / MIB_PER_GIB:.3g} GiB" if mib >= MIB_PER_GIB else f"{mib:.0f} MiB"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a share of one."""
+    return UNKNOWN if ratio is None else f"{100 * ratio:.0f} %"
+
+
+def gpus(milli: float) -> str:
+    """Return an amount of GPUs."""
+    return f"{milli / MILLI:.3g} GPU"
+
+
+def count(number: int, noun: str) -> str:
+    """Return how many of something there are."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
