@@ -1,99 +1,184 @@
-"""The device map: every GPU to scale, with what holds it."""
+"""The device map: every GPU to scale, what is held of it, what is used, and by whom."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
 
 from markupsafe import Markup
 
-from interlane.model import MILLI
+from interlane.model import MILLI, JobId
 from interlane.pages import words
-from interlane.pages.frame import live, title
+from interlane.pages.frame import job_link, live, table, title
 from interlane.pages.site import Site, Visit
-from interlane.server.picture import gpu_documents
-from interlane.server.record import HOLDING
+from interlane.server.occupancy import ABSENT, Device, Tenant
 
-BAR_H: Final = 30
-MEMORY_H: Final = 10
+SHARE_H: Final = 28
+MEMORY_H: Final = 12
+GAP: Final = 4
 HUES: Final = 8
 """Colours of the style sheet; a job keeps its own."""
+
+BYTES_PER_MIB: Final = 1 << 20
 
 
 async def devices(visit: Visit) -> None:
     """Show the devices, and who holds what of them."""
-    title("Devices", "Every GPU to scale: above, shares of its compute; below, its memory.")
-    await live(visit, lambda: _map(visit.site))
+    title("Devices", "Every GPU to scale: shares that are held, memory that is booked, lanes.")
+    await live(visit, lambda: _map(visit.site), every_s=1.0)
 
 
 def _map(site: Site) -> Markup:
-    holders = [one for one in site.driver.open_records() if one.state in HOLDING]
-    shown = gpu_documents(site.driver.cluster, holders, emulated=site.service.emulated)
-    machines: dict[str, list[dict[str, Any]]] = {}
-    for device in shown:
-        machines.setdefault(device["machine"], []).append(device)
+    machines: dict[str, list[Device]] = {}
+    for device in site.driver.devices():
+        machines.setdefault(device.machine, []).append(device)
     cards = [_machine(name, found) for name, found in machines.items()]
     return Markup('<div class="stack">{}</div>').format(Markup("").join(cards))
 
 
-def _machine(name: str, found: Iterable[dict[str, Any]]) -> Markup:
-    devices = list(found)
-    kind = "emulated" if devices[0]["emulated"] else devices[0]["type"]
+def _machine(name: str, found: Sequence[Device]) -> Markup:
+    kind = "emulated" if found[0].emulated else found[0].type
     return Markup(
         '<section class="card"><h2>{} <span class="soft">{}, {}</span></h2>{}</section>'
-    ).format(
-        name,
-        words.count(len(devices), "GPU"),
-        kind,
-        Markup("").join(map(_device, devices)),
-    )
+    ).format(name, words.count(len(found), "GPU"), kind, Markup("").join(map(_device, found)))
 
 
-def _device(device: dict[str, Any]) -> Markup:
-    told = f"GPU {device['gpu']}: {words.percent(device['held_milli'] / MILLI)} allocated"
-    jobs = device["jobs"]
-    compute = _bar(
-        [(job["id"], job["milli"], words.percent(job["milli"] / MILLI)) for job in jobs],
-        MILLI,
-        0,
-        BAR_H,
-    )
-    memory = _bar(
-        [(job["id"], job["memory_mib"], words.memory(job["memory_mib"])) for job in jobs],
-        device["memory_mib"],
-        BAR_H + 4,
-        MEMORY_H,
-    )
+def _device(device: Device) -> Markup:
     return Markup(
-        '<div class="device"><div class="label">GPU {}<span class="soft">{}, {} of {}</span>'
-        '</div><svg class="gpu" height="{}" role="img" aria-label="{}">{}{}</svg></div>'
-    ).format(
-        device["gpu"],
-        words.percent(device["held_milli"] / MILLI),
-        words.memory(device["held_memory_mib"]),
-        words.memory(device["memory_mib"]),
-        BAR_H + MEMORY_H + 4,
+        '<div class="device"><div class="label"><strong>GPU {}</strong>{}</div>'
+        "<div>{}{}</div></div>"
+    ).format(device.gpu, _figures(device), _picture(device), _tenants(device))
+
+
+def _figures(device: Device) -> Markup:
+    busy = words.UNKNOWN if device.busy is None else words.percent(device.busy)
+    told = [
+        f"held {words.percent(device.held_milli / MILLI)}, busy {busy}",
+        f"{words.memory(_booked_mib(device))} of {words.memory(device.memory_mib)}",
+    ]
+    if device.lanes:
+        lanes = words.count(len(device.lanes), "lane")
+        told.append(f"{lanes}, {device.switches_per_s:.1f} switches/s")
+    return Markup("").join(Markup('<span class="soft">{}</span>').format(one) for one in told)
+
+
+def _booked_mib(device: Device) -> float:
+    """Return the memory that is booked: by the daemon if it answers, else by the kernel."""
+    if device.is_shared and device.booked_bytes:
+        return device.booked_bytes / BYTES_PER_MIB
+    return device.held_memory_mib
+
+
+# -- the picture ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A job's part of a bar."""
+
+    job: JobId
+    size: float
+    told: str
+
+
+def _picture(device: Device) -> Markup:
+    shares = [
+        _Part(one.id, one.milli, f"holds {words.percent(one.milli / MILLI)}")
+        for one in device.jobs
+    ]
+    memory = [
+        _Part(one.id, mib, f"books {words.memory(mib)}") for one, mib in _memories(device)
+    ]
+    holders = {lane.holder for lane in device.lanes if lane.holder is not None}
+    told = f"GPU {device.gpu}: {_told(device)}"
+    height = SHARE_H + GAP + MEMORY_H
+    return Markup('<svg class="gpu" height="{}" role="img" aria-label="{}">{}{}</svg>').format(
+        height,
         told,
-        compute,
-        memory,
+        _bar(shares, MILLI, 0, SHARE_H, holders),
+        _bar(memory, device.memory_mib, SHARE_H + GAP, MEMORY_H, holders),
     )
 
 
-def _bar(parts: list[tuple[str, float, str]], total: float, top: int, height: int) -> Markup:
+def _memories(device: Device) -> list[tuple[Tenant, float]]:
+    return [
+        (one, one.booked_bytes / BYTES_PER_MIB if one.booked_bytes else one.memory_mib)
+        for one in device.jobs
+    ]
+
+
+def _told(device: Device) -> str:
+    if not device.jobs:
+        return "free"
+    return ", ".join(f"{one.id} {words.percent(one.milli / MILLI)}" for one in device.jobs)
+
+
+def _bar(
+    parts: Sequence[_Part], total: float, top: int, height: int, holders: set[JobId]
+) -> Markup:
     drawn = [Markup('<rect class="free" y="{}" width="100%" height="{}"/>').format(top, height)]
     at = 0.0
-    for name, size, told in parts:
-        x, width = 100 * at / total, 100 * size / total
-        at += size
-        label = (
-            Markup('<text x="{:.2f}%" y="{}" dx="6">{}</text>').format(
-                x, top + 19, name[: int(width)]
-            )
-            if height >= BAR_H
-            else Markup("")
-        )
+    for part in parts:
+        x, width = 100 * at / total, 100 * part.size / total
+        at += part.size
         drawn.append(
             Markup(
-                '<a href="/jobs/{}"><title>{} {}</title><rect class="hue{}" x="{:.2f}%" y="{}" '
+                '<a href="/jobs/{}"><title>{} {}</title><rect class="{}{}" x="{:.2f}%" y="{}" '
                 'width="{:.2f}%" height="{}"/>{}</a>'
-            ).format(name, name, told, sum(name.encode()) % HUES, x, top, width, height, label)
+            ).format(
+                quote(part.job, safe=""),
+                part.job,
+                part.told,
+                hue(part.job),
+                " holder" if part.job in holders else "",
+                x,
+                top,
+                width,
+                height,
+                _name(part, x, width, top) if height == SHARE_H else "",
+            )
         )
     return Markup("").join(drawn)
+
+
+def _name(part: _Part, x: float, width: float, top: int) -> Markup:
+    """Return a job's name, as much as there is room for."""
+    room = int(width)
+    text = part.job if len(part.job) <= room else f"{part.job[: max(1, room - 1)]}…"
+    return Markup('<text x="{:.2f}%" y="{}" dx="7">{}</text>').format(x, top + 18, text)
+
+
+def hue(job: str) -> str:
+    """Return the colour of a job, as the style sheet names it."""
+    return f"hue{sum(job.encode()) % HUES}"
+
+
+# -- who is there ---------------------------------------------------------------------
+
+
+def _tenants(device: Device) -> Markup:
+    known = [one for one in device.jobs if one.state != ABSENT]
+    if not known:
+        return Markup("")
+    rows = [
+        (
+            job_link(one.id),
+            one.state,
+            words.UNKNOWN if one.lane is None else f"lane {one.lane}",
+            words.UNKNOWN if one.used_bytes is None else _mib(one.used_bytes),
+            slowdown(None if one.use is None else one.use.predicted_slowdown),
+            slowdown(None if one.use is None else one.use.measured_slowdown),
+        )
+        for one in known
+    ]
+    head = ("job", "now", "lane", "memory used", "predicted", "measured slow-down")
+    return table(head, rows, f"Jobs of GPU {device.gpu}", "", (3, 4, 5))
+
+
+def _mib(size_bytes: float) -> str:
+    return words.memory(size_bytes / BYTES_PER_MIB)
+
+
+def slowdown(factor: float | None) -> str:
+    """Return a slow-down as people read it."""
+    return words.UNKNOWN if factor is None else f"{factor:.2f} x"
