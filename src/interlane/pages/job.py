@@ -105,7 +105,8 @@ class _View:
 
     def start(self) -> str:
         """Return when it is likely to start; takes its time."""
-        return start_words(self._site.starts.bands().get(self._id), self._site.driver.now_s())
+        found = self._site.starts.bands([self._id]).get(self._id)
+        return start_words(found, self._site.driver.now_s())
 
     # -- head -------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ def mount(service: Service, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     driver = service.driver
     sessions = Sessions(service.tokens, driver.now_s)
-    site = Site(service, sessions, History(driver), Starts(driver))
+    site = Site(service, sessions, History(driver), Starts(driver, service.etas))
     return Front(api, lambda: _built(site), sessions)
 
 

@@ -13,9 +13,9 @@ from interlane.model import JobId
 from interlane.pages import words
 from interlane.pages.frame import Live, job_link, live, state_word, table, title
 from interlane.pages.site import Site, Visit
+from interlane.predict.starts import StartBand
 from interlane.server.record import ENDED, HOLDING, Record, State
 from interlane.server.store import JobsWanted
-from interlane.sim.forward import StartBand
 
 ROWS: Final = 50
 SHOWS: Final = {"waiting": "Waiting", "running": "Running", "ended": "Ended"}
@@ -62,7 +62,7 @@ def _number(text: str) -> int:
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
         if visit.caller is not None:
-            view.bands = await asyncio.to_thread(visit.site.starts.bands)
+            view.bands = await asyncio.to_thread(visit.site.starts.bands, view.shown)
 
     ui.timer(STARTS_EVERY_S, play)
 
@@ -75,6 +75,8 @@ class _View:
         self._asked = asked
         self.bands: Mapping[JobId, StartBand] = {}
         """When jobs are likely to start, as far as that is known."""
+        self.shown: tuple[JobId, ...] = ()
+        """The waiting jobs that are shown."""
 
     def markup(self) -> Markup:
         """Return tabs, rows, and links to more rows."""
@@ -146,6 +148,7 @@ class _View:
             }
 
         page, why = self._site.driver.ask(question).result(ANSWER_S)
+        self.shown = tuple(page)
         return [records[one] for one in page], why
 
     def _running(self) -> Markup:
@@ -225,8 +228,10 @@ def start_words(band: StartBand | None, now_s: float) -> str:
     """Return when a job is likely to start, as a band of waiting times."""
     if band is None:
         return words.UNKNOWN
-    p50, p90 = (words.coarse_span(max(0.0, at_s - now_s)) for at_s in (band.p50_s, band.p90_s))
-    return p50 if p50 == p90 else f"{p50} – {p90}"
+    soon, late = (
+        words.coarse_span(max(0.0, at_s - now_s)) for at_s in (band.p50_s, band.p90_s)
+    )
+    return soon if soon == late else f"{soon} – {late}"
 
 
 def devices_of(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""When waiting jobs are likely to start, for all of them at once.
+"""When waiting jobs are likely to start, as often as it can be afforded to ask.
 
 Playing the machine forward costs a second where a thousand jobs wait; so what was found is
 kept for a while, the longer the more it cost, and nobody plays while nobody looks.
@@ -6,13 +6,14 @@ kept for a while, the longer the more it cost, and nobody plays while nobody loo
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from interlane.model import JobId
+from interlane.predict.starts import StartBand
 from interlane.server.driver import Driver
-from interlane.server.whatif import known_jobs
-from interlane.sim.forward import Expected, StartBand, start_bands
+from interlane.server.etas import Etas
 
 OPEN_MAX: Final = 2_000
 """With more open jobs than this, only a job's own page says when it may start."""
@@ -21,35 +22,41 @@ KEPT_S: Final = 5.0
 REST: Final = 20.0
 """Seconds of rest for each second of playing."""
 
-STALE_S: Final = 60.0
-"""Seconds after which time alone has changed what is likely."""
+ASKED_MAX: Final = 16
+"""Questions whose answers are kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    bands: Mapping[JobId, StartBand]
+    good_until_s: float
+
+
+@dataclass
 class Starts:
     """Plays forward, now and then."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._lock = threading.Lock()
-        self._bands: Mapping[JobId, StartBand] = {}
-        self._good_until_s = 0.0
-        self._seq = -1
+    driver: Driver
+    etas: Etas
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _answers: dict[tuple[JobId, ...], _Answer] = field(default_factory=dict)
 
-    def bands(self) -> Mapping[JobId, StartBand]:
-        """Return when each job is likely to start, as found lately; takes its time."""
-        with self._lock:
-            seq = self._driver.store.ends().seq
-            over_s = time.monotonic() - self._good_until_s
-            if over_s > STALE_S or (over_s > 0 and seq != self._seq):
-                begin_s = time.thread_time()
-                self._bands, self._seq = self._played(), seq
-                spent_s = time.thread_time() - begin_s
-                self._good_until_s = time.monotonic() + max(KEPT_S, REST * spent_s)
-            return self._bands
-
-    def _played(self) -> Mapping[JobId, StartBand]:
-        if len(self._driver.open_records()) > OPEN_MAX:
+    def bands(self, job_ids: Sequence[JobId]) -> Mapping[JobId, StartBand]:
+        """Return when jobs are likely to start, as found lately; takes its time."""
+        if len(self.driver.open_records()) > OPEN_MAX and len(job_ids) > 1:
             return {}
-        known = known_jobs(self._driver)
-        expected = [Expected(one.fact, one.seconds, one.low_s, one.high_s) for one in known]
-        return start_bands(self._driver.make_scheduler, expected, self._driver.now_s())
+        asked = tuple(job_ids)
+        with self._lock:
+            known = self._answers.get(asked)
+            if known is None or time.monotonic() > known.good_until_s:
+                self._answers.pop(asked, None)
+                while len(self._answers) >= ASKED_MAX:
+                    del self._answers[next(iter(self._answers))]
+                known = self._answers[asked] = self._found(asked)
+            return known.bands
+
+    def _found(self, asked: Sequence[JobId]) -> _Answer:
+        begin_s = time.thread_time()
+        bands = self.etas.bands(asked, self.driver.now_s())
+        spent_s = time.thread_time() - begin_s
+        return _Answer(bands, time.monotonic() + max(KEPT_S, REST * spent_s))
