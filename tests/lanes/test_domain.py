@@ -3,6 +3,8 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists
 
 from interlane.lanes.domain import Domain
 from interlane.lanes.facts import (
@@ -487,3 +489,23 @@ def test_nobody_who_wants_a_shared_lane_starves_where_turns_are_taken(order: str
     shares_s = [device.tenants[job].attained_at(now_s) for job in jobs]
 
     assert max(shares_s) - min(shares_s) <= 1.25  # one turn and one iteration
+
+
+@given(lists(integers(50, 500), min_size=2, max_size=6))
+def test_the_fair_order_gives_device_time_by_weight(milli: list[int]) -> None:
+    device = domain("fair")
+    jobs = {JobId(f"j{number}"): share / 1000 for number, share in enumerate(milli)}
+    for job, weight in jobs.items():
+        device.handle(Joined(job, SMALL, weight=weight), 0.0)
+        device.handle(Wanted(job), 0.0)
+    now_s = 0.0
+    for _ in range(2000):
+        now_s += 0.25  # one iteration
+        if revoked(device.handle(Ticked(), now_s)):
+            (lease,) = device.leases
+            device.handle(Yielded(lease.job_id, lease.epoch), now_s)
+
+    level_s = [device.tenants[job].attained_at(now_s) / jobs[job] for job in jobs]
+
+    least = min(jobs.values())  # nobody is ahead by more than a turn and an iteration
+    assert max(level_s) - min(level_s) <= 1.25 / least + 1e-6

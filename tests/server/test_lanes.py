@@ -12,6 +12,7 @@ import pytest
 
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon
+from interlane.server import metrics
 from interlane.server.driver import Driver
 from interlane.server.lanes import LaneSettings
 from interlane.server.monitor import Use
@@ -74,12 +75,17 @@ def sharing(folder: Path, gpus: int = 1) -> Iterator[Driver]:
 
 
 def submit(
-    driver: Driver, folder: Path, command: str, *, memory: str = "4GiB", priority: int = 50
+    driver: Driver,
+    folder: Path,
+    command: str,
+    *,
+    memory: str = "4GiB",
+    max_slowdown: float | None = None,
 ) -> Record:
-    job = spec("job", f"{sys.executable} {command}", priority=priority).model_dump(
-        exclude_defaults=True
-    )
+    job = spec("job", f"{sys.executable} {command}").model_dump(exclude_defaults=True)
     job["resources"]["gpu"] |= {"memory": memory}
+    if max_slowdown is not None:
+        job["share"] = {"max_slowdown": max_slowdown}
     job |= {"workdir": str(folder), "env": {"OMP_NUM_THREADS": "1"}}
     return driver.submit(type(spec()).model_validate(job), "ann").result(PATIENCE_S)
 
@@ -114,22 +120,31 @@ def daemon_pid(folder: Path) -> int | None:
         return None
 
 
-def test_two_trainings_take_turns_on_one_device(folder: Path) -> None:
+def test_two_trainings_take_turns_by_their_shares(folder: Path) -> None:
     with sharing(folder) as driver:
-        both = [submit(driver, folder, BUSY) for _ in range(2)]
-        until(lambda: all(slowdown(driver, one) > 1.5 for one in both), "turns of equal length")
+        bound = submit(driver, folder, BUSY, max_slowdown=1.5)
+        other = submit(driver, folder, BUSY)
+        until(lambda: slowdown(driver, bound) > 1.1 and slowdown(driver, other) > 2.5, "turns")
         (device,) = driver.devices()
+        figures = metrics.page(driver, ()).decode()
         (folder / "stop").touch()
-        done = [ended(driver, one) for one in both]
-        said = [printed(driver, one) for one in both]
+        done = [ended(driver, one) for one in (bound, other)]
+        said = [printed(driver, one) for one in (bound, other)]
 
     assert device.is_shared
-    assert device.held_milli == 500
-    assert [set(lane.jobs) for lane in device.lanes] == [{one.id for one in both}]
+    assert device.held_milli == 667 + 250
+    assert [set(lane.jobs) for lane in device.lanes] == [{bound.id, other.id}]
     assert 8 << 30 <= device.booked_bytes < 9 << 30
     assert 0 < device.used_bytes < device.booked_bytes
     assert device.busy is not None
     assert 0 < device.busy <= 1
+    near, far = (one.use for one in device.jobs)
+    assert near is not None
+    assert far is not None
+    assert (near.measured_slowdown or 9) < 1.7
+    assert (near.predicted_slowdown or 9) <= 917 / 667 + 0.01
+    for kind in ("predicted", "measured"):
+        assert f'device="here:0",job="{bound.id}",kind="{kind}"' in figures
     for record, words in zip(done, said, strict=True):
         assert record.state is State.SUCCEEDED
         assert record.use is not None

@@ -11,11 +11,19 @@ A, B = JobId("a-1"), JobId("b-2")
 
 
 def process(
-    name: str, lane: int, *, done: int, busy_s: float, at: int, waited_s: float = 0.0
+    name: str,
+    lane: int,
+    *,
+    done: int,
+    busy_s: float,
+    at: int,
+    waited_s: float = 0.0,
+    share: int = 0,
 ) -> dict[str, Any]:
     return {
         "name": name,
         "lane": lane,
+        "share": share,
         "iterations": done,
         "busy_s": busy_s,
         "waited_s": waited_s,
@@ -98,3 +106,22 @@ def test_over_all_that_was_done_waiting_counts_too() -> None:
     done = Use(iterations=100, busy_s=5.0, waited_s=5.0, present_s=20.0)
 
     assert Monitor().slowdown(A, done) == pytest.approx(20 / 15)
+
+
+def test_predictions_go_by_the_shares_of_those_that_ran() -> None:
+    monitor = Monitor("fair")
+    for at in range(8):
+        jobs = [
+            process(A, 0, done=at, busy_s=float(at), at=at, share=600),
+            process(B, 0, done=0 if at < 4 else at, busy_s=0.0, at=at, share=300),
+        ]
+
+        monitor.heard(told(*jobs), float(at))
+        if at == 3:
+            assert monitor.seen is not None
+            assert monitor.seen.uses[A].predicted_slowdown == 1, "the other has not run yet"
+
+    over_all = monitor.over_all(A, Use(iterations=7, busy_s=7.0, present_s=7.0))
+    assert over_all.predicted_slowdown == pytest.approx((3 * 1 + 4 * 1.5) / 7)
+    assert over_all.measured_slowdown == pytest.approx(1)
+    assert monitor.over_all(B, Use()).predicted_slowdown == pytest.approx(3)

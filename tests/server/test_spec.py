@@ -1,11 +1,21 @@
 """Job files: what they mean, and one sentence for whatever they get wrong."""
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, integers, lists, none, tuples
 
-from interlane.model import InvalidInput
+from interlane.model import MILLI, InvalidInput
 from interlane.server import quantities
 from interlane.server.devices import devices_of
-from interlane.server.spec import demand_of, limit_s, program_of, read_spec, stop_of
+from interlane.server.slowdown import in_turns
+from interlane.server.spec import (
+    demand_of,
+    gpu_memory,
+    limit_s,
+    program_of,
+    read_spec,
+    stop_of,
+)
 
 MINIMAL = {"name": "train", "run": "python train.py"}
 CARD_MIB = 16_384
@@ -50,7 +60,12 @@ def test_the_whole_file_is_understood() -> None:
         ({}, {"memory": "4GiB"}, 250),
         ({}, {"memory": "4GiB", "compute": "300m..1000m"}, 300),
         ({}, {}, 1000),
-        ({"max_slowdown": 1.15}, {"memory": "4GiB"}, 1000),
+        ({"max_slowdown": 1.15}, {"memory": "4GiB"}, 870),
+        ({"max_slowdown": 8}, {"memory": "4GiB"}, 250),
+        ({"max_slowdown": 2}, {}, 1000),
+        ({"max_slowdown": 2}, {"memory": "4GiB", "compute": "300m"}, 500),
+        ({"max_slowdown": 2, "mode": "spatial"}, {"memory": "4GiB"}, 1000),
+        ({"max_slowdown": 2}, {"memory": "4GiB", "count": 2}, 1000),
     ],
 )
 def test_the_share_of_a_gpu_follows_from_what_was_asked(
@@ -59,6 +74,47 @@ def test_the_share_of_a_gpu_follows_from_what_was_asked(
     spec = read_spec({**MINIMAL, "share": share, "resources": {"gpu": gpu}})
 
     assert demand_of(spec, CARD_MIB).gpu_milli == milli
+
+
+@given(lists(tuples(none() | floats(1, 100), integers(1, 16)), min_size=1, max_size=16))
+def test_no_company_that_fits_a_device_breaks_a_bound(
+    wanted: list[tuple[float | None, int]],
+) -> None:
+    specs = [
+        read_spec(
+            {
+                **MINIMAL,
+                "share": {} if bound is None else {"max_slowdown": bound},
+                "resources": {"gpu": {"memory": f"{memory}GiB"}},
+            }
+        )
+        for bound, memory in wanted
+    ]
+    shares = [demand_of(one, CARD_MIB).gpu_milli for one in specs]
+    while sum(shares) > MILLI:  # as many as the kernel would let in
+        shares.pop()
+
+    for at, (share, (bound, _)) in enumerate(zip(shares, wanted, strict=False)):
+        slower = in_turns(share, shares[:at] + shares[at + 1 :], "fair")
+        assert bound is None or slower <= bound + 1e-9
+
+
+def test_memory_beyond_the_request_is_the_lanes() -> None:
+    plain, ranged = (
+        read_spec({**MINIMAL, "resources": {"gpu": {"memory": memory}}})
+        for memory in ("4GiB", "4GiB..6GiB")
+    )
+
+    assert [
+        (found.stays_mib, found.passes_mib)
+        for found in map(gpu_memory, (plain, ranged))
+        if found is not None
+    ] == [(4096, 0), (4096, 2048)]
+
+
+def test_ranks_cannot_take_turns() -> None:
+    with pytest.raises(InvalidInput, match=r"share.mode is 'lanes', but only one process"):
+        read_spec({**MINIMAL, "share": {"mode": "lanes"}, "gang": {"nodes": 2}})
 
 
 @pytest.mark.parametrize(

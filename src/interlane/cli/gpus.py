@@ -72,7 +72,10 @@ def _gpus_told(devices: list[dict[str, Any]]) -> str:
 
 def _tenants_told(devices: list[dict[str, Any]]) -> str:
     """Return a row for every job on a device: its lane, and how it gets on."""
-    head = ("device", "lane", "job", "state", "iterations", "busy s", "waited s", "slow-down")
+    head = (
+        *("device", "lane", "job", "state", "iterations", "busy s", "waited s"),
+        *("slow-down", "predicted"),
+    )
     rows = [
         (
             f"{device['machine']}:{device['gpu']}",
@@ -89,13 +92,13 @@ def _tenants_told(devices: list[dict[str, Any]]) -> str:
 
 def _use_told(use: dict[str, Any] | None) -> tuple[str, ...]:
     if use is None:
-        return "-", "-", "-", "-"
-    slower = use["measured_slowdown"]
+        return ("-",) * 5
+    slower = (use["measured_slowdown"], use["predicted_slowdown"])
     return (
         f"{use['iterations']:,}",
         f"{use['busy_s']:,.1f}",
         f"{use['waited_s']:,.1f}",
-        "-" if slower is None else f"{slower:.2f}",
+        *("-" if one is None else f"{one:.2f}" for one in slower),
     )
 
 

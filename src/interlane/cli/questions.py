@@ -70,4 +70,13 @@ def _plan_told(found: dict[str, Any]) -> str:
         for spot in found["placement"]
     )
     beside = f", beside {', '.join(found['beside'])}" if found["beside"] else ", alone"
-    return f"It would start now on {gpus}{beside}."
+    told = f"It would start now on {gpus}{beside}."
+    if not found["beside"] or found["slowdown"] is None:
+        return told
+    theirs = ", ".join(
+        f"{job} to {slower:.2f}" for job, slower in found["beside_slowdown"].items()
+    )
+    return (
+        f"{told}\nPredicted slow-down while all of them train: {found['slowdown']:.2f}; "
+        f"it slows {theirs}."
+    )

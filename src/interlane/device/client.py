@@ -75,6 +75,8 @@ class Wish:
     """Whether the job is held to these bytes, or they are what is to be expected."""
     run: int = 0
     """Number of the ``share run`` that the job belongs to."""
+    share: int = 0
+    """Thousandths of the device that the job holds, for turns by share; 0: all of it."""
     is_guest: bool = False
     """Whether the context of the job's process is booked by another job."""
     patience_s: float = 0.0
@@ -90,6 +92,7 @@ class Wish:
             run=self.run,
             flags=(Flag.DECLARED if self.is_declared else Flag.NONE)
             | (Flag.GUEST if self.is_guest else Flag.NONE),
+            share=self.share,
             first=_told(self.persistent_bytes),
             second=_told(self.ephemeral_bytes),
             third=0 if self.total_s is None else round(self.total_s * 1e9),

@@ -49,7 +49,7 @@ from interlane.lanes.sharing import (
     SlowDown,
 )
 from interlane.lanes.wishes import Demand, LaneId
-from interlane.model import InvalidInput, JobId, Ticked, UnknownName
+from interlane.model import MILLI, InvalidInput, JobId, Ticked, UnknownName
 
 GRACE_S: Final = 3.0
 """How long a new daemon waits for jobs of the one before; jobs knock every 0.4 s."""
@@ -469,6 +469,7 @@ class Daemon:
             frame.priority,
             frame.third / 1e9 if frame.third else None,
             0 if Flag.GUEST in frame.flags else 1,
+            min(frame.share, MILLI),
             peer,
         )
 
@@ -562,6 +563,7 @@ class Daemon:
             record.is_declared,
             record.priority,
             processes=record.processes,
+            share=record.share,
         )
         self._watch(job, device)
         device.inherit(job, demand, LaneId(record.lane), record.lane_bytes)
@@ -642,6 +644,7 @@ def _record(job: SharedJob, device: SharedDevice) -> Record:
         priority=job.priority,
         is_declared=job.is_declared,
         processes=job.processes,
+        share=job.share,
     )
 
 

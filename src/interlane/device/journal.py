@@ -37,6 +37,7 @@ class Record:
     priority: int
     is_declared: bool
     processes: int = 1
+    share: int = 0
 
 
 class Journal:

@@ -42,7 +42,7 @@ from interlane.lanes.wishes import (
     Revoke,
     Wish,
 )
-from interlane.model import JobId, Refusal, Wake
+from interlane.model import MILLI, JobId, Refusal, Wake
 
 LEAST_SHARE: Final = 0.25
 """Part of a device that must be free for a job of unknown demand to start beside others."""
@@ -80,6 +80,8 @@ class SharedJob:
     total_s: float | None = None
     processes: int = 1
     """With a context on the device; 0 for a guest in the process of another job."""
+    share: int = 0
+    """Thousandths of the device that it holds; 0: all of it."""
     line: Line | None = None
     """None while the job is away: its memory stays booked until its process is gone."""
     page: Page | None = None
@@ -102,6 +104,11 @@ class SharedJob:
     def word(self, which: int) -> int:
         """Return a word of the job's page."""
         return 0 if self.page is None else int(self.page.words[which])
+
+    @property
+    def weight(self) -> float:
+        """Its share of turns against those of others."""
+        return (self.share or MILLI) / MILLI
 
     @property
     def present_ns(self) -> int:
@@ -189,7 +196,9 @@ class SharedDevice:
     def join(self, job: SharedJob) -> None:
         """Let a job ask for admission."""
         self.jobs[job.id] = job
-        self.tell(Joined(job.id, job.expected, job.priority, job.total_s, job.processes))
+        self.tell(
+            Joined(job.id, job.expected, job.priority, job.total_s, job.processes, job.weight)
+        )
 
     def leave(self, job: SharedJob) -> None:
         """Take a job out; its memory is free."""
@@ -230,6 +239,7 @@ class SharedDevice:
                 job.total_s,
                 job.processes,
                 epoch=brought or None,
+                weight=job.weight,
             )
         )
 

@@ -86,6 +86,7 @@ def _job(device: SharedDevice, job: SharedJob) -> Mapping[str, object]:
         "why": str(device.domain.book.why_waits(job.id).reason) if job.id in waits else None,
         "lane": None if lane is None else lane.id,
         "priority": job.priority,
+        "share": job.share,
         "is_declared": job.is_declared,
         "persistent_bytes": None if booked is None else booked.persistent_bytes,
         "ephemeral_bytes": None if booked is None else booked.ephemeral_bytes,

@@ -14,10 +14,10 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"IL"
-VERSION: Final = 2
-_LAYOUT: Final = struct.Struct("<2sBBHhIIIQQQQQ444s")
+VERSION: Final = 3
+_LAYOUT: Final = struct.Struct("<2sBBHhIIIHQQQQQ442s")
 FRAME_BYTES: Final = _LAYOUT.size
-TEXT_BYTES: Final = 444
+TEXT_BYTES: Final = 442
 UNKNOWN: Final = 2**64 - 1
 """An amount that the sender does not know."""
 ANY_DEVICE: Final = 2**16 - 1
@@ -80,6 +80,8 @@ class Frame(NamedTuple):
     run: int = 0
     """Number of the ``share run`` that a job belongs to; 0: of none."""
     flags: Flag = Flag.NONE
+    share: int = 0
+    """HELLO: thousandths of the device that the job holds; 0: as one that holds all of it."""
     epoch: int = 0
     first: int = 0
     second: int = 0
@@ -98,6 +100,7 @@ def packed(frame: Frame) -> bytes:
         frame.lane,
         frame.run,
         frame.flags,
+        frame.share,
         frame.job,
         frame.epoch,
         frame.first,
@@ -111,10 +114,10 @@ def read(message: bytes) -> Frame | None:
     """Return the frame that a message holds, or None where it holds none."""
     if len(message) != FRAME_BYTES or not message.startswith(_BEGINNING):
         return None
-    (_, _, number, device, priority, lane, run, bits, job, epoch, *amounts, text) = (
-        _LAYOUT.unpack(message)
+    _, _, number, device, priority, lane, run, bits, share, job, epoch, *rest = _LAYOUT.unpack(
+        message
     )
-    first, second, third = amounts
+    first, second, third, text = rest
     kind, flags = _KINDS.get(number), _FLAGS.get(bits)
     if kind is None or flags is None:
         return None
@@ -127,6 +130,7 @@ def read(message: bytes) -> Frame | None:
         lane,
         run,
         flags,
+        share,
         epoch,
         first,
         second,

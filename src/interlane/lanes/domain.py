@@ -305,7 +305,9 @@ class Domain:
 
     def _new_tenant(self, fact: Joined | Reattached) -> Tenant:
         self._serial += 1
-        return Tenant(fact.job_id, self._serial, fact.priority, fact.total_s)
+        return Tenant(
+            fact.job_id, self._serial, fact.priority, fact.total_s, weight=fact.weight
+        )
 
     def _reattach(self, fact: Reattached, now_s: float, answer: _Answer) -> None:
         turns = self._turns.get(fact.lane, _Turns())
@@ -491,7 +493,7 @@ class Domain:
     def _charge(self, tenant: Tenant, iterations: int, now_s: float) -> None:
         held_s = tenant.held_s(now_s)
         tenant.attained_s += held_s
-        tenant.virtual_s += held_s
+        tenant.virtual_s += held_s / tenant.weight
         tenant.held_since_s = None
         tenant.iterations += iterations
         if iterations > 0:

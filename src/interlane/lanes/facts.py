@@ -19,6 +19,8 @@ class Joined:
     """Estimated device time of the whole job, for orders that ask for it."""
     processes: int = 1
     """Processes with a context on the device; 0 for a guest of one that is counted already."""
+    weight: float = 1.0
+    """Its share of turns against those of others, in the fair order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Reattached:
     attained_s: float = 0.0
     epoch: int | None = None
     """Of the lease under which it runs at present, if it does."""
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,10 @@ class _CatchUp(_Plain):
     def clock_s(self, tenant: Tenant, now_s: float) -> float:
         """Return what is levelled out; it runs with the time in which a job holds the lane."""
 
+    def pace(self, tenant: Tenant) -> float:
+        """Return the seconds of holding the lane in which the clock runs a second."""
+        return 1.0
+
     def key(self, tenant: Tenant, now_s: float) -> Key:
         """Compare clocks; among equals the one that had its turn longest ago."""
         return (self.clock_s(tenant, now_s), tenant.last_turn, tenant.serial)
@@ -108,7 +112,8 @@ class _CatchUp(_Plain):
     ) -> float:
         """Return when the turn is over and the holder is no longer behind."""
         first_s = min(self.clock_s(one, now_s) for one in waiting)
-        return max(turn_ends_s, now_s + first_s - self.clock_s(holder, now_s))
+        behind_s = first_s - self.clock_s(holder, now_s)
+        return max(turn_ends_s, now_s + behind_s * self.pace(holder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,7 @@ class Pack(_Turns):
 
 @dataclass(frozen=True, slots=True)
 class Fair(_CatchUp):
-    """Least virtual time first: jobs of a lane get equal device time while they want it.
+    """Least virtual time first: jobs get device time by weight, equal ones equally.
 
     Virtual time starts at the lane's own when a job joins, so that a newcomer shares from then
     on instead of catching up on the past; a job that was away keeps at most ``credit_s``.
@@ -206,6 +211,10 @@ class Fair(_CatchUp):
     def clock_s(self, tenant: Tenant, now_s: float) -> float:
         """Level virtual time out."""
         return tenant.virtual_at(now_s)
+
+    def pace(self, tenant: Tenant) -> float:
+        """Virtual time runs the slower, the greater the weight."""
+        return tenant.weight
 
     def enters(self, tenant: Tenant, lane_virtual_s: float, *, is_new: bool) -> None:
         """Start from the lane's virtual time."""

@@ -19,7 +19,7 @@ class Tenant:
     attained_s: float = 0.0
     """Device time received, the present lease not included."""
     virtual_s: float = 0.0
-    """Fair order's clock: device time, moved on while the job was away."""
+    """Fair order's clock: device time by weight, moved on while the job was away."""
     last_turn: int = 0
     """Epoch of the last lease."""
     wanted_since_s: float | None = None
@@ -30,6 +30,8 @@ class Tenant:
     """Finished in all."""
     iteration_s: float | None = None
     """Usual length of an iteration, newer ones counting more."""
+    weight: float = 1.0
+    """Fair order's share of the lane, against those of others."""
 
     @property
     def takes_part(self) -> bool:
@@ -46,4 +48,4 @@ class Tenant:
 
     def virtual_at(self, now_s: float) -> float:
         """Return the virtual time now."""
-        return self.virtual_s + self.held_s(now_s)
+        return self.virtual_s + self.held_s(now_s) / self.weight

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -178,7 +178,7 @@ class Driver:
         self.secrets = secrets
         self._emulated = emulated
         self._lanes = lanes
-        self._monitor = Monitor()
+        self._monitor = Monitor(self.turns)
         if lanes is not None:
             lanes.heard = self._monitor.heard
         self._inbox: SimpleQueue[_Item | None] = SimpleQueue()
@@ -259,6 +259,11 @@ class Driver:
     def open_record(self, job_id: str) -> Record | None:
         """Return a job that has not ended."""
         return self._jobs.get(JobId(job_id))
+
+    @property
+    def turns(self) -> str | None:
+        """The order in which jobs of a device take turns; None if they do not."""
+        return None if self._lanes is None else self._lanes.settings.order
 
     def devices(self) -> tuple[Device, ...]:
         """Return every device: what is held of it, and what goes on there."""
@@ -585,7 +590,12 @@ class Driver:
         attempt = Attempt(record.id, record.attempt)
         try:
             launch = launch_of(
-                record, placement, self.secrets, emulated=self._emulated, lanes=self._lanes
+                record,
+                placement,
+                self.secrets,
+                emulated=self._emulated,
+                lanes=self._lanes,
+                share_milli=occupancy.share_milli(record, self.cluster),
             )
             self.runner.start(launch)
         except (OSError, InterlaneError) as error:
@@ -625,8 +635,7 @@ class Driver:
         told = self._lanes.run(run_number(record))
         if told is None:
             return None
-        use = use_of(told)
-        return replace(use, measured_slowdown=self._monitor.slowdown(record.id, use))
+        return self._monitor.over_all(record.id, use_of(told))
 
     def _tell_kernel(self, fact: Event, batch: _Batch) -> None:
         self._scheduler.learn(fact, batch.now_s)

@@ -59,8 +59,9 @@ def launch_of(
     *,
     emulated: bool,
     lanes: Lanes | None = None,
+    share_milli: int = 0,
 ) -> Launch:
-    """Return how to run the present attempt at a job; with lanes, where it can take part."""
+    """Return how to run the present attempt at a job that holds this share of its GPUs."""
     job = JobSpec.model_validate(record.spec)
     stop = spec.stop_of(job)
     hidden = secrets.values(job.secrets)
@@ -80,7 +81,7 @@ def launch_of(
         for rank, gpus in enumerate(ranks)
     ]
     if lanes is not None and spec.takes_lane(job):
-        wish = _wish(record, job, ranks[0][0])
+        wish = _wish(record, job, ranks[0][0], share_milli)
         envs = [lanes.environment(each, wish) for each in envs]
     processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
     return Launch(
@@ -99,7 +100,7 @@ def run_number(record: Record) -> int:
     return (record.serial << _ATTEMPT_BITS | record.attempt % (1 << _ATTEMPT_BITS)) % (1 << 32)
 
 
-def _wish(record: Record, job: JobSpec, gpu: int) -> Wish:
+def _wish(record: Record, job: JobSpec, gpu: int, share_milli: int) -> Wish:
     """Return what a job asks of the device daemon."""
     memory = spec.gpu_memory(job)
     return Wish(
@@ -111,6 +112,7 @@ def _wish(record: Record, job: JobSpec, gpu: int) -> Wish:
         None if memory is None else memory.passes_mib << 20,
         is_declared=memory is not None,
         run=run_number(record),
+        share=share_milli,
         patience_s=PATIENCE_S,
     )
 

@@ -19,6 +19,7 @@ from interlane.server import spec
 from interlane.server.driver import Driver
 from interlane.server.functions.figures import BUCKETS_S
 from interlane.server.functions.status import FunctionStatus
+from interlane.server.occupancy import Device
 from interlane.server.record import HOLDING
 from interlane.server.spec import JobSpec
 
@@ -59,6 +60,35 @@ class _Figures:
         yield GaugeMetricFamily(
             "interlane_gpu_allocated_ratio", "Share of the GPUs that is held.", _held(driver)
         )
+        yield from _of_devices(driver.devices())
+
+
+def _of_devices(devices: Sequence[Device]) -> Iterator[Metric]:
+    """Yield what goes on on devices, and how their jobs get on."""
+    for field, name, about in (
+        ("busy", "busy_ratio", "Share of the last seconds with an iteration."),
+        ("used_bytes", "used_bytes", "Memory that jobs were measured to use."),
+        ("booked_bytes", "booked_bytes", "Memory booked for jobs."),
+        ("switches_per_s", "switches_per_second", "Hand-overs between jobs."),
+    ):
+        gauge = GaugeMetricFamily(f"interlane_device_{name}", about, labels=["device"])
+        for device in devices:
+            value: float | None = getattr(device, field)
+            if device.is_shared and value is not None:
+                gauge.add_metric([f"{device.machine}:{device.gpu}"], value)
+        yield gauge
+    slower = GaugeMetricFamily(
+        "interlane_job_slowdown_ratio",
+        "Time per iteration over what it is alone.",
+        labels=["job", "device", "kind"],
+    )
+    for device in devices:
+        for job in device.jobs:
+            for kind in ("predicted", "measured"):
+                ratio = getattr(job.use, f"{kind}_slowdown", None)
+                if ratio is not None:
+                    slower.add_metric([job.id, f"{device.machine}:{device.gpu}", kind], ratio)
+    yield slower
 
 
 _COUNTED: Final = {

@@ -7,12 +7,13 @@ The product of both is the measured slow-down.
 """
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from interlane.model import JobId
+from interlane.model import MILLI, JobId
 from interlane.server.lanes import Status
+from interlane.server.slowdown import in_turns
 
 WINDOW_S: Final = 10.0
 """Seconds over which shares and slow-downs are taken."""
@@ -35,6 +36,7 @@ class Use:
     measured_slowdown: float | None = None
     """Time per iteration over what it is alone, of late; None where nobody knows."""
     predicted_slowdown: float | None = None
+    """The same by the shares of those that ran in its lane; None if others ran beside it."""
 
     def __add__(self, other: "Use") -> "Use":
         return Use(
@@ -92,12 +94,32 @@ class _Look:
     uses: Mapping[JobId, Use]
     lanes: Mapping[JobId, frozenset[tuple[int, int]]]
     """Device and lane of every job's processes."""
+    shares: Mapping[JobId, int]
+    predicted: dict[JobId, float | None] = field(default_factory=dict)
+    """Slow-down of those that ran since the look before."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        """Count one more."""
+        self.total += value
+        self.count += 1
+
+    @property
+    def mean(self) -> float | None:
+        """Return the mean of what was counted; None if nothing was."""
+        return self.total / self.count if self.count else None
 
 
 class Monitor:
     """Takes looks in, and keeps what follows from those of the last seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: str | None = None) -> None:
+        self._turns = turns
         self.seen: Seen | None = None
         """Replaced as a whole, so that any thread may read it."""
         self._looks: deque[_Look] = deque()
@@ -105,6 +127,8 @@ class Monitor:
         """What jobs did while no other lane of their device ran."""
         self._beside: set[JobId] = set()
         """Jobs that ran beside other lanes."""
+        self._predicted: dict[JobId, _Sum] = {}
+        """By job, over the looks since which it had run."""
 
     def heard(self, status: Status, now_s: float) -> None:
         """Take in what the daemon tells."""
@@ -112,12 +136,13 @@ class Monitor:
         if self._looks and self._looks[-1].pid != look.pid:
             self._looks.clear()  # its counters of devices begin anew
         if self._looks:
-            self._learn_alone(self._looks[-1], look)
+            self._compare(self._looks[-1], look)
         self._looks.append(look)
         while look.at_s - self._looks[0].at_s > WINDOW_S:
             self._looks.popleft()
         here = {job_id for one in self._looks for job_id in one.uses}
         self._alone = {one: use for one, use in self._alone.items() if one in here}
+        self._predicted = {one: kept for one, kept in self._predicted.items() if one in here}
         self._beside &= here
         first = self._looks[0]
         self.seen = Seen(
@@ -127,9 +152,23 @@ class Monitor:
                 for now, before in zip(look.busy_s, first.busy_s, strict=True)
             ),
             {
-                job_id: replace(use, measured_slowdown=self._of_late(job_id, use))
+                job_id: replace(
+                    use,
+                    measured_slowdown=self._of_late(job_id, use),
+                    predicted_slowdown=_mean(
+                        [one.predicted.get(job_id) for one in self._looks]
+                    ),
+                )
                 for job_id, use in look.uses.items()
             },
+        )
+
+    def over_all(self, job_id: JobId, use: Use) -> Use:
+        """Return what a job that has ended did, with its slow-downs over all of it."""
+        return replace(
+            use,
+            measured_slowdown=self.slowdown(job_id, use),
+            predicted_slowdown=self._predicted.get(job_id, _Sum()).mean,
         )
 
     def slowdown(self, job_id: JobId, done: Use) -> float | None:
@@ -146,41 +185,60 @@ class Monitor:
         done = use.since(before)
         return None if done is None else self.slowdown(job_id, done)
 
-    def _learn_alone(self, before: _Look, now: _Look) -> None:
-        """Add what jobs did since the last look, if no other lane of their device ran."""
-        done = {
-            job_id: use.since(before.uses[job_id])
-            for job_id, use in now.uses.items()
-            if job_id in before.uses and before.uses[job_id].iterations >= LEAST_ITERATIONS
-        }
+    def _compare(self, before: _Look, now: _Look) -> None:
+        """See who ran since the look before: alone, in turns or beside other lanes."""
         ran = {
-            lane
+            job_id
             for job_id, use in now.uses.items()
             if use.iterations > before.uses.get(job_id, Use()).iterations
-            for lane in now.lanes[job_id]
         }
-        for job_id, use in done.items():
+        for job_id in ran:
             mine = now.lanes[job_id]
             devices = {device for device, _ in mine}
-            others = {lane for lane in ran - mine if lane[0] in devices}
-            if others:
-                self._beside.add(job_id)
-            elif use is not None:
-                self._alone[job_id] = self._alone.get(job_id, Use()) + use
+            company = [one for one in ran if devices & {at for at, _ in now.lanes[one]}]
+            beside = any(not now.lanes[one] <= mine for one in company)
+            self._note(job_id, before, now, beside=beside)
+            now.predicted[job_id] = None if beside else self._by_shares(job_id, company, now)
+            if (slower := now.predicted[job_id]) is not None:
+                self._predicted.setdefault(job_id, _Sum()).add(slower)
+
+    def _note(self, job_id: JobId, before: _Look, now: _Look, *, beside: bool) -> None:
+        """Add what a job did to what it did alone, unless others ran beside it."""
+        if beside:
+            self._beside.add(job_id)
+            return
+        was = before.uses.get(job_id, Use())
+        done = now.uses[job_id].since(was)
+        if done is not None and was.iterations >= LEAST_ITERATIONS:
+            self._alone[job_id] = self._alone.get(job_id, Use()) + done
+
+    def _by_shares(self, job_id: JobId, company: list[JobId], now: _Look) -> float | None:
+        if self._turns is None:
+            return None
+        others = [now.shares[one] for one in company if one != job_id]
+        return in_turns(now.shares[job_id], others, self._turns)
 
 
 def _looked(status: Status, now_s: float) -> _Look:
     uses: dict[JobId, Use] = {}
     lanes: dict[JobId, frozenset[tuple[int, int]]] = {}
+    shares: dict[JobId, int] = {}
     for device in status["devices"]:
         for one in device["jobs"]:
             job_id = JobId(one["name"])
             uses[job_id] = uses.get(job_id, Use()) + use_of(one)
             lane = () if one["lane"] is None else ((device["index"], one["lane"]),)
             lanes[job_id] = lanes.get(job_id, frozenset()) | frozenset(lane)
+            shares[job_id] = one["share"] or MILLI
     busy_s = tuple(device["busy_seconds"] for device in status["devices"])
-    return _Look(now_s, status["pid"], busy_s, uses, lanes)
+    return _Look(now_s, status["pid"], busy_s, uses, lanes, shares)
 
 
 def _share(part_s: float, whole_s: float) -> float | None:
     return min(1.0, max(0.0, part_s / whole_s)) if whole_s > 0 else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

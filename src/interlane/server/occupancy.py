@@ -78,6 +78,12 @@ _STATES: Final = ("running", "holding", "waiting", "idle", "queued", "away")
 """The first that any process of a job is in is shown."""
 
 
+def share_milli(record: Record, cluster: Cluster) -> int:
+    """Return the share of each of its GPUs that a job holds."""
+    request = spec.request_of(JobSpec.model_validate(record.spec), cluster)
+    return request.tasks[0].demand.gpu_milli
+
+
 def held(cluster: Cluster, holders: Iterable[Record], *, emulated: bool) -> list[Device]:
     """Return every device with what is held of it."""
     tenants: dict[tuple[MachineId, int], list[Tenant]] = {

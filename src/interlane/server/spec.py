@@ -9,6 +9,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -226,10 +227,14 @@ def demand_of(spec: JobSpec, gpu_memory_mib: int) -> Demand:
 def _gpu_milli(spec: JobSpec, gpu: Gpu, memory_mib: int, card_mib: int) -> int:
     """Return the share of each GPU: as asked, else in proportion to the memory asked for.
 
-    Nothing predicts slow-down here yet, so that a job with a bound on it gets whole GPUs.
+    Turns go by share, so that a job is slowed down by the sum of shares over its own at most;
+    one with a bound therefore holds a share that keeps it whoever else comes.  Where nothing
+    takes turns there is no such bound, and the job gets whole GPUs.
     """
-    if spec.share.mode is Mode.EXCLUSIVE or spec.share.max_slowdown is not None:
+    bound = spec.share.max_slowdown
+    if spec.share.mode is Mode.EXCLUSIVE or (bound is not None and not takes_lane(spec)):
         return MILLI
+    least = 1 if bound is None else ceil(MILLI / bound)
     if gpu.compute is not None:
         low, high = quantities.ends(str(gpu.compute))
         asked = quantities.milli("resources.gpu.compute", low)
@@ -238,10 +243,10 @@ def _gpu_milli(spec: JobSpec, gpu: Gpu, memory_mib: int, card_mib: int) -> int:
             raise InvalidField(
                 "resources.gpu.compute", gpu.compute, f"it must be 1m to {MILLI}m of each GPU"
             )
-        return asked
+        return max(least, asked)
     if not memory_mib or not card_mib:
         return MILLI
-    return min(MILLI, max(1, -(-memory_mib * MILLI // card_mib)))
+    return min(MILLI, max(least, ceil(memory_mib * MILLI / card_mib)))
 
 
 def gpu_memory(spec: JobSpec) -> GpuMemory | None:
@@ -258,12 +263,10 @@ def gpu_memory(spec: JobSpec) -> GpuMemory | None:
 
 
 def takes_lane(spec: JobSpec) -> bool:
-    """Tell whether a job is one process on one GPU, so that it can take turns."""
-    return (
-        spec.gang.nodes == 1
-        and spec.resources.gpu is not None
-        and (spec.resources.gpu.count == 1)
-    )
+    """Tell whether a job takes turns: it may, and is one process on one GPU."""
+    gpu = spec.resources.gpu
+    may = spec.share.mode is not Mode.SPATIAL and spec.gang.nodes == 1
+    return may and gpu is not None and gpu.count == 1
 
 
 def _range_mib(field: str, text: str | None) -> int:

@@ -1,6 +1,7 @@
 """Would a job start now, and where: asked of books that are made for the question."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from interlane.model import Job, JobId, Placement, Refusal, Refuse, Start, Submitted
@@ -8,6 +9,7 @@ from interlane.server import spec
 from interlane.server.books import rebuilt
 from interlane.server.driver import Driver
 from interlane.server.record import Record, placement_document
+from interlane.server.slowdown import in_turns
 from interlane.server.spec import JobSpec
 
 PLANNED: Final = JobId("planned")
@@ -25,7 +27,7 @@ def plan_document(driver: Driver, wanted: JobSpec, user: str) -> dict[str, Any]:
     )  # fmt: skip
     for wish in scheduler.handle(Submitted(job), now_s):
         if isinstance(wish, Start) and wish.job_id == PLANNED:
-            return _would_start(wish.placement, records)
+            return _would_start(wish.placement, records, _Joining(wanted, driver))
         if isinstance(wish, Refuse) and wish.job_id == PLANNED:
             return {"answer": "never", **_nowhere(), **refusal_document(wish.refusal)}
     why = scheduler.explain(PLANNED, now_s)
@@ -33,25 +35,58 @@ def plan_document(driver: Driver, wanted: JobSpec, user: str) -> dict[str, Any]:
     return {"answer": "waits", **_nowhere(), **refusal_document(why), "ahead_count": len(ahead)}
 
 
-def _would_start(placement: Placement, records: Sequence[Record]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """A job that would come to others on a device."""
+
+    wanted: JobSpec
+    driver: Driver
+
+    def slowdowns(self, others: Sequence[Record]) -> tuple[float | None, ...]:
+        """Return what it and each of the others would be slowed down to, where it is known."""
+        specs = [self.wanted, *(JobSpec.model_validate(one.spec) for one in others)]
+        if not others:
+            return (1.0,)
+        if self.driver.turns is None or not all(map(spec.takes_lane, specs)):
+            return (None,) * len(specs)
+        requests = [spec.request_of(one, self.driver.cluster) for one in specs]
+        shares = [request.tasks[0].demand.gpu_milli for request in requests]
+        return tuple(
+            in_turns(share, shares[:at] + shares[at + 1 :], self.driver.turns)
+            for at, share in enumerate(shares)
+        )
+
+
+def _would_start(
+    placement: Placement, records: Sequence[Record], joining: _Joining
+) -> dict[str, Any]:
     mine = {(spot.machine, gpu) for spot in placement.spots for gpu in spot.gpus}
     beside = [
-        record.id
+        record
         for record in records
         if record.place is not None
         and mine & {(spot.machine, gpu) for spot in record.place.spots for gpu in spot.gpus}
     ]
+    own, *theirs = joining.slowdowns(beside)
     return {
         "answer": "starts now",
         "placement": placement_document(placement),
-        "beside": beside,
+        "beside": [record.id for record in beside],
+        "slowdown": own,
+        "beside_slowdown": dict(zip((one.id for one in beside), theirs, strict=True)),
         **refusal_document(None),
         "ahead_count": 0,
     }
 
 
 def _nowhere() -> dict[str, Any]:
-    return {"placement": None, "beside": [], "ahead_count": 0}
+    return {
+        "placement": None,
+        "beside": [],
+        "slowdown": None,
+        "beside_slowdown": {},
+        "ahead_count": 0,
+    }
 
 
 def refusal_document(refusal: Refusal | None) -> dict[str, Any]:
