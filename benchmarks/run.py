@@ -19,7 +19,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-GROUPS = ("pooled", "million", "decision", "report", "mig", "colocate", "startup", "live")
+GROUPS = (
+    "pooled", "million", "decision", "report", "mig", "colocate", "startup", "live",
+    "functions",
+)  # fmt: skip
 HERE = Path(__file__).parent
 
 
@@ -50,7 +53,17 @@ def in_own_process(group: str, *, quick: bool) -> dict[str, Any]:
 
 
 def measure(group: str, *, quick: bool) -> dict[str, Any]:
-    from benchmarks import colocate, decision, live, mig, million, pooled, report, startup
+    from benchmarks import (
+        colocate,
+        decision,
+        functions,
+        live,
+        mig,
+        million,
+        pooled,
+        report,
+        startup,
+    )
 
     module = {
         "pooled": pooled,
@@ -61,6 +74,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         "colocate": colocate,
         "startup": startup,
         "live": live,
+        "functions": functions,
     }[group]
     result: dict[str, Any] = module.measure(quick=quick)
     result["reference_s"] = reference_s()
