@@ -282,6 +282,45 @@ def test_what_nobody_asks_for_is_let_go(tmp_path: Path) -> None:
         assert client.look("echo")["cold_starts"] == 1
 
 
+# -- beside jobs --------------------------------------------------------------------------
+
+
+def test_a_function_makes_way_for_a_job_and_comes_back_when_it_has_ended(user: Client) -> None:
+    user.ready("big", "sleeps", memory="12GiB")
+    user.ready("other", "sleeps", memory="12GiB")
+    job = {
+        "name": "train",
+        "run": "sleep 1000",
+        "resources": {"gpu": {"count": 2, "memory": "8GiB"}},
+    }
+    job_id = user.post("/jobs", json=job).json()["id"]
+
+    until(lambda: not user.look("big")["replicas"] and not user.look("other")["replicas"])
+    refused = user.call("big", 0)
+
+    assert "big has no replica: No GPU that was looked at has the memory" in said(refused, 503)
+    assert user.look("big")["evicted"] == 1
+    assert user.get(f"/jobs/{job_id}").json()["state"] == "running"
+    user.delete(f"/jobs/{job_id}")
+    until(lambda: user.call("big", 0).status_code == 200, "the function's return")
+
+
+def test_an_idle_function_makes_way_for_one_that_is_asked(user: Client) -> None:
+    for name in ("one", "two", "three"):
+        user.ready(name, "echo", memory="10GiB")
+
+    assert [user.call(name, name).json() for name in ("one", "two", "three")] == [
+        "one",
+        "two",
+        "three",
+    ]
+
+    warm = [
+        one["name"] for one in user.get("/functions").json()["functions"] if one["replicas"]
+    ]
+    assert len(warm) == 2
+
+
 # -- bad ones -----------------------------------------------------------------------------
 
 

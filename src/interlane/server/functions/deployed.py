@@ -95,16 +95,29 @@ class State(StrEnum):
     GONE = "gone"
 
 
+@dataclass(slots=True, eq=False)
+class Device:
+    """A device, and what functions do there."""
+
+    gpu: str
+    """Its name in the lender's books."""
+    number: int
+    """Its number on its machine."""
+    cores: tuple[int, ...]
+    """The cores that an emulated device consists of; empty for all."""
+    calls: int = 0
+    """Calls that were ever made there."""
+    in_hand: int = 0
+    """Calls that have not been answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The device of a replica."""
+    """The place of a replica."""
 
     id: str
     """Under which the lender knows the replica."""
-    gpu: str
-    """The device's name in the lender's books."""
-    number: int
-    """The device's number on its machine."""
+    device: Device
 
 
 class Replica(asyncio.Protocol):
@@ -324,6 +337,8 @@ class Deployed:
         replica = self._free[-1]
         number = next(self._numbers) & 0xFFFFFFFF
         replica.calls[number] = self._loop.time(), calls
+        replica.site.device.calls += 1
+        replica.site.device.in_hand += 1
         if len(replica.calls) >= self.spec.concurrency:
             self._free.pop()
         for call in calls:
@@ -344,6 +359,7 @@ class Deployed:
         sent_s, calls = replica.calls.pop(frame.number, (0.0, []))
         if len(frame.items) != len(calls):
             raise ValueError("an answer that nobody asked for")
+        replica.site.device.in_hand -= 1
         now_s = self._loop.time()
         self.service_s.add((now_s - sent_s) / len(calls))
         for call, item in zip(calls, frame.items, strict=True):
@@ -391,6 +407,7 @@ class Deployed:
                     number,
                     self._order(site),
                     memory_bytes=self.terms.memory_mib << 20 if self.is_capped else None,
+                    cores=site.device.cores,
                     fds=(theirs.fileno(), self._output, page),
                     on_end=lambda why: self.gone(replica, why),
                 )
@@ -408,7 +425,7 @@ class Deployed:
         ).add_done_callback(lambda task: task.exception())
 
     def _order(self, site: Site) -> Order:
-        devices = str(site.number)
+        devices = str(site.device.number)
         return Order(
             self.spec.handler,
             self.spec.load,
@@ -460,6 +477,7 @@ class Deployed:
             for call in batch
             if not call.answer.done()
         ]
+        replica.site.device.in_hand -= len(replica.calls)
         replica.calls.clear()
         said = f"Its replica has ended. {replica.failure or ''}".strip()
         for call, was_begun in calls:

@@ -8,18 +8,20 @@ memory from functions.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from interlane.functions.pool import Load, NoRoom, Wish
+from interlane.functions.pool import Load, Wish
+from interlane.kernel.harvesting import gpu_id
 from interlane.model import InterlaneError, Refusal
 from interlane.model.function import Function
 from interlane.predict.arrivals.live import Trees
 from interlane.server.driver import Driver
 from interlane.server.functions.deployed import Call, Deployed, Outcome, Replica, Reply, State
+from interlane.server.functions.interference import Interference, Progress
 from interlane.server.functions.lender import Lender, holdings_of
 from interlane.server.functions.nurseries import Nurseries
 from interlane.server.functions.spec import FunctionSpec, check_here, terms_of
@@ -29,6 +31,8 @@ from interlane.server.record import HOLDING
 from interlane.server.store import FunctionRow
 
 SWEEP_S: Final = 0.25
+LOOK_EVERY: Final = 4
+"""Sweeps between two looks at jobs."""
 EVICTED_S: Final = 1.0
 """Seconds that calls get to end when their replica must make way."""
 FUNCTIONS_MAX: Final = 1_000
@@ -52,8 +56,6 @@ class FunctionSettings:
     """Seconds after which it is decided anew."""
     trees: Trees | None = None
     """A trained forecast for slots of this width; else one that learns from nothing."""
-    slow_downs: Callable[[], Mapping[str, float]] | None = None
-    """Tells how much jobs are slowed down, as measured, by id."""
 
 
 class Gateway:
@@ -66,12 +68,15 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._nurseries = Nurseries()
         self._warmth = Warmth(settings.slot_s, settings.trees)
-        self._lender = Lender(driver.cluster)
+        self._lender = Lender(driver.cluster, is_emulated=emulated)
+        self._interference = Interference()
         self._functions: dict[str, Deployed] = {}
         self._closing: set[Deployed] = set()
         """Functions that are gone but for replicas that still answer."""
         self._changes = asyncio.Lock()
         self._numbers = count(1)
+        self._wanting: dict[str, None] = {}
+        """Functions for whose next replica others are leaving."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, news: Callable[[], Awaitable[None]]) -> None:
@@ -111,7 +116,7 @@ class Gateway:
             row = FunctionRow(spec.name, user, version, self.driver.now_s(), json.dumps(said))
             await asyncio.to_thread(self.driver.store.put_function, row)
             deployed = self._put(row)
-        self._grow(deployed)
+        self._short(deployed)
         return self.status(spec.name)
 
     async def delete(self, name: str, user: str, *, is_admin: bool) -> None:
@@ -188,26 +193,60 @@ class Gateway:
 
     def _short(self, deployed: Deployed) -> None:
         """Bring one more replica in, if need be in the place of idle ones of less worth."""
-        self._grow(deployed)
-        if not deployed.replicas:
+        self._follow_jobs()
+        if not self._place(deployed):
+            for replica in self._in_the_way(deployed):
+                replica.owner.leave(replica)
+                self._wanting[deployed.name] = None
+        self._refuse_in_vain(deployed)
+
+    def _place(self, deployed: Deployed) -> bool:
+        """Start a replica where there is room; return whether there was."""
+        number = next(self._numbers)
+        need = Function(f"{deployed.name}/{number}", deployed.name, deployed.terms.memory_mib)
+        site = self._lender.lend(need, deployed.waiting, self.driver.now_s())
+        if isinstance(site, Refusal):
+            deployed.reason = f"{site.reason} {site.remedy}"
+            return False
+        deployed.grow(number, site)
+        return True
+
+    def _in_the_way(self, deployed: Deployed) -> list[Replica]:
+        """Return the idle replicas on one device that are worth least and make room enough."""
+        worth = self._worth()
+        best: list[Replica] = []
+        for gpu, free_mib in self._lender.free_mib().items():
+            idle = [
+                one
+                for other in self._functions.values()
+                if other is not deployed
+                for one in other.standing(State.READY)
+                if one.site.device.gpu == gpu and not one.calls
+            ]
+            chosen: list[Replica] = []
+            for one in sorted(idle, key=lambda one: worth[one.owner.name]):
+                if free_mib >= deployed.terms.memory_mib:
+                    break
+                chosen.append(one)
+                free_mib += one.owner.terms.memory_mib
+            if free_mib >= deployed.terms.memory_mib and chosen:
+                cost = sum(worth[one.owner.name] for one in chosen)
+                if not best or cost < sum(worth[one.owner.name] for one in best):
+                    best = chosen
+        return best
+
+    def _worth(self) -> dict[str, float]:
+        """Return what a warm replica of each function is worth."""
+        device_mib = self._lender.lendable_mib
+        prewarmer = self._warmth.prewarmer(self._standings(device_mib), device_mib)
+        return {name: prewarmer.worth(name) for name in prewarmer.names}
+
+    def _refuse_in_vain(self, deployed: Deployed) -> None:
+        """Let nobody wait for a replica that is not to be had."""
+        if not deployed.replicas and deployed.name not in self._wanting:
             deployed.refuse_all(
                 f"{deployed.name} has no replica: {deployed.reason}", self.settings.slot_s
             )
-
-    def _grow(self, deployed: Deployed) -> None:
-        device_mib = self._lender.lendable_mib
-        if deployed.terms.memory_mib > device_mib:
-            deployed.reason = (
-                f"it needs {deployed.terms.memory_mib:,} MiB, but jobs leave over only "
-                f"{device_mib:,}; it can be loaded when one ends."
-            )
-            return
-        prewarmer = self._warmth.prewarmer(self._standings(device_mib), device_mib)
-        found = prewarmer.pool.load(deployed.name, prewarmer.worth)
-        if isinstance(found, NoRoom):
-            deployed.reason = str(found)
-        else:
-            self._carry_out(found)
 
     def _standings(self, device_mib: int) -> list[Standing]:
         return [
@@ -221,17 +260,10 @@ class Gateway:
             deployed = self._functions[wish.function]
             if not isinstance(wish, Load):
                 deployed.shrink()
-            elif len(deployed.replicas) < deployed.spec.replicas.max:
-                self._place(deployed)
-
-    def _place(self, deployed: Deployed) -> None:
-        number = next(self._numbers)
-        need = Function(f"{deployed.name}/{number}", deployed.name, deployed.terms.memory_mib)
-        site = self._lender.lend(need, deployed.waiting, self.driver.now_s())
-        if isinstance(site, Refusal):
-            deployed.reason = f"{site.reason} {site.remedy}"
-        else:
-            deployed.grow(number, site)
+            elif len(deployed.replicas) < deployed.spec.replicas.max and not self._place(
+                deployed
+            ):
+                self._wanting[deployed.name] = None
 
     def _gone(self, replica: Replica) -> None:
         self._lender.leave(replica.site.id, self.driver.now_s())
@@ -239,6 +271,24 @@ class Gateway:
         if owner in self._closing and not owner.replicas:
             self._closing.discard(owner)
             owner.release()
+        self._loop.call_soon(self._place_wanting)
+
+    def _place_wanting(self) -> None:
+        """Try again for those for whom others have left, or still do."""
+        wanting, self._wanting = self._wanting, {}
+        for name in wanting:
+            deployed = self._functions.get(name)
+            if deployed is not None and not self._place(deployed):
+                if self._anybody_leaves():
+                    self._wanting[name] = None
+                self._refuse_in_vain(deployed)
+
+    def _anybody_leaves(self) -> bool:
+        return any(
+            one.state is State.LEAVING
+            for deployed in (*self._functions.values(), *self._closing)
+            for one in deployed.replicas
+        )
 
     def _evict(self, replica_ids: list[str]) -> None:
         """Take replicas away from devices that jobs need."""
@@ -255,10 +305,28 @@ class Gateway:
     # -- what recurs ------------------------------------------------------------------
 
     async def _sweeping(self) -> None:
-        while True:
+        for number in count():
             await asyncio.sleep(SWEEP_S)
             for deployed in (*self._functions.values(), *self._closing):
                 deployed.sweep()
+            if number % LOOK_EVERY == 0 and self._functions:
+                self._look_at_jobs()
+
+    def _look_at_jobs(self) -> None:
+        """See how jobs get on beside functions."""
+        with suppress(InterlaneError):
+            jobs = [
+                Progress(
+                    tenant.id,
+                    gpu_id(device.machine, device.gpu),
+                    tenant.use.iterations,
+                    tenant.use.busy_s,
+                )
+                for device in self.driver.devices()
+                for tenant in device.jobs
+                if tenant.use is not None
+            ]
+            self._interference.look(jobs, self._lender.devices)
 
     async def _slots(self) -> None:
         begun_s = self._loop.time()
@@ -277,9 +345,8 @@ class Gateway:
         if standings:
             prewarmer = self._warmth.prewarmer(standings, device_mib)
             self._carry_out(prewarmer.slot_passed(counts))
-        if self.settings.slow_downs is not None:
-            measured = self.settings.slow_downs()
-            self._evict(self._lender.measured(measured, self.driver.now_s()))
+        slow_downs = self._interference.end_slot()
+        self._evict(self._lender.measured(slow_downs, self.driver.now_s()))
 
     async def _following(self, news: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -378,7 +445,7 @@ def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
     return ReplicaStatus(
         replica.number,
         state,
-        replica.site.gpu,
+        replica.site.device.gpu,
         None if replica.process is None else replica.process.pid,
         now_s - replica.begun_s,
         sum(len(calls) for _, calls in replica.calls.values()),

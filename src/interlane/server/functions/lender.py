@@ -3,7 +3,8 @@
 The lender follows which jobs hold which devices.  A job that comes takes its memory, and
 functions that are in its way leave; a job is never moved.  Of workloads that were never seen
 together little is known, so that a guess is trusted until something is measured: two violations
-in a row take a function away, and the pair is remembered.
+in a row take a function away, and the pair is remembered.  A job that is exclusive, or bears
+less slow-down than functions may cause, has no neighbours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +17,15 @@ import numpy as np
 from interlane.kernel.harvesting import SEVERAL, gpu_id, gpus_of
 from interlane.model import MILLI, Cluster, Refusal
 from interlane.model.function import Function
+from interlane.policy.colocate.gpus import LIMIT
 from interlane.policy.colocate.place import Bounded, Harvest
 from interlane.policy.colocate.slowdown import Mode, Tolls
 from interlane.predict.degradation.models import Guess
 from interlane.predict.degradation.pairs import Profiles
 from interlane.predict.degradation.table import Basis, Table
 from interlane.server import spec
-from interlane.server.functions.deployed import Site
+from interlane.server.devices import emulated
+from interlane.server.functions.deployed import Device, Site
 from interlane.server.record import Record
 from interlane.server.spec import JobSpec
 
@@ -60,7 +63,7 @@ def holdings_of(records: Iterable[Record], cluster: Cluster) -> Holdings:
             share = min(1.0, spot.instances * demand.gpu_milli / MILLI)
             card_mib = memory_mib[spot.machine]
             mib = spot.instances * demand.gpu_memory_mib or int(share * card_mib)
-            if job.share.mode is spec.Mode.EXCLUSIVE:
+            if _bears_nobody(job):
                 mib = card_mib
             held = Held(record.id, spec.program_of(job), mib, share)
             for number in spot.gpus:
@@ -70,10 +73,27 @@ def holdings_of(records: Iterable[Record], cluster: Cluster) -> Holdings:
     }
 
 
+def _bears_nobody(job: JobSpec) -> bool:
+    """Tell whether a job wants its devices for itself, or bears less than is promised."""
+    bound = job.share.max_slowdown
+    return job.share.mode is spec.Mode.EXCLUSIVE or (
+        bound is not None and bound < 1.0 / (1.0 - LIMIT)
+    )
+
+
 class Lender:
     """Books of devices: what jobs hold, and which replicas are beside them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, is_emulated: bool) -> None:
+        self.devices = {
+            gpu_id(machine.id, number): Device(
+                gpu_id(machine.id, number),
+                number,
+                tuple(sorted(device.cores)) if is_emulated else (),
+            )
+            for machine in cluster
+            for number, device in enumerate(emulated(machine))
+        }
         self._cluster = cluster
         self._names: tuple[str, ...] = (SEVERAL,)
         self._table = _table(self._names, cluster)
@@ -86,8 +106,12 @@ class Lender:
     @property
     def lendable_mib(self) -> int:
         """Memory that jobs leave over, of all devices."""
-        free_mib = sum(max(0, gpu.memory_mib) for gpu in self._harvest.gpus.order)
-        return free_mib + sum(function.memory_mib for function, _ in self._lent.values())
+        lent_mib = sum(function.memory_mib for function, _ in self._lent.values())
+        return sum(self.free_mib().values()) + lent_mib
+
+    def free_mib(self) -> dict[str, int]:
+        """Return the memory of each device that neither jobs nor replicas have."""
+        return {gpu.id: max(0, gpu.memory_mib) for gpu in self._harvest.gpus.order}
 
     def lend(self, function: Function, waiting: int, now_s: float) -> Site | Refusal:
         """Return where a replica goes, and hold its place."""
@@ -96,7 +120,7 @@ class Lender:
         if isinstance(found, Refusal):
             return found
         self._lent[function.id] = function, found.gpu.id
-        return Site(function.id, found.gpu.id, int(found.gpu.id.rpartition("/")[2]))
+        return Site(function.id, self.devices[found.gpu.id])
 
     def leave(self, replica: str, now_s: float) -> None:
         """Note that a replica is gone."""

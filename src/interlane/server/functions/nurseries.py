@@ -84,14 +84,15 @@ class Nurseries:
         order: Order,
         *,
         memory_bytes: int | None,
+        cores: tuple[int, ...],
         fds: tuple[int, int, int],
         on_end: OnEnd,
     ) -> Process:
         """Have a replica forked with a socket, an output and a page, or raise ``NoNursery``."""
         self.prepare(needs)
         nursery = self._nurseries[needs]
-        said = {"fork": number, "order": asdict(order), "memory_bytes": memory_bytes}
-        packet = json.dumps(said).encode()
+        limits = {"memory_bytes": memory_bytes, "cores": cores}
+        packet = json.dumps({"fork": number, "order": asdict(order), **limits}).encode()
         if nursery.broken is not None:
             raise NoNursery(nursery.broken)
         if len(packet) > PACKET_BYTES:

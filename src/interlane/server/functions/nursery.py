@@ -106,6 +106,8 @@ class Nursery:
                 sys.stdout.reconfigure(line_buffering=True)
             Path("/proc/self/oom_score_adj").write_text("1000")
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if said["cores"]:
+                os.sched_setaffinity(0, said["cores"])
             if said["memory_bytes"] is not None:
                 _limit_memory(said["memory_bytes"])
             run(Order(**said["order"]), socket.socket(fileno=line), page)
