@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## make the virtual environment and install with the tested versions
 
-demo: $(STAMP) ## simulate a synthetic day under six policies and print the table
+demo: $(STAMP) ## share this machine among trainings and functions, and print what that gains
 	$(BIN)/interlane demo
 
 test: check unit ## everything that CI runs

@@ -122,7 +122,7 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
 
 
 def test_the_demo_compares_six_policies_on_a_day(call: Call) -> None:
-    said = call("demo", "--processes", 1, "-o", "json")
+    said = call("demo", "--simulated", "--processes", 1, "-o", "json")
 
     answer = json.loads(said.out)
     waits_s = {run["policy"]: run["mean_wait_s"] for run in answer["runs"]}

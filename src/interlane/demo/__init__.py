@@ -1,0 +1,1 @@
+"""The work of ``interlane demo``: scripts that know nothing of sharing."""
