@@ -1,5 +1,6 @@
 """Every page in a real browser: nothing goes wrong, and nothing comes from elsewhere."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,35 @@ def test_a_user_cancels_their_own_job_and_nobody_elses(
 
     until(lambda: machine.state_of(own) == "cancelled")
     assert machine.state_of(admins) == "running"
+
+
+def test_a_function_shows_its_calls_and_where_it_is(
+    machine: Machine, open_page: Open, tmp_path: Path
+) -> None:
+    (tmp_path / "greet.py").write_text("def hello(asked): return {'hello': asked}\n")
+    spec = {
+        "name": "hello",
+        "handler": "greet:hello",
+        "path": str(tmp_path),
+        "memory": "100MB",
+        "env": {"A": EVIL},
+    }
+    with machine.api(Role.USER) as api:
+        assert api.post("/functions", json=spec).status_code == 201
+        for _ in range(5):
+            assert api.post("/functions/hello/invoke", json=EVIL).status_code == 200
+
+        page = open_page("/functions", Role.VIEWER)
+        expect(page.get_by_role("heading", name="hello")).to_be_visible()
+        expect(page.get_by_text("Latency of 5 answers")).to_be_visible()
+        expect(page.get_by_role("cell", name="idle")).to_be_visible()
+        page.get_by_text("As deployed").click()
+        expect(page.get_by_text(EVIL)).to_be_visible()
+        page.goto(f"{machine.url}/devices")
+        expect(page.get_by_text("1 replica")).to_be_visible()
+        page.goto(machine.url)
+        expect(page.locator(".tile").filter(has_text="Cold starts")).to_contain_text("%")
+        api.delete("/functions/hello")
 
 
 def test_a_token_is_shown_once_and_revoked(machine: Machine, open_page: Open) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from interlane.pages.devices import devices
 from interlane.pages.frame import Page
+from interlane.pages.functions import functions
 from interlane.pages.job import job
 from interlane.pages.overview import overview
 from interlane.pages.queue import queue
@@ -15,5 +16,6 @@ PAGES: Final = (
     Page("/queue", "Queue", queue),
     Page("/jobs/{job_id}", "Job", job, in_menu=False),
     Page("/devices", "Devices", devices),
+    Page("/functions", "Functions", functions),
     Page("/tokens", "Tokens", tokens, Role.ADMIN),
 )

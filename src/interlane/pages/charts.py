@@ -58,8 +58,9 @@ def chart(
         path = _path([frame.at(x, y) for x, y in zip(line.x, line.y, strict=True)])
         drawn = Markup('<path class="line {}" d="{}"><title>{}</title></path>')
         parts.append(drawn.format(line.kind, path, line.label))
+    keys = [*lines, *(() if band is None else band[:1])]
     legend = Markup("").join(
-        Markup('<span class="key {}">{}</span>').format(line.kind, line.label) for line in lines
+        Markup('<span class="key {}">{}</span>').format(one.kind, one.label) for one in keys
     )
     return Markup(
         '<figure class="chart"><figcaption>{}</figcaption><div class="plot">'

@@ -1,6 +1,7 @@
 """The device map: every GPU to scale, what is held of it, what is used, and by whom."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -11,6 +12,8 @@ from interlane.model import MILLI, JobId
 from interlane.pages import words
 from interlane.pages.frame import job_link, live, table, title
 from interlane.pages.site import Site, Visit
+from interlane.server.functions.spec import FunctionSpec, terms_of
+from interlane.server.functions.status import FunctionStatus
 from interlane.server.occupancy import ABSENT, Device, Tenant
 
 SHARE_H: Final = 28
@@ -25,32 +28,65 @@ BYTES_PER_MIB: Final = 1 << 20
 async def devices(visit: Visit) -> None:
     """Show the devices, and who holds what of them."""
     title("Devices", "Every GPU to scale: shares that are held, memory that is booked, lanes.")
-    await live(visit, lambda: _map(visit.site), every_s=1.0)
+
+    async def shown() -> Markup:
+        # Functions live on the server's loop; devices are looked at in a thread.
+        guests = guests_of(visit.site.gateway.statuses())
+        return await asyncio.to_thread(_map, visit.site, guests)
+
+    await live(visit, shown, every_s=1.0)
 
 
-def _map(site: Site) -> Markup:
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A function's replica on a device."""
+
+    function: str
+    state: str
+    memory_mib: int
+
+
+Guests = Mapping[str, Sequence[Guest]]
+"""Replicas by the device that they are on."""
+
+
+def guests_of(statuses: Sequence[FunctionStatus]) -> Guests:
+    """Return the replicas of all functions."""
+    found: dict[str, list[Guest]] = {}
+    for one in statuses:
+        memory_mib = terms_of(FunctionSpec.model_validate(one.spec)).memory_mib
+        for replica in one.replicas:
+            guest = Guest(one.name, replica.state, memory_mib)
+            found.setdefault(replica.device, []).append(guest)
+    return found
+
+
+def _map(site: Site, guests: Guests) -> Markup:
     machines: dict[str, list[Device]] = {}
     for device in site.driver.devices():
         machines.setdefault(device.machine, []).append(device)
-    cards = [_machine(name, found) for name, found in machines.items()]
+    cards = [_machine(name, found, guests) for name, found in machines.items()]
     return Markup('<div class="stack">{}</div>').format(Markup("").join(cards))
 
 
-def _machine(name: str, found: Sequence[Device]) -> Markup:
+def _machine(name: str, found: Sequence[Device], guests: Guests) -> Markup:
+    drawn = [_device(one, guests.get(f"{one.machine}/{one.gpu}", ())) for one in found]
     kind = "emulated" if found[0].emulated else found[0].type
     return Markup(
         '<section class="card"><h2>{} <span class="soft">{}, {}</span></h2>{}</section>'
-    ).format(name, words.count(len(found), "GPU"), kind, Markup("").join(map(_device, found)))
+    ).format(name, words.count(len(found), "GPU"), kind, Markup("").join(drawn))
 
 
-def _device(device: Device) -> Markup:
+def _device(device: Device, guests: Sequence[Guest]) -> Markup:
     return Markup(
         '<div class="device"><div class="label"><strong>GPU {}</strong>{}</div>'
         "<div>{}{}</div></div>"
-    ).format(device.gpu, _figures(device), _picture(device), _tenants(device))
+    ).format(
+        device.gpu, _figures(device, guests), _picture(device, guests), tenants_table(device)
+    )
 
 
-def _figures(device: Device) -> Markup:
+def _figures(device: Device, guests: Sequence[Guest]) -> Markup:
     busy = words.UNKNOWN if device.busy is None else words.percent(device.busy)
     told = [
         f"held {words.percent(device.held_milli / MILLI)}, busy {busy}",
@@ -59,6 +95,8 @@ def _figures(device: Device) -> Markup:
     if device.lanes:
         lanes = words.count(len(device.lanes), "lane")
         told.append(f"{lanes}, {device.switches_per_s:.1f} switches/s")
+    if guests:
+        told.append(words.count(len(guests), "replica"))
     return Markup("").join(Markup('<span class="soft">{}</span>').format(one) for one in told)
 
 
@@ -81,7 +119,7 @@ class _Part:
     told: str
 
 
-def _picture(device: Device) -> Markup:
+def _picture(device: Device, guests: Sequence[Guest]) -> Markup:
     shares = [
         _Part(one.id, one.milli, f"holds {words.percent(one.milli / MILLI)}")
         for one in device.jobs
@@ -92,12 +130,36 @@ def _picture(device: Device) -> Markup:
     holders = {lane.holder for lane in device.lanes if lane.holder is not None}
     told = f"GPU {device.gpu}: {_told(device)}"
     height = SHARE_H + GAP + MEMORY_H
-    return Markup('<svg class="gpu" height="{}" role="img" aria-label="{}">{}{}</svg>').format(
+    return Markup(
+        '<svg class="gpu" height="{}" role="img" aria-label="{}">{}{}{}</svg>'
+    ).format(
         height,
         told,
         _bar(shares, MILLI, 0, SHARE_H, holders),
         _bar(memory, device.memory_mib, SHARE_H + GAP, MEMORY_H, holders),
+        _replicas(guests, sum(part.size for part in memory), device.memory_mib),
     )
+
+
+def _replicas(guests: Sequence[Guest], at_mib: float, total_mib: float) -> Markup:
+    """Return the replicas in the memory that jobs leave over."""
+    drawn = []
+    for one in guests:
+        told = f"{one.function}, {one.state}, {words.memory(one.memory_mib)}"
+        drawn.append(
+            Markup(
+                '<a href="/functions"><title>{}</title><rect class="replica" x="{:.2f}%" '
+                'y="{}" width="{:.2f}%" height="{}"/></a>'
+            ).format(
+                told,
+                100 * at_mib / total_mib,
+                SHARE_H + GAP,
+                100 * one.memory_mib / total_mib,
+                MEMORY_H,
+            )
+        )
+        at_mib += one.memory_mib
+    return Markup("").join(drawn)
 
 
 def _memories(device: Device) -> list[tuple[Tenant, float]]:
@@ -156,7 +218,8 @@ def hue(job: str) -> str:
 # -- who is there ---------------------------------------------------------------------
 
 
-def _tenants(device: Device) -> Markup:
+def tenants_table(device: Device) -> Markup:
+    """Return how the jobs of a device get on beside each other."""
     known = [one for one in device.jobs if one.state != ABSENT]
     if not known:
         return Markup("")

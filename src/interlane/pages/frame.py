@@ -1,13 +1,15 @@
 """What all pages share: the frame around them, markup that stays live, and actions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
+import yaml
 from markupsafe import Markup
 from nicegui import ui
 from nicegui.element import Element
@@ -27,6 +29,7 @@ THEMES: Final = {"auto": None, "light": False, "dark": True}
 THEME_KEPT_S: Final = 365 * 86_400
 
 Build = Callable[[Visit], Awaitable[None]]
+Make = Callable[[], Markup] | Callable[[], Awaitable[Markup]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +141,32 @@ def _title(words: str, about: str) -> Markup:
 
 
 async def live(
-    visit: Visit, make: Callable[[], Markup], every_s: float = EVERY_S, *, follow: bool = False
+    visit: Visit, make: Make, every_s: float = EVERY_S, *, follow: bool = False
 ) -> Live:
-    """Show what a function makes, and make it again and again; it runs in a thread."""
-    shown = Live(await asyncio.to_thread(make), follow=follow)
+    """Show what a function makes, and make it again and again.
+
+    A plain function runs in a thread, a coroutine on the server's loop.
+    """
+    shown = Live(await _made(make), follow=follow)
 
     async def again() -> None:
         if visit.caller is None:
             ui.navigate.to(LOGIN)
             return
         try:
-            shown.show(await asyncio.to_thread(make))
+            shown.show(await _made(make))
         except InterlaneError as error:
             shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
 
     ui.timer(every_s, again, immediate=False)
     return shown
+
+
+async def _made(make: Make) -> Markup:
+    if inspect.iscoroutinefunction(make):
+        made: Markup = await make()
+        return made
+    return await asyncio.to_thread(cast("Callable[[], Markup]", make))
 
 
 def action(visit: Visit, needs: Role, act: Callable[[Caller], Awaitable[None]]) -> "Handler":
@@ -228,6 +241,24 @@ def card(heading: str, body: Markup, kind: str = "") -> Markup:
     return Markup('<section class="card {}"><h2>{}</h2>{}</section>').format(
         kind, heading, body
     )
+
+
+def as_yaml(said: Mapping[str, object]) -> Markup:
+    """Return a document as its author would have written it."""
+    text = yaml.dump(dict(said), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return Markup("<pre>{}</pre>").format(text)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Keeps the lines of texts that have several."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def job_link(job_id: str) -> Markup:

@@ -6,12 +6,12 @@ no other site may show a page or speak for whoever looks at it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from html import escape
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from fastapi import FastAPI
@@ -63,8 +63,16 @@ class Front:
     Pages take a second to load, so that they are built while the API answers already.
     """
 
-    def __init__(self, api: FastAPI, build: Callable[[], FastAPI], sessions: Sessions) -> None:
+    def __init__(
+        self,
+        api: FastAPI,
+        build: Callable[[], FastAPI],
+        sessions: Sessions,
+        beside: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
         self._api = api
+        self._beside = beside
+        """Runs as long as the server does."""
         self._build = build
         self._sessions = sessions
         self._pages: asyncio.Future[ASGIApp]
@@ -94,7 +102,9 @@ class Front:
         ending = asyncio.Event()
         async with self._api.router.lifespan_context(self._api):
             building = asyncio.create_task(self._serve_pages(ending))
+            beside = asyncio.create_task(self._beside())
             yield
+            beside.cancel()
             ending.set()
             await building
 

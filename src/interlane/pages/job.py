@@ -4,16 +4,17 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
 from markupsafe import Markup
 from nicegui import ui
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import JobId
 from interlane.pages import words
+from interlane.pages.devices import slowdown, tenants_table
 from interlane.pages.frame import (
     Live,
     action,
+    as_yaml,
     card,
     confirmed,
     job_link,
@@ -25,6 +26,7 @@ from interlane.pages.frame import (
 from interlane.pages.queue import ANSWER_S, devices_of, start_words
 from interlane.pages.site import Site, Visit
 from interlane.server.auth import Caller, Denied, Role, insist_may_cancel
+from interlane.server.occupancy import Device
 from interlane.server.record import HOLDING, Entry, Kind, Record, State
 from interlane.server.runner import Attempt
 
@@ -49,7 +51,7 @@ async def job(visit: Visit) -> None:
     Live(Markup('<h2 id="log">Output</h2>'))
     printed = await live(visit, view.printed, LOG_EVERY_S, follow=True)
     printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
-    Live(card("As handed in", _spec(record)))
+    Live(card("As handed in", as_yaml(record.spec)))
 
 
 def _may_cancel(visit: Visit, record: Record) -> bool:
@@ -147,9 +149,9 @@ class _View:
             return card("Why not yet", self._why_not(record))
         if record.state in HOLDING:
             return card("Why here", self._why_here(record))
-        if record.reason:
-            return card("What happened", Markup("<p>{}</p>").format(record.reason))
-        return Markup("")
+        told = [record.reason or "", _slowed(record)]
+        said = Markup("").join(Markup("<p>{}</p>").format(one) for one in told if one)
+        return card("What happened", said) if said else Markup("")
 
     def _why_not(self, record: Record) -> Markup:
         def question(scheduler: Scheduler, now_s: float) -> _Why | None:
@@ -179,11 +181,16 @@ class _View:
 
     def _why_here(self, record: Record) -> Markup:
         policy = self._site.driver.make_scheduler().policy
-        beside = [one for one in self._site.driver.open_records() if _meet(one, record)]
-        company = Markup(", ").join(job_link(one.id) for one in beside) if beside else "nobody"
-        return Markup(
-            "<p>On {}, chosen by <strong>{}</strong>.</p><p>Beside it: {}</p>"
-        ).format(devices_of(record), policy.name, company)
+        mine = [
+            device
+            for device in self._site.driver.devices()
+            if any(tenant.id == record.id for tenant in device.jobs)
+        ]
+        return Markup("<p>On {}, chosen by <strong>{}</strong>.</p>{}").format(
+            devices_of(record),
+            policy.name,
+            Markup("").join(_company(device, record.id) for device in mine),
+        )
 
     # -- output -----------------------------------------------------------------------
 
@@ -202,21 +209,18 @@ class _View:
         return Markup("{}<pre>{}</pre>").format(told, data.decode("utf-8", "replace"))
 
 
-def _meet(one: Record, other: Record) -> bool:
-    """Tell whether two jobs hold a GPU together."""
-    return one.id != other.id and bool(_held(one) & _held(other))
+def _slowed(record: Record) -> str:
+    """Return how much a job was slowed down in its last attempt, if that was measured."""
+    measured = (record.use or {}).get("measured_slowdown")
+    return "" if measured is None else f"It took {slowdown(measured)} as long as alone."
 
 
-def _held(record: Record) -> set[tuple[str, int]]:
-    place = record.place
-    if place is None:
-        return set()
-    return {(spot.machine, gpu) for spot in place.spots for gpu in spot.gpus}
-
-
-def _spec(record: Record) -> Markup:
-    text = yaml.safe_dump(dict(record.spec), sort_keys=False, allow_unicode=True)
-    return Markup("<pre>{}</pre>").format(text)
+def _company(device: Device, job_id: JobId) -> Markup:
+    """Return who is on a device with the job, and how all of them get on."""
+    beside = [one.id for one in device.jobs if one.id != job_id]
+    told = Markup(", ").join(map(job_link, beside)) if beside else "nobody"
+    bound = Markup("<p>On GPU {} beside it: {}</p>{}")
+    return bound.format(device.gpu, told, tenants_table(device))
 
 
 # -- the story ------------------------------------------------------------------------

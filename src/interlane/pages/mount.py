@@ -12,6 +12,7 @@ from interlane.pages.history import History
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
+from interlane.pages.usage import Usage
 from interlane.server.app import Service
 
 RECONNECT_S: Final = 10.0
@@ -22,8 +23,9 @@ def mount(service: Service, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     driver = service.driver
     sessions = Sessions(service.tokens, driver.now_s)
-    site = Site(service, sessions, History(driver), Starts(driver, service.etas))
-    return Front(api, lambda: _built(site), sessions)
+    starts, usage = Starts(driver, service.etas), Usage(driver)
+    site = Site(service, sessions, History(driver), starts, usage, api)
+    return Front(api, lambda: _built(site), sessions, beside=usage.follow)
 
 
 def _built(site: Site) -> FastAPI:

@@ -1,5 +1,7 @@
 """The overview: what is allocated, what waits and for how long."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -7,6 +9,7 @@ from markupsafe import Markup
 
 from interlane.pages import charts, words
 from interlane.pages.frame import card, job_link, live, state_word, table, title
+from interlane.pages.functions import cold_ratio
 from interlane.pages.history import Levels
 from interlane.pages.site import Site, Visit
 from interlane.server.record import ENDED, HOLDING, Record, State
@@ -43,10 +46,16 @@ async def overview(visit: Visit) -> None:
     kind = "emulated " if visit.site.service.emulated else ""
     policy = driver.make_scheduler().policy.name
     title("Overview", f"{words.count(driver.cluster.gpus, f'{kind}GPU')}, policy {policy}")
-    await live(visit, lambda: _shown(visit.site))
+
+    async def shown() -> Markup:
+        # Functions live on the server's loop; everything else is read in a thread.
+        cold = cold_ratio(visit.site.gateway.statuses())
+        return await asyncio.to_thread(_shown, visit.site, cold)
+
+    await live(visit, shown)
 
 
-def _shown(site: Site) -> Markup:
+def _shown(site: Site, cold: float | None) -> Markup:
     span = next((one for one in SPANS if one.seconds >= site.history.age_s()), SPANS[-1])
     levels = site.history.levels(span.seconds, POINTS)
     records = site.driver.open_records()
@@ -57,8 +66,8 @@ def _shown(site: Site) -> Markup:
         '<div class="stack"><div class="tiles">{}</div>{}'
         '<div class="columns">{}{}{}</div></div>'
     ).format(
-        Markup("").join(_tiles(site, levels, span, waiting)),
-        card(f"The last {span.name}", _levels(levels, span)),
+        Markup("").join(_tiles(site, levels, span, waiting, cold)),
+        card(f"The last {span.name}", _levels(site, levels, span)),
         card("Running", _running(running, now_s)),
         card("Waiting longest", _waiting(waiting, now_s)),
         card("Ended lately", _ended(site, now_s)),
@@ -68,7 +77,10 @@ def _shown(site: Site) -> Markup:
 # -- tiles ----------------------------------------------------------------------------
 
 
-def _tiles(site: Site, levels: Levels, span: Span, waiting: list[Record]) -> list[Markup]:
+def _tiles(
+    site: Site, levels: Levels, span: Span, waiting: list[Record], cold: float | None
+) -> list[Markup]:
+    used = site.usage.since(levels.at_s[0])[1]
     waits_s = site.history.waits_s(DAY_S)
     pending_h = (
         sum(
@@ -86,6 +98,15 @@ def _tiles(site: Site, levels: Levels, span: Span, waiting: list[Record]) -> lis
             charts.spark(
                 levels.held_ratio, f"Allocated share over the last {span.name}", top=1.0
             ),
+        ),
+        _tile(
+            "Used",
+            words.percent(site.usage.now),
+            "of their time, in iterations",
+            "/devices",
+            charts.spark(used, f"Used share over the last {span.name}", top=1.0)
+            if used
+            else None,
         ),
         _tile(
             "Waiting",
@@ -106,6 +127,7 @@ def _tiles(site: Site, levels: Levels, span: Span, waiting: list[Record]) -> lis
             "19 of 20 jobs waited less",
             "/queue?show=running",
         ),
+        _tile("Cold starts", words.percent(cold), "of all calls of functions", "/functions"),
     ]
 
 
@@ -125,12 +147,18 @@ def _quantile(ordered: list[float], part: float) -> float | None:
 # -- the past ---------------------------------------------------------------------------
 
 
-def _levels(levels: Levels, span: Span) -> Markup:
-    ages = [(at_s - levels.at_s[-1]) / span.unit_s for at_s in levels.at_s]
+def _levels(site: Site, levels: Levels, span: Span) -> Markup:
+    def ages(moments_s: Sequence[float]) -> list[float]:
+        return [(at_s - levels.at_s[-1]) / span.unit_s for at_s in moments_s]
+
+    seen_s, used = site.usage.since(levels.at_s[0])
     whole = span.seconds / span.unit_s
     return charts.chart(
-        [charts.Line("first", "allocated", ages, levels.held_ratio)],
-        f"Share of the GPUs that was allocated over the last {span.name}",
+        [
+            charts.Line("first", "allocated", ages(levels.at_s), levels.held_ratio),
+            charts.Line("second", "used", ages(seen_s), used),
+        ],
+        f"Share of the GPUs that was allocated, and used, over the last {span.name}",
         x_ticks=[
             (-whole, f"-{whole:g} {span.unit}"),
             *((-whole * part / 4, f"-{whole * part / 4:g}") for part in (3, 2, 1)),

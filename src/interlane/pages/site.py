@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 
+from fastapi import FastAPI
 from starlette.requests import Request
 
 from interlane.pages.front import SECRET
 from interlane.pages.history import History
 from interlane.pages.sessions import Sessions
 from interlane.pages.starts import Starts
+from interlane.pages.usage import Usage
 from interlane.server.app import Service
 from interlane.server.auth import Caller, Denied, Role, insist
 from interlane.server.driver import Driver, NoSuchJob
+from interlane.server.functions.gateway import Gateway
 from interlane.server.record import Record
 
 
@@ -22,11 +25,19 @@ class Site:
     sessions: Sessions
     history: History
     starts: Starts
+    usage: Usage
+    api: FastAPI
 
     @property
     def driver(self) -> Driver:
         """Who runs the machine."""
         return self.service.driver
+
+    @property
+    def gateway(self) -> Gateway:
+        """Who runs functions; speak to it on the server's loop only."""
+        gateway: Gateway = self.api.state.functions
+        return gateway
 
     def record(self, job_id: str) -> Record:
         """Return a job, whether it has ended or not."""

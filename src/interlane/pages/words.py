@@ -20,6 +20,13 @@ def span(seconds: float | None) -> str:
     return f"{seconds:.2g} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
 
 
+def short_span(seconds: float | None) -> str:
+    """Return a length of time that may be far below a second."""
+    if seconds is None or seconds >= 10:
+        return span(seconds)
+    return f"{seconds:.2g} s" if seconds >= 1 else f"{1_000 * seconds:.3g} ms"
+
+
 def coarse_span(seconds: float) -> str:
     """Return a length of time that does not change every second."""
     return span(seconds) if seconds >= 60 else f"{5 * round(seconds / 5)} s"

@@ -26,6 +26,7 @@ from interlane.server.functions.nurseries import Needs, NoNursery, Nurseries, Pr
 from interlane.server.functions.nursery import own_pages
 from interlane.server.functions.replica import Order, shared_numbers
 from interlane.server.functions.spec import FunctionSpec, Terms
+from interlane.server.functions.warmth import Band
 from interlane.server.functions.wire import Frame, Kind, Reader, Status, packed
 from interlane.server.launch import Secrets
 
@@ -195,6 +196,8 @@ class Deployed:
     log: bytearray = field(default_factory=bytearray)
     slots: deque[int] = field(default_factory=lambda: deque(maxlen=60))
     """Requests of the newest slots."""
+    bands: deque[Band] = field(default_factory=lambda: deque(maxlen=60))
+    """What was forecast for the same slots."""
     waiting: int = 0
     is_closing: bool = False
     failed_loads: int = 0
@@ -547,10 +550,11 @@ class Deployed:
                 replica.memory_mib = max(0, pages) * _PAGE_BYTES / (1 << 20)
         return replica.memory_mib
 
-    def end_slot(self) -> int:
-        """Return the requests of the slot that ends, and begin another."""
+    def end_slot(self, told: Band) -> int:
+        """Return the requests of the slot that ends, as was told of it, and begin another."""
         asked, self._asked_in_slot = self._asked_in_slot, 0
         self.slots.append(asked)
+        self.bands.append(told)
         return asked
 
     def close(self) -> list[Call]:

@@ -339,7 +339,10 @@ class Gateway:
                 log.exception("What is warm could not be decided; it stays as it is.")
 
     def _end_slot(self) -> None:
-        counts = {one.name: float(one.end_slot()) for one in self._functions.values()}
+        counts = {
+            one.name: float(one.end_slot(self._warmth.band(one.name)))
+            for one in self._functions.values()
+        }
         device_mib = self._lender.lendable_mib
         standings = self._standings(device_mib)
         if standings:
@@ -382,6 +385,7 @@ class Gateway:
             slot_s=self.settings.slot_s,
             rate_per_s=sum(slots) / (len(slots) * self.settings.slot_s) if slots else 0.0,
             slots=slots,
+            bands=tuple(one.bands),
             forecast=self._warmth.band(name),
             replicas=tuple(_replica_status(replica, now_s) for replica in one.replicas),
             waiting=one.waiting,

@@ -38,6 +38,8 @@ class FunctionStatus:
     """Over the newest slots."""
     slots: tuple[int, ...]
     """Requests of the newest slots, the oldest first."""
+    bands: tuple[Band, ...]
+    """What was forecast for these slots, before they began."""
     forecast: Band
     """Of the slot that has begun."""
     replicas: tuple[ReplicaStatus, ...]
