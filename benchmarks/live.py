@@ -1,17 +1,15 @@
 """The live machine under load: submissions, their latency, a long list, and kills."""
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from benchmarks.served import Caller, cpu_s, served
 from interlane.testing.crashes import kill_again_and_again
 
 QUEUED = 10_000
@@ -44,24 +42,13 @@ def _made(folder: Path) -> Path:
 
 def _load(state: Path, jobs: int) -> dict[str, Any]:
     os.environ["INTERLANE_STATE"] = str(state)
-    server = subprocess.Popen(
-        (sys.executable, "-m", "interlane", "up", "--devices", "cpu:2", "--port", "0"),
-        stderr=subprocess.PIPE,
-    )
-    assert server.stderr is not None
-    for line in server.stderr:
-        if line.startswith(b"Serving"):
-            break
-    try:
-        holder = _submitter(state)(HOLD)[0]
-        begin_s, before_s = time.monotonic(), _cpu_s(server.pid)
+    with served(state) as server:
+        holder = Caller(state).ask("POST", "/jobs", HOLD)["id"]
+        begin_s, before_s = time.monotonic(), cpu_s(server)
         latencies = _paced(state, jobs)
-        took_s, used_s = time.monotonic() - begin_s, _cpu_s(server.pid) - before_s
+        took_s, used_s = time.monotonic() - begin_s, cpu_s(server) - before_s
         list_cpu_s, list_s = _ps(1_000)
-        subprocess.run((sys.executable, "-m", "interlane", "cancel", holder), check=True)
-    finally:
-        server.kill()
-        server.wait()
+        Caller(state).ask("DELETE", f"/jobs/{holder}")
     latencies.sort()
     return {
         "submissions": jobs,
@@ -80,11 +67,13 @@ def _paced(state: Path, jobs: int) -> list[float]:
     begin_s = time.monotonic()
 
     def client(number: int) -> None:
-        send = _submitter(state)
+        caller = Caller(state)
         for at in range(number, jobs, CLIENTS):
             due_s = begin_s + at / RATE
             time.sleep(max(0.0, due_s - time.monotonic()))
-            latencies.append(send(JOB)[1])
+            sent_s = time.monotonic()
+            caller.ask("POST", "/jobs", JOB)
+            latencies.append(time.monotonic() - sent_s)
 
     threads = [threading.Thread(target=client, args=(n,)) for n in range(CLIENTS)]
     for thread in threads:
@@ -92,26 +81,6 @@ def _paced(state: Path, jobs: int) -> list[float]:
     for thread in threads:
         thread.join()
     return latencies
-
-
-def _submitter(state: Path) -> Any:  # noqa: ANN401 - a function of a job
-    url = urlsplit(json.loads((state / "server.json").read_text())["url"])
-    connection = HTTPConnection(url.hostname or "", url.port)
-    headers = {
-        "Authorization": f"Bearer {(state / 'token').read_text()}",
-        "Content-Type": "application/json",
-    }
-
-    def send(job: dict[str, object]) -> tuple[str, float]:
-        begin_s = time.monotonic()
-        connection.request("POST", "/api/v1/jobs", json.dumps(job), headers)
-        answer = connection.getresponse()
-        said = json.load(answer)
-        if answer.status != 201:
-            raise AssertionError(said)
-        return str(said["id"]), time.monotonic() - begin_s
-
-    return send
 
 
 def _ps(jobs: int) -> tuple[float, float]:
@@ -129,8 +98,3 @@ def _ps(jobs: int) -> tuple[float, float]:
         used_s -= before.children_user + before.children_system
         found.append((used_s, time.monotonic() - begin_s))
     return min(found)
-
-
-def _cpu_s(pid: int) -> float:
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

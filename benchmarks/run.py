@@ -21,7 +21,7 @@ from typing import Any
 
 GROUPS = (
     "pooled", "million", "decision", "report", "mig", "colocate", "startup", "live",
-    "functions",
+    "functions", "soak",
 )  # fmt: skip
 HERE = Path(__file__).parent
 
@@ -62,6 +62,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         million,
         pooled,
         report,
+        soak,
         startup,
     )
 
@@ -75,6 +76,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         "startup": startup,
         "live": live,
         "functions": functions,
+        "soak": soak,
     }[group]
     result: dict[str, Any] = module.measure(quick=quick)
     result["reference_s"] = reference_s()

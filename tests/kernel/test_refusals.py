@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
+from interlane.kernel.lifecycle import JobState
 from interlane.kernel.scheduler import Scheduler
 from interlane.kernel.view import View
 from interlane.model import (
+    Cancelled,
+    Cluster,
     Finished,
     Job,
     JobId,
@@ -17,6 +20,8 @@ from interlane.model import (
     Refusal,
     Refuse,
     Request,
+    Start,
+    Started,
     Submitted,
     Task,
     Tier,
@@ -34,7 +39,7 @@ from interlane.testing.build import (
     submit,
     task,
 )
-from interlane.testing.strategies import jobs, ledgers, tasks
+from interlane.testing.strategies import clusters, jobs, ledgers, tasks, traces
 
 
 def never(scheduler: Scheduler, asked: Job) -> Refusal:
@@ -277,6 +282,52 @@ def test_explain_in_an_easy_queue_names_the_reservation() -> None:
         "place that the other does not need.",
         JobId("b"),
     )
+
+
+def remove(scheduler: Scheduler, refusal: Refusal, drawn: list[Job]) -> None:
+    """Take away what a refusal names: the job in the way, or all that holds capacity."""
+    if refusal.tier is Tier.ORDER:
+        assert refusal.blocked_by is not None
+        scheduler.learn(Cancelled(refusal.blocked_by), 0.0)
+    else:
+        for each in drawn:
+            if scheduler.state(each.id) is JobState.RUNNING:
+                scheduler.learn(Finished(each.id), 0.0)
+    settle(scheduler)
+
+
+def settle(scheduler: Scheduler) -> None:
+    """Let the kernel decide and carry its wishes out, until it has none."""
+    while wishes := scheduler.decide(0.0):
+        for wish in wishes:
+            if isinstance(wish, Start):
+                scheduler.learn(Started(wish.job_id, wish.placement), 0.0)
+        if not any(isinstance(wish, Start | Refuse) for wish in wishes):
+            return
+
+
+@given(
+    on=clusters(most=3),
+    trace=traces(most=10, gap_s=0),
+    queue=st.sampled_from(list(Discipline)),
+    pick=st.integers(0, 9),
+)
+def test_a_job_starts_once_all_that_explain_names_in_turn_is_removed(
+    on: Cluster, trace: tuple[list[Job], list[float]], queue: Discipline, pick: int
+) -> None:
+    scheduler = make(on, queue=queue)
+    submit(scheduler, *(replace(each, submitted_s=0.0) for each in trace[0]))
+    settle(scheduler)
+    waiting = [each.id for each in trace[0] if scheduler.explain(each.id, 0.0) is not None]
+    assume(waiting)
+    asked = waiting[pick % len(waiting)]
+    named = set()
+    while (refusal := scheduler.explain(asked, 0.0)) is not None:
+        assert refusal not in named or refusal.tier is not Tier.ORDER, "removed, yet named"
+        named.add(refusal)
+        assert len(named) <= len(trace[0]) + 1
+        remove(scheduler, refusal, trace[0])
+    assert scheduler.state(asked) is JobState.RUNNING
 
 
 def test_explain_before_any_decision_says_so() -> None:
