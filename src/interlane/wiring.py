@@ -41,6 +41,7 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
     from interlane.server.etas import Known
+    from interlane.server.functions.gateway import FunctionSettings
     from interlane.server.up import Mount
 
 GROUP: Final = "interlane.policies"
@@ -261,6 +262,8 @@ def serve(
     port: int,
     turns: str,
     sharing: str,
+    slot: str,
+    forecast: Path | None,
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
@@ -275,8 +278,30 @@ def serve(
         choice.order, choice.placer.make(), choice.queue, choice.preemption, words.name
     )
     lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
-    settings = up.Settings(state, host, port, found.emulated, lanes, database_url)
+    functions = function_settings(slot, forecast)
+    settings = up.Settings(state, host, port, found.emulated, lanes, functions, database_url)
     up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say, mount)
+
+
+def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
+    """Return how functions are kept warm: how often it is decided, and by which model."""
+    from interlane.predict.arrivals.live import Trees
+    from interlane.predict.arrivals.series import must_be_slot
+    from interlane.predict.arrivals.store import load
+    from interlane.server.functions.gateway import FunctionSettings
+    from interlane.server.functions.warmth import forecasts_of
+    from interlane.server.quantities import seconds
+
+    slot_s = seconds("slot", slot)
+    must_be_slot(slot_s)
+    if forecast is None:
+        return FunctionSettings(slot_s)
+    model = load(forecast)
+    if not isinstance(model.forecaster, Trees):
+        raise InvalidField("forecast", model.name, "the server forecasts with trees only")
+    if model.slot_s != slot_s:
+        raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
+    return FunctionSettings(slot_s, forecasts_of(model.forecaster, slot_s))
 
 
 def played_starts(

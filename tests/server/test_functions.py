@@ -1,12 +1,15 @@
 """Functions over real HTTP, in real processes: their answers, and what becomes of bad ones."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -425,6 +428,42 @@ def test_nothing_of_a_replica_outlives_it(user: Client) -> None:
     user.delete("/functions/parent")
 
     until(lambda: not is_alive(child), "the end of what a replica started")
+
+
+def test_nothing_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
+    words = ("up", "--devices", "cpu:2", "--port", "0", "--no-pages", "--state", str(tmp_path))
+    with subprocess.Popen(
+        (sys.executable, "-m", "interlane", *words), stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        while not server.stderr.readline().startswith("Serving"):
+            assert server.poll() is None
+        url = json.loads((tmp_path / "server.json").read_text())["url"]
+        with client_of(url, (tmp_path / "token").read_text()) as client:
+            client.ready("slow", "sleeps", preload=["json"])
+            client.ready("parent", "leaves_a_child")
+            children = [
+                client.call("parent").json(),
+                *client.pids("parent"),
+                *client.pids("slow"),
+            ]
+            threading.Thread(target=_call_in_vain, args=(client,)).start()
+            until(lambda: client.look("slow")["replicas"][0]["state"] == "busy")
+            nurseries = {parent_of(pid) for pid in children[1:]}
+            server.kill()
+
+    for pid in (*children, *nurseries):
+        until(lambda: not is_alive(pid), f"the end of process {pid}")  # noqa: B023
+    assert len(nurseries) == 2
+
+
+def _call_in_vain(client: Client) -> None:
+    with suppress(httpx.HTTPError):
+        client.call("slow", 1000)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,18 @@ class UpOptions:
             "or as measured: whichever gets more done."
         ),
     ] = "measured"
+    slot: Annotated[
+        str,
+        typer.Option(help="How often it is decided anew which functions are warm."),
+    ] = "10s"
+    forecast: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Arrival model (`predict arrivals train`), of slots as wide, that forecasts "
+            "requests from the first day.",
+        ),
+    ] = None
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 
 
@@ -104,6 +116,8 @@ def up(
         port=options.port,
         turns=options.turns,
         sharing=options.sharing,
+        slot=options.slot,
+        forecast=None if options.forecast is None else Path(options.forecast),
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
@@ -121,7 +135,11 @@ def _detached(
 ) -> None:
     """Start the same in the background, and pass on what it says until it serves."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    words = [f"--{name}={value}" for name, value in asdict(options).items() if name != "pages"]
+    words = [
+        f"--{name}={value}"
+        for name, value in asdict(options).items()
+        if name != "pages" and value is not None
+    ]
     words.append("--pages" if options.pages else "--no-pages")
     env = dict(os.environ)
     if database_url is not None:

@@ -29,6 +29,7 @@ _WHERE: Final = {
     "salus-hpo": ("interlane.reproduce.salus", "TUNING"),
     "salus-inference": ("interlane.reproduce.salus", "INFERENCE"),
     "live-eta": ("interlane.reproduce.live_eta", "ETA"),
+    "live-prewarm": ("interlane.reproduce.live_prewarm", "LIVE"),
     "share-beside": ("interlane.reproduce.share_beside", "BESIDE"),
 }
 """Name -> module and attribute."""

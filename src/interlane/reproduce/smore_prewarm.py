@@ -91,7 +91,8 @@ def _read(setting: Setting, file: str) -> "Arrivals":
     return arrivals_of(read_requests(data_file(setting, file)))
 
 
-def _azure(setting: Setting) -> "Arrivals":
+def azure(setting: Setting) -> "Arrivals":
+    """Return the functions of Azure, by the minute."""
     return _read(setting, "azure-functions-2019-sample/azure_fn_2019_minute.csv.gz")
 
 
@@ -107,7 +108,7 @@ def _genai(setting: Setting, least: int = GENAI_LEAST) -> "Arrivals":
 
 
 _READ: Final[dict[str, Callable[[Setting], "Arrivals"]]] = {
-    "azure": _azure,
+    "azure": azure,
     "servegen": _servegen,
     "genai": _genai,
 }

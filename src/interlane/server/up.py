@@ -20,6 +20,7 @@ from interlane.server.auth import Role, Tokens
 from interlane.server.books import MakeScheduler
 from interlane.server.driver import Driver
 from interlane.server.etas import Etas, PlayForward
+from interlane.server.functions.gateway import FunctionSettings
 from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.runner import ProcessRunner
@@ -46,6 +47,7 @@ class Settings:
     """0 for any that is free."""
     emulated: bool
     lanes: LaneSettings
+    functions: FunctionSettings
     database_url: str | None = None
 
 
@@ -95,7 +97,7 @@ def serve(
         )
         etas = Etas(driver, play)
         etas.start()
-        service = Service(driver, tokens, settings.emulated, etas)
+        service = Service(driver, tokens, settings.emulated, etas, settings.functions)
         app: FastAPI | Door = make_app(service)
         if mount is not None:
             assert isinstance(app, FastAPI)

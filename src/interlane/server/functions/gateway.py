@@ -10,15 +10,15 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from interlane.functions.costs import Prices
 from interlane.functions.pool import Load, Wish
 from interlane.kernel.harvesting import gpu_id
 from interlane.model import InterlaneError, Refusal
 from interlane.model.function import Function
-from interlane.predict.arrivals.live import Trees
 from interlane.server.driver import Driver
 from interlane.server.functions.deployed import Call, Deployed, Outcome, Replica, Reply, State
 from interlane.server.functions.interference import Interference, Progress
@@ -26,13 +26,15 @@ from interlane.server.functions.lender import Lender, holdings_of
 from interlane.server.functions.nurseries import Nurseries
 from interlane.server.functions.spec import FunctionSpec, check_here, terms_of
 from interlane.server.functions.status import FunctionStatus, ReplicaStatus
-from interlane.server.functions.warmth import Standing, Warmth
+from interlane.server.functions.warmth import MakeForecast, Standing, Warmth, warm_up
 from interlane.server.record import HOLDING
 from interlane.server.store import FunctionRow
 
 SWEEP_S: Final = 0.25
 LOOK_EVERY: Final = 4
 """Sweeps between two looks at jobs."""
+BEHIND_S: Final = 1.0
+"""Slots that have passed by more than this are not made up for."""
 EVICTED_S: Final = 1.0
 """Seconds that calls get to end when their replica must make way."""
 FUNCTIONS_MAX: Final = 1_000
@@ -54,8 +56,9 @@ class FunctionSettings:
 
     slot_s: float = 10.0
     """Seconds after which it is decided anew."""
-    trees: Trees | None = None
-    """A trained forecast for slots of this width; else one that learns from nothing."""
+    forecast: MakeForecast | None = None
+    """Makes the forecast of a function; one that begins with nothing unless given."""
+    prices: Prices = field(default_factory=Prices)
 
 
 class Gateway:
@@ -67,7 +70,7 @@ class Gateway:
         self._emulated = emulated
         self._loop = asyncio.get_running_loop()
         self._nurseries = Nurseries()
-        self._warmth = Warmth(settings.slot_s, settings.trees)
+        self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
         self._lender = Lender(driver.cluster, is_emulated=emulated)
         self._interference = Interference()
         self._functions: dict[str, Deployed] = {}
@@ -78,10 +81,16 @@ class Gateway:
         self._wanting: dict[str, None] = {}
         """Functions for whose next replica others are leaving."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._warmed_up = self._loop.run_in_executor(None, warm_up)
+        """Loads compiled code before the first decision, while others are served."""
+        self._next_slot = self._loop.create_future()
 
-    async def start(self, news: Callable[[], Awaitable[None]]) -> None:
+    async def start(self, news: Callable[[], Awaitable[object]]) -> None:
         """Take up the functions that are stored, and begin."""
-        for row in await asyncio.to_thread(self.driver.store.functions):
+        rows = await asyncio.to_thread(self.driver.store.functions)
+        if rows:
+            await self._warmed_up
+        for row in rows:
             self._put(row)
         self._follow_jobs()
         for what in (self._sweeping(), self._slots(), self._following(news)):
@@ -105,6 +114,7 @@ class Gateway:
         terms_of(spec)
         check_here(spec)
         self.driver.secrets.check(spec.secrets)
+        await self._warmed_up
         async with self._changes:
             old = self._functions.get(spec.name)
             if old is not None:
@@ -332,11 +342,17 @@ class Gateway:
         begun_s = self._loop.time()
         while True:
             await asyncio.sleep(max(0.0, begun_s + self.settings.slot_s - self._loop.time()))
-            begun_s = max(begun_s + self.settings.slot_s, self._loop.time() - 1.0)
+            begun_s = max(begun_s + self.settings.slot_s, self._loop.time() - BEHIND_S)
             try:
                 self._end_slot()
             except Exception:
                 log.exception("What is warm could not be decided; it stays as it is.")
+            self._next_slot.set_result(None)
+            self._next_slot = self._loop.create_future()
+
+    async def next_slot(self) -> None:
+        """Wait until a slot begins."""
+        await asyncio.shield(self._next_slot)
 
     def _end_slot(self) -> None:
         counts = {
@@ -351,7 +367,7 @@ class Gateway:
         slow_downs = self._interference.end_slot()
         self._evict(self._lender.measured(slow_downs, self.driver.now_s()))
 
-    async def _following(self, news: Callable[[], Awaitable[None]]) -> None:
+    async def _following(self, news: Callable[[], Awaitable[object]]) -> None:
         while True:
             await news()
             with suppress(InterlaneError):

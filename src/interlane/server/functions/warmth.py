@@ -19,10 +19,23 @@ from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer
 from interlane.model.function import Function
 from interlane.predict.arrivals.live import Forecast, Live, Trees
-from interlane.predict.arrivals.series import DAY_S, Floats
+from interlane.predict.arrivals.series import DAY_S, HOUR_S, Floats
 
 TREES: Final = "trees"
 SERVICE_S_GUESS: Final = 0.1
+
+
+MakeForecast = Callable[[str, float], Forecast]
+"""From the name of a function and the time to a forecast of its requests alone."""
+
+
+def forecasts_of(trees: Trees, slot_s: float) -> MakeForecast:
+    """Return a maker of forecasts by trees; untrained ones learn from nothing."""
+
+    def make(name: str, now_s: float) -> Forecast:
+        return Live(trees, functions=1, slot_s=slot_s, slot=int(now_s % DAY_S / slot_s))
+
+    return make
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +114,19 @@ class Warmth:
     """Watches all functions of a machine."""
 
     def __init__(
-        self, slot_s: float, trees: Trees | None = None, prices: Prices | None = None
+        self,
+        slot_s: float,
+        forecast: MakeForecast | None = None,
+        prices: Prices | None = None,
     ) -> None:
         self.slot_s = slot_s
-        self._trees = trees or Trees()
+        self._forecast = forecast or forecasts_of(Trees(), slot_s)
         self._prices = prices or Prices()
         self._watched: dict[str, _Watched] = {}
 
     def watch(self, name: str, keep_s: float | None, now_s: float) -> None:
         """Begin to watch a function; ``keep_s`` unless forecasts decide."""
-        slot = int(now_s % DAY_S / self.slot_s)
-        forecast = Live(self._trees, functions=1, slot_s=self.slot_s, slot=slot)
+        forecast = self._forecast(name, now_s)
         weight, capacity = np.ones(1), np.ones(1)
         if keep_s is None:
             opinions = advisors(
@@ -162,6 +177,15 @@ class Warmth:
         service_s = max(1e-4, one.service_s or SERVICE_S_GUESS)
         watched.weight[0] = costs.weight
         watched.capacity[0] = max(1.0, one.at_a_time * self.slot_s / service_s)
+
+
+def warm_up() -> None:
+    """Decide something that nobody sees, so that compiled code is loaded."""
+    warmth = Warmth(HOUR_S)
+    warmth.watch("warm-up", None, 0.0)
+    nothing = Standing("warm-up", 1, 1.0, None, 1, 0, 0, 0)
+    warmth.prewarmer([nothing], 1).slot_passed({"warm-up": 1.0})
+    warmth.band("warm-up")
 
 
 def _function(one: Standing) -> Function:

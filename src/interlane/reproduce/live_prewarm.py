@@ -1,0 +1,281 @@
+"""Prewarming beside keep-alive on this machine: real replicas, a real trace, compressed.
+
+A minute of the trace passes in a fifth of a second, and loading takes as large a part of it
+as nine seconds of a minute.  First the gateway keeps replicas as forecasts say, then by a
+keep-alive that is just long enough to be warm at least as long: the shorter ones would be
+warm for less time, the longer ones for more.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from interlane.model import Cluster, Machine, MachineId
+from interlane.reproduce.base import Reproduction, Row, Setting
+
+if TYPE_CHECKING:
+    from interlane.predict.arrivals.live import Forecast, Trees
+    from interlane.predict.arrivals.series import Arrivals, Series
+    from interlane.server.driver import Driver
+    from interlane.server.functions.deployed import Reply
+    from interlane.server.functions.status import FunctionStatus
+
+SLOT_S: Final = 0.2
+SLOTS: Final = 720
+"""Half a day of minutes."""
+UNJUDGED: Final = 10
+"""Slots before that, in which replicas come to be where they would be."""
+LOAD_S: Final = 0.03
+REQUESTS_MOST: Final = 2
+"""Of a minute: any more would find the same replica."""
+BUSY: Final = 0.9
+"""Functions that are asked in more minutes than this need no decision, and are left out."""
+COLD_WORTH: Final = 10.0
+"""Idle slots that a cold start is worth."""
+SPARE: Final = 1.1
+"""A keep-alive is warm for less time than its rule says: its replicas must be loaded first."""
+MEMORY_MIB: Final = 256
+CARD_MIB: Final = 16_384
+HANDLER: Final = f"""
+import time
+
+def load():
+    time.sleep({LOAD_S})
+
+def handle(model, asked):
+    return asked
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a replay came to."""
+
+    requests: int
+    cold: int
+    warm_s: float
+    failed: int
+
+    @property
+    def cold_rate(self) -> float:
+        """The share of requests that waited for a replica to load."""
+        return self.cold / self.requests
+
+
+def _reproduce(setting: Setting) -> list[Row]:
+    arrivals, trees = _traffic(setting)
+    setting.progress(1, 3, "forecasts")
+    ours = _replayed(arrivals, trees, None, setting.seed)
+    setting.progress(2, 3, "prewarming")
+    slots = _as_long(arrivals, ours.warm_s)
+    theirs = _replayed(arrivals, trees, slots * SLOT_S, setting.seed)
+    setting.progress(3, 3, "keep-alive")
+    return [
+        Row("functions", len(arrivals), None, True),
+        Row("requests in each run", ours.requests, None, ours.requests == theirs.requests),
+        Row("requests that failed", ours.failed + theirs.failed, None, ours.failed == 0),
+        Row(f"warm s: prewarming, keep-alive of {slots}", _both(ours.warm_s, theirs.warm_s),
+            None, ours.warm_s <= theirs.warm_s),
+        Row("cold-start rate: prewarming, keep-alive", _both(ours.cold_rate, theirs.cold_rate),
+            None, ours.cold_rate < theirs.cold_rate),
+    ]  # fmt: skip
+
+
+def _both(ours: float, theirs: float) -> str:
+    return f"{ours:.3g}, {theirs:.3g}"
+
+
+# -- traffic --------------------------------------------------------------------------
+
+
+def _traffic(setting: Setting) -> "tuple[Arrivals, Trees]":
+    """Return functions whose last minutes are replayed, and trees that know the rest."""
+    from interlane.predict.arrivals.live import Trees
+
+    if setting.data is None:
+        return _generated(setting.seed), Trees()
+    from interlane.reproduce.smore_prewarm import azure
+
+    arrivals = azure(setting)
+    sparse = arrivals.only([one.active[-SLOTS:].mean() < BUSY for one in arrivals])
+    known = 1.0 - (SLOTS + UNJUDGED) / max(len(one) for one in arrivals)
+    return sparse, Trees().fit(arrivals.known(known))
+
+
+def _generated(seed: int) -> "Arrivals":
+    """Return functions that are asked now and then: some by the clock, some by chance."""
+    import numpy as np
+
+    from interlane.predict.arrivals.series import Arrivals, Series
+
+    dice = np.random.default_rng(seed)
+    made = []
+    for number in range(12):
+        period, slots = 4 + 3 * number, 3 * SLOTS
+        counts = (dice.random(slots) < 0.02).astype(float)
+        counts[dice.integers(period) :: period] = 1 + dice.integers(3)
+        made.append(Series(f"generated-{number}", counts, 0))
+    return Arrivals(60.0, tuple(made))
+
+
+def _as_long(arrivals: "Arrivals", warm_s: float) -> int:
+    """Return the shortest keep-alive, in slots, that is warm at least as long."""
+    from interlane.predict.arrivals.rules import KeepAlive
+
+    for slots in range(1, SLOTS):
+        kept = sum(
+            int((KeepAlive(slots).follow(one) | one.active)[-SLOTS:].sum()) for one in arrivals
+        )
+        if kept * SLOT_S >= SPARE * warm_s:
+            return slots
+    return SLOTS
+
+
+# -- replay ---------------------------------------------------------------------------
+
+
+def _replayed(arrivals: "Arrivals", trees: "Trees", keep_s: float | None, seed: int) -> Result:
+    with tempfile.TemporaryDirectory() as name, _driver(Path(name)) as driver:
+        (Path(name) / "handler.py").write_text(HANDLER)
+        for number, one in enumerate(arrivals):
+            _store(driver, _name(number, one), Path(name), keep_s)
+        return asyncio.run(_replay(driver, list(arrivals), trees, seed))
+
+
+@contextmanager
+def _driver(folder: Path) -> "Iterator[Driver]":
+    from interlane.kernel.scheduler import Scheduler
+    from interlane.policy.order import Fifo
+    from interlane.policy.place import pack
+    from interlane.policy.policy import Policy
+    from interlane.server.driver import Driver
+    from interlane.server.launch import Secrets
+    from interlane.server.runner import ProcessRunner
+    from interlane.server.store import Store
+
+    machine = Machine(MachineId("here"), "EMULATED", 1, 1_000, CARD_MIB, CARD_MIB)
+    store = Store(f"sqlite:///{folder / 'state.db'}")
+    driver = Driver(
+        store,
+        lambda: Scheduler(Cluster("here", (machine,)), Policy(Fifo(), pack(), name="fifo")),
+        lambda tell: ProcessRunner(folder / "runs", tell),
+        Secrets(folder / "secrets"),
+        emulated=True,
+    )
+    driver.start()
+    try:
+        yield driver
+    finally:
+        driver.close()
+        store.close()
+
+
+def _name(number: int, one: "Series") -> str:
+    return f"f{number}-{one.name[:8]}".lower()
+
+
+def _store(driver: "Driver", name: str, path: Path, keep_s: float | None) -> None:
+    import json
+
+    from interlane.server.store import FunctionRow
+
+    spec = {
+        "name": name,
+        "handler": "handler:handle",
+        "load": "handler:load",
+        "path": str(path),
+        "memory": f"{MEMORY_MIB}MiB",
+        "replicas": {"max": 1},
+        "keep": "auto" if keep_s is None else keep_s,
+    }
+    driver.store.put_function(FunctionRow(name, "reproduce", 1, 0.0, json.dumps(spec)))
+
+
+async def _replay(
+    driver: "Driver", series: "Sequence[Series]", trees: "Trees", seed: int
+) -> Result:
+    from interlane.functions.costs import Prices
+    from interlane.server.functions.gateway import FunctionSettings, Gateway
+
+    names = [_name(number, one) for number, one in enumerate(series)]
+    forecasts = {name: _fed(trees, one) for name, one in zip(names, series, strict=True)}
+    worth = COLD_WORTH * SLOT_S * MEMORY_MIB / CARD_MIB / LOAD_S
+    settings = FunctionSettings(SLOT_S, lambda name, _: forecasts[name], Prices(worth))
+    gateway = Gateway(driver, settings, emulated=True)
+    await gateway.start(asyncio.Event().wait)
+    try:
+        play = _Play(gateway.ask, Random(seed))
+        first = None
+        for slot in range(-SLOTS - UNJUDGED, 0):
+            if slot == -SLOTS:
+                first = _figures(gateway.statuses())
+            for name, one in zip(names, series, strict=True):
+                play.slot(name, int(one.counts[slot]))
+            await gateway.next_slot()
+        failed = await play.failed()
+        last = _figures(gateway.statuses())
+    finally:
+        await gateway.close()
+    assert first is not None
+    return Result(last[0] - first[0], last[1] - first[1], last[2] - first[2], failed)
+
+
+def _fed(trees: "Trees", one: "Series") -> "Forecast":
+    """Return a forecast that has seen everything before the replay."""
+    import numpy as np
+
+    from interlane.predict.arrivals.live import Live
+
+    forecast = Live(trees, functions=1, slot_s=60.0, slot=one.first)
+    for count in one.counts[: -SLOTS - UNJUDGED]:
+        forecast.passed(np.array([count]))
+    return forecast
+
+
+def _figures(statuses: "Sequence[FunctionStatus]") -> tuple[int, int, float]:
+    return (
+        sum(one.requests for one in statuses),
+        sum(one.cold_starts for one in statuses),
+        sum(one.warm_s for one in statuses),
+    )
+
+
+class _Play:
+    """Sends requests while slots pass, and hears later what became of them."""
+
+    def __init__(
+        self, ask: "Callable[[str, bytes], asyncio.Future[Reply]]", dice: Random
+    ) -> None:
+        self._ask = ask
+        self._dice = dice
+        self._answers: list[asyncio.Future[Reply]] = []
+
+    def slot(self, name: str, count: int) -> None:
+        """Let a function be asked in the slot that has begun, at random moments."""
+        loop = asyncio.get_running_loop()
+        for _ in range(min(count, REQUESTS_MOST)):
+            loop.call_later(self._dice.uniform(0.0, 0.8 * SLOT_S), self._send, name)
+
+    def _send(self, name: str) -> None:
+        self._answers.append(self._ask(name, b"1"))
+
+    async def failed(self) -> int:
+        """Return how many were not answered."""
+        from interlane.server.functions.deployed import Outcome
+
+        replies = await asyncio.gather(*self._answers)
+        return sum(reply.outcome is not Outcome.GOOD for reply in replies)
+
+
+LIVE: Final = Reproduction(
+    "live-prewarm",
+    "Loading models before requests come beats keeping them after requests (SMore, 4.3).",
+    "the gateway carries decisions out too late, or forecasts do not survive real processes.",
+    _reproduce,
+    needs_data=False,
+)
