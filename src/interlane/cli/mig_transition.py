@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,6 +17,7 @@ from interlane.cli.mig import (
     read_plan,
     yaml_in,
 )
+from interlane.cli.options import takes
 from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
 from interlane.cli.progress import saying_if_slow
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from interlane.mig.plan import Plan
     from interlane.mig.transition.joint import Joint
     from interlane.mig.transition.run import Ended, Executor
+    from interlane.mig.transition.simulated import SimulatedGpus
     from interlane.mig.transition.steps import Times, Transition
 
 CRASHED: Final = 70
@@ -266,6 +269,29 @@ def _times(text: str) -> "Times":
 # -- carrying out ---------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class SimulatedOptions:
+    """How simulated GPUs behave."""
+
+    state: Annotated[
+        Path | None,
+        typer.Option(help="simulated: file of what is there.", show_default="beside"),
+    ] = None
+    fail_rate: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="simulated: share of steps that fail.")
+    ] = 0.0
+    broken: Annotated[
+        list[str] | None, typer.Option(help="simulated: GPU that never obeys; repeatable.")
+    ] = None
+    seed: Annotated[int, typer.Option(help="simulated: seed of failures and times.")] = 0
+    times: TimesOption = DEFAULT_TIMES
+    crash_after: Annotated[
+        int | None,
+        typer.Option(metavar="STEPS", min=1, help="simulated: drop dead after some steps."),
+    ] = None
+
+
+@takes(SimulatedOptions)
 def apply(
     file: Annotated[
         Path, typer.Argument(metavar="TRANSITION", help="From `mig transition --save`.")
@@ -295,35 +321,17 @@ def apply(
             "PROFILE START BATCH PROCESSES.",
         ),
     ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(help="simulated: file of what is there.", show_default="beside"),
-    ] = None,
-    fail_rate: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="simulated: share of steps that fail.")
-    ] = 0.0,
-    broken: Annotated[
-        list[str] | None, typer.Option(help="simulated: GPU that never obeys; repeatable.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="simulated: seed of failures and times.")] = 0,
-    times: TimesOption = DEFAULT_TIMES,
-    crash_after: Annotated[
-        int | None,
-        typer.Option(metavar="STEPS", min=1, help="simulated: drop dead after some steps."),
-    ] = None,
+    options: SimulatedOptions,
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Carry a transition out, or go on with one that was interrupted."""
-    from random import Random
-
     from interlane.mig.transition.documents import read_transition
     from interlane.mig.transition.journal import resumed
     from interlane.mig.transition.run import End, Run
-    from interlane.mig.transition.simulated import SimulatedGpus
-    from interlane.migctl.journal_file import JournalFile, StateFile
+    from interlane.migctl.journal_file import JournalFile
 
     way, problem, name = read_transition(json_in(file), str(file))
-    how_long = _times(times)
+    simulate = _simulates(way, file, options)
     if executor is Executes.MIG_PARTED:
         typer.echo(printed(_parted(way), Output.YAML))
         return 0
@@ -331,25 +339,41 @@ def apply(
         _dry_run(way, executor, service_command, output)
         return 0
     with JournalFile(journal or file.with_name(f"{file.name}.journal")) as book:
-        progress = resumed(way, problem, name, book.read.records, "the journal")
-        simulated: SimulatedGpus | None = None
-        if executor is Executes.SIMULATED:
-            kept = StateFile(state or file.with_name(f"{file.name}.state"))
-            simulated = SimulatedGpus(
-                kept.read(way.current),
-                # Another run of the same journal throws other dice.
-                dice=Random(f"{seed}/{len(book.read.records)}"),
-                fail_rate=fail_rate,
-                times=how_long,
-                broken=broken or (),
-                keep=_crashing(kept.write, crash_after),
-            )
+        records = book.read.records
+        progress = resumed(way, problem, name, records, "the journal")
+        simulated = simulate(len(records)) if executor is Executes.SIMULATED else None
         body: Executor = simulated or _nvidia_smi(way, service_command)
         run = Run(progress, body, book.write, tell=say, retries=retries)
         ended = run.back() if roll_back else run.forward()
     elapsed_s = None if simulated is None else round(simulated.elapsed_s, 1)
     _report(ended, elapsed_s, output)
     return 1 if ended.end is End.GAVE_UP else 0
+
+
+def _simulates(
+    way: "Transition", file: Path, options: SimulatedOptions
+) -> "Callable[[int], SimulatedGpus]":
+    """Return what makes GPUs that behave as the options say, after so many records."""
+    from random import Random
+
+    from interlane.mig.transition.simulated import SimulatedGpus
+    from interlane.migctl.journal_file import StateFile
+
+    how_long = _times(options.times)
+
+    def make(records: int) -> SimulatedGpus:
+        kept = StateFile(options.state or file.with_name(f"{file.name}.state"))
+        return SimulatedGpus(
+            kept.read(way.current),
+            # Another run of the same journal throws other dice.
+            dice=Random(f"{options.seed}/{records}"),
+            fail_rate=options.fail_rate,
+            times=how_long,
+            broken=options.broken or (),
+            keep=_crashing(kept.write, options.crash_after),
+        )
+
+    return make
 
 
 def _crashing(write: "Callable[[Plan], None]", steps: int | None) -> "Callable[[Plan], None]":
