@@ -1,11 +1,13 @@
 """A holder passes its lane to the next job by itself: never two at once, never a lane lost."""
 
+import os
 import select
 import signal
 import socket
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -20,6 +22,7 @@ from interlane.device.shared import MOST_HEIRS, SharedDevice, SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.lanes.domain import Domain
+from interlane.lanes.facts import Switched
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import ORDERS, make_order
 from interlane.lanes.sharing import Serialise
@@ -250,6 +253,52 @@ def test_a_holder_that_does_not_look_is_told_of_so_many_heirs_and_no_more() -> N
     assert holder.words[page.TOLD] == MOST_HEIRS
     assert holder.link.heir() == 0  # of the best one it has not heard, so the daemon decides
     world.close()
+
+
+def test_a_switch_costs_the_way_and_what_the_first_iteration_takes_longer() -> None:
+    job = SharedJob(JobId("a"), 1, 1, "a", 0, 0.0, DEMAND, False)
+    job.page, descriptor = page.make_page()
+    os.close(descriptor)
+    job.begin_lease()
+    job.took_from_ns = 1_000_000
+    job.write(page.TAKEN_NS, 1_200_000)
+    job.write(page.FIRST_NS, 23_000_000)
+    job.write(page.ITERATIONS, 1)
+    job.write(page.BUSY_NS, 23_000_000)
+
+    assert job.switched() == Switched(0.0002, None)  # one iteration has nothing beside it
+
+    job.write(page.ITERATIONS, 3)
+    job.write(page.BUSY_NS, 23_000_000 + 2 * 20_000_000)
+
+    assert job.switched() == Switched(0.0002, 0.003)
+    job.page.close()
+
+
+def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
+    stage: Stage,
+) -> None:
+    stage.daemon("--order", "fifo")
+    wish = Wish("first", persistent_bytes=1, ephemeral_bytes=1)
+    with (
+        Client(wish, stage.address, NoMemory) as first,
+        Client(wish, stage.address, NoMemory) as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for _ in range(10):
+            with first.iteration():
+                pass
+        time.sleep(0.3)
+        first.begin()
+        waiting = pool.submit(second.begin)
+        wait_until(lambda: first._words[page.WANTED])
+        for _ in range(10):
+            first.end()
+            first.begin()
+        assert not waiting.done()
+        first.end()
+        first.close()
+        waiting.result(60)
 
 
 DIES = """

@@ -222,10 +222,22 @@ def test_a_hung_holder_harms_nobody_while_nobody_waits() -> None:
 def test_the_quantum_keeps_switching_at_two_percent_of_the_time() -> None:
     device = domain()
 
-    for cost_s in (0.0002, 0.0002, 9.0):  # one outlier
-        device.handle(Switched(cost_s), 0)
+    for way_s in (0.0002, 0.0002, 9.0):  # one outlier
+        device.handle(Switched(way_s, 0.0008), 0)
 
+    assert device.quantum_s == pytest.approx(0.05)
+
+
+def test_turns_too_short_to_tell_what_a_switch_costs_become_longer() -> None:
+    device = domain()  # where a switch is taken to cost 0.02 s
+    for _ in range(5):
+        device.handle(Switched(0.0002, 0.0), 0)
     assert device.quantum_s == pytest.approx(0.01)
+
+    for _ in range(6):
+        device.handle(Switched(0.0002, None), 0)
+
+    assert device.quantum_s == pytest.approx(1.01)
 
 
 def test_nothing_is_admitted_or_granted_until_the_grace_period_ends() -> None:
@@ -434,7 +446,11 @@ class RandomLife:
         if kind < 0.96:
             lanes = [*self.device.book.lanes, LaneId(99)]
             return Moved(job, self.rng.choice([None, *lanes]))
-        others: list[Fact] = [Ticked(), Switched(self.rng.random() / 100), Released(job, 0)]
+        others: list[Fact] = [
+            Ticked(),
+            Switched(self.rng.random() / 100, 0.0),
+            Released(job, 0),
+        ]
         return self.rng.choice(others)
 
     def demand(self) -> Demand:

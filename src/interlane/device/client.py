@@ -34,6 +34,7 @@ from interlane.device.page import (
     BOUNDARY_NS,
     BUSY_NS,
     EPOCH,
+    FIRST_NS,
     GAVE_NS,
     ITERATIONS,
     LIMIT_BYTES,
@@ -54,7 +55,8 @@ MEASURED_FIRST: Final = 4
 """Iterations after which a job is taken to be known."""
 LONG_GAP_NS: Final = 2_000_000
 """A job that takes longer than this between iterations gives its lease back if it is wanted."""
-LONGEST_GAP_NS: Final = 1_000_000_000
+LONGEST_GAP_NS: Final = 2 * LONG_GAP_NS
+"""Longer gaps count as this, so that one pause does not make a job look slow for long."""
 COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
 """Words of the page that go along to a new daemon."""
 GROWN: Final = 1.02
@@ -141,6 +143,8 @@ class Client:
         self._began_ns = 0
         self._asked_ns = self._boundary_ns = monotonic_ns()
         self._iterations = 0
+        self._taken_at = 0
+        """Iterations that had ended when the present lease was taken up."""
         self._busy_ns = 0
         self._waited_ns = 0
         self._iteration = Iteration(self)
@@ -260,7 +264,9 @@ class Client:
 
     def _end_slowly(self) -> None:
         with self._state:
-            # A moving mean over about eight gaps; a pause of minutes counts as a second.
+            # A moving mean over about eight gaps: above the limit when half of them are.
+            if self._iterations == self._taken_at + 1:
+                self._words[FIRST_NS] = self._words[BOUNDARY_NS] - self._began_ns
             gap_ns = min(self._asked_ns - self._boundary_ns, LONGEST_GAP_NS)
             self._gap_ns += (gap_ns - self._gap_ns) >> 3
             wanted = self._words[WANTED] and self._gap_ns > LONG_GAP_NS
@@ -376,7 +382,8 @@ class Client:
                 self._epoch = self._newest_epoch = self._words[EPOCH] = epoch
                 self._obey_limit()
                 self._enter()
-                self._words[TAKEN_NS] = self._began_ns
+                self._words[TAKEN_NS], self._words[FIRST_NS] = self._began_ns, 0
+                self._taken_at = self._iterations
                 return True
         return False
 

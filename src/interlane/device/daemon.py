@@ -61,8 +61,6 @@ FRAMES_PER_TURN: Final = 32
 NOISE_PER_TICK: Final = 1000
 """Frames that change nothing, after which a connection is closed."""
 TICK_S: Final = 1.0
-LOOK_AGAIN_S: Final = 0.01
-"""How often holders are looked at while others wait for them."""
 LEAST_QUANTUM_S: Final = 0.02
 FINISHED_RUNS: Final = 4096
 PRESS_AFTER_S: Final = 5.0
@@ -240,11 +238,11 @@ class Daemon:
         self._drop_broken()
 
     def _pause_s(self) -> float:
+        now_s = monotonic()
         due_s = [self._tick_s]
         due_s += [device.wake_s for device in self.devices if device.wake_s is not None]
-        pause_s = max(0.0, min(due_s) - monotonic())
-        contended = any(device.is_contended for device in self.devices)
-        return min(pause_s, LOOK_AGAIN_S) if contended else pause_s
+        due_s += [device.look_s(now_s) for device in self.devices]
+        return max(0.0, min(due_s) - now_s)
 
     def _tick(self, now_s: float) -> None:
         for peer in [one for one in self._peers.values() if one.job is None]:

@@ -41,9 +41,11 @@ GAVE_NS: Final = 14
 """When the job began to give its last lease up."""
 PASSED: Final = 15
 """Epoch of the latest heir to which the job passed its lane."""
-WAITED_NS: Final = 16
+FIRST_NS: Final = 16
+"""How long that iteration took; 0: it is not over, or nobody waited."""
+WAITED_NS: Final = 17
 """Time in which the job had an iteration to run and no lease so far."""
-ADMITTED_NS: Final = 17
+ADMITTED_NS: Final = 18
 """When the job was first admitted, whichever daemon did it."""
 
 PAGE_BYTES: Final = mmap.PAGESIZE

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic_ns
 from typing import Final, Protocol
 
@@ -46,8 +47,11 @@ from interlane.model import MILLI, JobId, Refusal, Wake
 
 LEAST_SHARE: Final = 0.25
 """Part of a device that must be free for a job of unknown demand to start beside others."""
-IDLE_NS: Final = 5_000_000
+IDLE_S: Final = 0.005
 """A lease on which nothing happens for so long goes to others, if there are any."""
+LOOK_AGAIN_S: Final = 0.01
+LOOK_AT_LEAST_S: Final = 0.05
+"""How often holders are looked at while others wait for them: not oftener, not more seldom."""
 MOST_HEIRS: Final = 32
 """That a holder is told of in one lease: it reads of them only when it gives that up."""
 LONGEST_SWITCH_NS: Final = 10_000_000_000
@@ -93,7 +97,9 @@ class SharedJob:
     told: int = 0
     """How often it was told of one."""
     told_at_grant: int = 0
-    iterations_at_grant: int = 0
+    iterations_before: int = 0
+    busy_before_ns: int = 0
+    """Until the present lease."""
     took_from_ns: int = 0
     """When the holder before began to give the lane up for this job; 0: nobody did."""
     measured: Demand | None = None
@@ -120,6 +126,27 @@ class SharedJob:
         """Write a word of the job's page."""
         if self.page is not None:
             self.page.words[which] = value & U64
+
+    def begin_lease(self) -> None:
+        """Count from here on; the job does not run yet."""
+        self.iterations_before = self.word(page.ITERATIONS)
+        self.busy_before_ns = self.word(page.BUSY_NS)
+
+    @property
+    def lease_iterations(self) -> int:
+        """Iterations of the present lease."""
+        return max(0, self.word(page.ITERATIONS) - self.iterations_before)
+
+    def switched(self) -> Switched | None:
+        """Return what taking the lane over cost, if it was taken over from somebody."""
+        way_ns = self.word(page.TAKEN_NS) - self.took_from_ns
+        if not self.took_from_ns or not 0 < way_ns < LONGEST_SWITCH_NS:
+            return None
+        first_ns, others = self.word(page.FIRST_NS), self.lease_iterations - 1
+        if not first_ns or others < 1:
+            return Switched(way_ns / 1e9, None)
+        others_ns = self.word(page.BUSY_NS) - self.busy_before_ns - first_ns
+        return Switched(way_ns / 1e9, (first_ns - others_ns / others) / 1e9)
 
     def ring(self) -> None:
         """Wake the job's watcher."""
@@ -353,17 +380,17 @@ class SharedDevice:
     @contextmanager
     def _given_up(self, lease: Lease, job: SharedJob) -> Iterator[int]:
         """Yield how many iterations a lease had, to tell of its end; then learn from it."""
-        switch_ns = job.word(page.TAKEN_NS) - job.took_from_ns if job.took_from_ns else 0
+        switched = job.switched()
         job.took_from_ns = job.overdue_stage = 0
         job.overdue_next_s = job.extended_until_s = 0.0
         self._freed = lease.lane, job.id, job.word(page.GAVE_NS)
-        yield max(0, job.word(page.ITERATIONS) - job.iterations_at_grant)
+        yield job.lease_iterations
         self._freed = None
         if self._moves:
             self._move_idle()
         # The next holder is on its way; only now is there time for anything else.
-        if 0 < switch_ns < LONGEST_SWITCH_NS:
-            self.tell(Switched(switch_ns / 1e9))
+        if switched is not None:
+            self.tell(switched)
 
     def observe(self, job: SharedJob, persistent_bytes: int, ephemeral_bytes: int) -> None:
         """Book what a job was measured to need; never less than it declared."""
@@ -456,6 +483,7 @@ class SharedDevice:
         if job.line is None:  # it went away while it waited: others are not to wait for it
             self._facts.append(Released(job.id, lease.epoch, 0))
             return
+        job.begin_lease()
         self._send_grant(job, lease)
         self._start(job, lease)
 
@@ -479,7 +507,6 @@ class SharedDevice:
         self._last_holder[lease.lane] = job.id
         if self._freed is not None and self._freed[0] == lease.lane:
             job.took_from_ns = self._freed[2] if self._freed[1] != job.id else 0
-        job.iterations_at_grant = job.word(page.ITERATIONS)
         job.told_at_grant = job.told
         job.write(page.TRIMS, self.is_crowded)
         self.flag_wanted(lease.lane)
@@ -487,6 +514,7 @@ class SharedDevice:
     def _name(self, holder: SharedJob, heir: SharedJob, epoch: int) -> None:
         """Give the holder what it needs to pass its lane on: an epoch, where to write it."""
         holder.write(page.HEIR, 0)
+        heir.begin_lease()
         if holder.told_of is not heir.page:
             if heir.page is None or holder.told - holder.told_at_grant >= MOST_HEIRS:
                 return
@@ -521,10 +549,23 @@ class SharedDevice:
         busy_ns = sum(job.word(page.BUSY_NS) for job in self.jobs.values())
         return (self.past_busy_ns + busy_ns) / 1e9
 
-    @property
-    def is_contended(self) -> bool:
-        """Whether somebody waits for a lane that another holds."""
-        return bool(self._wanted)
+    def look_s(self, now_s: float) -> float:
+        """Return when to look again at holders that others wait for.
+
+        That is when one would be idle for too long, if its iteration takes as long as usual.
+        """
+        looks_s = [
+            self._idle_s(one, now_s) for one in self.domain.leases if one.lane in self._wanted
+        ]
+        return max(min(looks_s, default=inf), now_s + LOOK_AGAIN_S)
+
+    def _idle_s(self, lease: Lease, now_s: float) -> float:
+        job, usual_s = self.jobs[lease.job_id], self.domain.tenants[lease.job_id].iteration_s
+        began_s = job.word(page.BEGAN_NS) / 1e9
+        if not began_s:
+            return max(job.word(page.BOUNDARY_NS) / 1e9, lease.granted_s) + IDLE_S
+        ends_s = min(began_s + (usual_s or 0.0), now_s + LOOK_AT_LEAST_S)
+        return max(ends_s, now_s) + IDLE_S
 
     def recall(self, now_s: float) -> None:
         """Ask holders for their lease on which nothing happens while others wait.
@@ -535,8 +576,7 @@ class SharedDevice:
             if not self._wanted.get(lease.lane):
                 continue
             job = self.jobs[lease.job_id]
-            idle_ns = now_s * 1e9 - max(job.word(page.BOUNDARY_NS), lease.granted_s * 1e9)
-            if not job.word(page.BEGAN_NS) and idle_ns > IDLE_NS:
+            if not job.word(page.BEGAN_NS) and self._idle_s(lease, now_s) <= now_s:
                 job.write(page.REVOKE, lease.epoch)
                 job.ring()
 

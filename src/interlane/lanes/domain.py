@@ -269,8 +269,8 @@ class Domain:
                 turns = self._turns_of(job_id, epoch)
                 if turns is not None:
                     turns.deadline_s = max(turns.deadline_s, until_s)
-            case Switched(cost_s):
-                self._quantum.learn(cost_s)
+            case Switched(way_s, warm_up_s):
+                self._quantum.learn(way_s, warm_up_s)
             case Recovered():
                 self._end_grace(now_s, answer)
             case Left(job_id):

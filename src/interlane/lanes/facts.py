@@ -106,9 +106,12 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Passing a lane from one job to another was measured to cost this much."""
+    """A lane was passed from one job to another, and it was measured what that cost."""
 
-    cost_s: float
+    way_s: float
+    """From the end of one job's iteration to the beginning of the other's."""
+    warm_up_s: float | None
+    """By how much the first iteration was slower than the next; None: there was only one."""
 
 
 @dataclass(frozen=True, slots=True)

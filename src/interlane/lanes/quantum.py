@@ -17,7 +17,8 @@ class TurnRule:
     least_s: float = 0.001
     most_s: float = 30.0
     switch_cost_s: float = 0.001
-    """Assumed until it is measured."""
+    """Assumed until it is measured, and of a turn too short to show how slowly it began: that
+    makes the next ones longer."""
 
     def __post_init__(self) -> None:
         if not 0 < self.overhead < 1:
@@ -38,8 +39,9 @@ class Quantum:
         self._costs_s: list[float] = []
         self.turn_s = rule.quantum_s(rule.switch_cost_s)
 
-    def learn(self, cost_s: float) -> None:
+    def learn(self, way_s: float, warm_up_s: float | None) -> None:
         """Take a measured switch into account."""
+        cost_s = way_s + (self._rule.switch_cost_s if warm_up_s is None else warm_up_s)
         self._costs_s = [*self._costs_s[1 - _KEPT :], max(0.0, cost_s)]
         self.turn_s = self._rule.quantum_s(median_low(self._costs_s))
 
