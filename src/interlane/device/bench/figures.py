@@ -1,5 +1,6 @@
 """What is measured, and the bounds that it is held to."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ ITERATION_MS: Final = 30.0
 STRETCH: Final = 25
 """Iterations in a row under one condition: few, so that all meet the same machine."""
 STRETCHES: Final = 3
+LARGE: Final = "cpu:2GiB"
+FILLED: Final = f"{LARGE}:{min(os.sched_getaffinity(0))}"
+"""A device of one core, because jobs of the bench have one thread."""
 MS: Final = 1e6
 US: Final = 1e3
 
@@ -57,6 +61,7 @@ class Bench:
         self.hand_over = Figure("hand-over between processes", "us", 200.0)
         self.preemption = Figure("preemption, beyond the iteration under way", "ms", 5.0)
         self.makespan = Figure("makespan of two jobs / sum of exclusive times", "x", 1.03)
+        self.half = Figure("the same on more cores than they use", "x")
         self.killed = Figure("holder killed, next job runs after", "ms", 250.0)
         self.restart = Figure("restart / switch", "x", 1000.0, is_least=True)
         self.zygote = Figure("cold start / warm start", "x", 20.0, is_least=True)
@@ -66,7 +71,7 @@ class Bench:
         """In the order in which they are printed."""
         return (
             self.look, self.iteration, self.hand_over, self.preemption, self.makespan,
-            self.killed, self.restart, self.zygote,
+            self.half, self.killed, self.restart, self.zygote,
         )  # fmt: skip
 
     def run(self, stage: Stage, rounds: int, tell: Callable[[int], None]) -> None:
@@ -79,10 +84,11 @@ class Bench:
                 self._checks(stage, socket)
                 switch_ns = self._hand_overs(stage, socket)
                 self._kill(stage, socket)
+            for figure, device in ((self.makespan, FILLED), (self.half, LARGE)):
+                with stage.daemon("rr", device) as socket:
+                    figure.samples.extend(_makespans(stage, socket, batch))
             with stage.daemon("priority") as socket:
                 self._preempt(stage, socket)
-            with stage.daemon("fair") as socket:
-                self._makespan(stage, socket, batch)
             self._starts(stage, checkpoint, switch_ns)
             tell(done + 1)
 
@@ -122,23 +128,24 @@ class Bench:
         )
         self.preemption.samples.extend(late / MS for late in lateness(low, high))
 
-    def _makespan(self, stage: Stage, socket: str, batch: int) -> None:
-        """Let two jobs train in turns, and each alone right before or after."""
-        settings: dict[str, Any] = {"socket": socket, "batch": batch, "iterations": STRETCH}
-        with stage.job("train", **settings) as one, stage.job("train", **settings) as other:
-            one.ready()
-            other.ready()
-            for _ in range(STRETCHES):
-                alone_ns = _span_ns("alone", one)
-                together_ns = _span_ns("turns", one, other)
-                alone_ns += _span_ns("alone", other)
-                self.makespan.samples.append(together_ns / alone_ns)
-
     def _starts(self, stage: Stage, checkpoint: str, switch_ns: float) -> None:
         cold_ns = _start_ns(stage, checkpoint, warm=False)
         warm_ns = _start_ns(stage, checkpoint, warm=True)
         self.restart.samples.append(cold_ns / switch_ns)
         self.zygote.samples.append(cold_ns / warm_ns)
+
+
+def _makespans(stage: Stage, socket: str, batch: int) -> Iterator[float]:
+    """Let two jobs train in turns, and each alone right before or after."""
+    settings: dict[str, Any] = {"socket": socket, "batch": batch, "iterations": STRETCH}
+    with stage.job("train", **settings) as one, stage.job("train", **settings) as other:
+        one.ready()
+        other.ready()
+        for _ in range(STRETCHES):
+            alone_ns = _span_ns("alone", one)
+            together_ns = _span_ns("turns", one, other)
+            alone_ns += _span_ns("alone", other)
+            yield together_ns / alone_ns
 
 
 def _span_ns(how: str, *jobs: Job) -> int:

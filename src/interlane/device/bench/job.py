@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import median
 from time import monotonic_ns, sleep
 from typing import Any, Final
 
@@ -114,15 +115,21 @@ def steps(settings: dict[str, Any]) -> list[tuple[int, int]]:
 
 def calibrate(settings: dict[str, Any]) -> int:
     """Return the batch size with which a training step takes so long."""
-    step, batch = _training(64), 64
     _wait_for_go()
+    batch, wanted_ns = 64, settings["iteration_ms"] * 1e6
+    for _ in range(3):  # a step has a part that does not grow with the batch
+        batch = max(1, round(batch * wanted_ns / _step_ns(batch)))
+    return batch
+
+
+def _step_ns(batch: int) -> float:
+    step = _training(batch)
     times_ns = []
     for _ in range(10):
         begin_ns = monotonic_ns()
         step()
         times_ns.append(monotonic_ns() - begin_ns)
-    wanted_ns: float = settings["iteration_ms"] * 1e6
-    return max(1, round(batch * wanted_ns / sorted(times_ns)[2]))
+    return median(times_ns)
 
 
 def first_step(settings: dict[str, Any]) -> None:
