@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
+from interlane.predict.arrivals.series import Floats
 from interlane.server.auth import Role
 from interlane.server.functions.gateway import FunctionSettings
 from interlane.testing.live import PATIENCE_S, driving, serving, until
@@ -50,7 +52,7 @@ def client_of(url: str, token: str) -> Client:
         base_url=f"{url}/api/v1",
         headers={"Authorization": f"Bearer {token}"},
         timeout=PATIENCE_S,
-        limits=httpx.Limits(max_connections=None),
+        limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),  # the server's is 5 s
     )
 
 
@@ -283,6 +285,34 @@ def test_what_nobody_asks_for_is_let_go(tmp_path: Path) -> None:
         assert time.monotonic() - begin_s >= 0.8
         assert client.call("echo", 1).json() == 1
         assert client.look("echo")["cold_starts"] == 1
+
+
+class Told:
+    """A forecast that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.chance = 0.0
+
+    def chances(self) -> Floats:
+        return np.array([self.chance])
+
+    def quantiles(self, levels: Floats) -> Floats:
+        return np.ones(1)
+
+    def passed(self, counts: Floats) -> None:
+        pass
+
+
+def test_what_will_be_asked_is_loaded_ahead(tmp_path: Path) -> None:
+    told = Told()
+    with gateway(tmp_path, slot_s=0.2, forecast=lambda name, now_s: told) as client:
+        client.deploy("echo", "echo")
+        until(lambda: client.look("echo")["state"] == "cold")
+
+        told.chance = 1.0
+
+        until(lambda: client.look("echo")["loads"] == 2, "a load that nobody asked for")
+        assert client.look("echo")["requests"] == 0
 
 
 # -- beside jobs --------------------------------------------------------------------------

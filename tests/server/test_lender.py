@@ -88,6 +88,13 @@ def test_a_job_that_needs_the_memory_gets_it() -> None:
     assert books.lendable_mib == CARD_MIB - 8_192
 
 
+def test_many_small_functions_share_an_idle_device() -> None:
+    books = lender()
+
+    for number in range(32):
+        lent(books.lend(function(f"f{number}", memory_mib=128), 0, 0.0))
+
+
 def test_nothing_is_held_twice_when_a_job_comes_and_goes() -> None:
     books = lender()
     for at_s in range(10):

@@ -13,6 +13,7 @@ import pytest
 from interlane.model import InvalidInput, JobId
 from interlane.server.record import OPEN, Entry, Kind, Record, State, after, fold
 from interlane.server.store import (
+    FunctionRow,
     JobsWanted,
     Store,
     StoreFailed,
@@ -202,3 +203,24 @@ def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> None:
 
 def test_passwords_of_databases_are_not_shown() -> None:
     assert "hunter2" not in safe_url("postgresql://il:hunter2@host/name")
+
+
+def test_functions_are_kept_by_name(url: str) -> None:
+    with opened(url) as store:
+        for name, version in (("b", 1), ("a", 1), ("b", 2), ("c", 1)):
+            store.put_function(FunctionRow(name, "ann", version, 1.5, '{"name": "x"}'))
+        store.drop_function("c")
+        store.drop_function("never")
+
+        assert [(row.name, row.version) for row in store.functions()] == [("a", 1), ("b", 2)]
+
+    with opened(url) as store:
+        assert store.functions()[0] == FunctionRow("a", "ann", 1, 1.5, '{"name": "x"}')
+
+
+def test_a_server_whose_life_is_over_deploys_nothing(url: str) -> None:
+    with opened(url) as old, opened(url) as new:
+        with pytest.raises(Superseded):
+            old.put_function(FunctionRow("a", "ann", 1, 0.0, "{}"))
+
+        assert new.functions() == []

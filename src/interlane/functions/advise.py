@@ -5,13 +5,16 @@ afterwards how often each function was asked and how many replicas that took.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from interlane.predict.arrivals.live import Forecast
 from interlane.predict.arrivals.rules import Rule
 from interlane.predict.arrivals.series import Floats
+
+LEAST: Final = 1e-9
+"""A replica serves at least so much of a request."""
 
 
 class Advisor(Protocol):
@@ -104,8 +107,8 @@ class Hurdle:
         chance = self.forecast.chances()
         pays = chance * (1 + self.weight) > 1
         level = 1 - 1 / np.maximum((1 + self.weight) * chance, 1.0)
-        sizes = self.forecast.quantiles(level)
-        return np.where(pays, np.maximum(1.0, np.ceil(sizes / self.capacity)), 0.0)
+        replicas = np.ceil(self.forecast.quantiles(level) / np.maximum(self.capacity, LEAST))
+        return np.where(pays, np.maximum(1.0, replicas), 0.0)
 
     def passed(self, counts: Floats, needs: Floats) -> None:
         """Tell the forecast."""

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
 from interlane.functions.advise import Advisor, Hurdle, Kept, Naive, Peak
 from interlane.predict.arrivals.live import Forecast
 from interlane.predict.arrivals.rules import RULES
@@ -25,8 +23,7 @@ def advisors(
     """
     count = len(weight)
     found: dict[str, Advisor] = {
-        name: Hurdle(forecast, weight, np.maximum(capacity, 1e-9))
-        for name, forecast in forecasts.items()
+        name: Hurdle(forecast, weight, capacity) for name, forecast in forecasts.items()
     }
     found |= {f"keep-alive {slots}": Peak(count, slots) for slots in KEPT_SLOTS}
     found |= {f"last x {times:g}": Naive(count, times) for times in MORE}

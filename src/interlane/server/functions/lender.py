@@ -10,7 +10,7 @@ less slow-down than functions may cause, has no neighbours.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,19 @@ from interlane.server.functions.deployed import Device, Site
 from interlane.server.record import Record
 from interlane.server.spec import JobSpec
 
+
+class Prior(NamedTuple):
+    """A guess of what is retained, and how far it may be off, as a logarithm."""
+
+    retained: float
+    spread: float
+
+
 SIDE_BY_SIDE: Final = "side-by-side"
-GUESS: Final = 0.97
-"""What a workload is thought to retain beside another before anything was measured."""
-SPREAD: Final = 0.05
+TRAINING: Final = Prior(0.97, 0.05)
+"""What a job is thought to retain beside a function before anything was measured."""
+LATENCY: Final = Prior(0.99, 0.01)
+"""The same of a function beside anybody: others are idle most of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ class Lender:
         }
         self._cluster = cluster
         self._names: tuple[str, ...] = (SEVERAL,)
-        self._table = _table(self._names, cluster)
+        self._table = _table(self._names, cluster, TRAINING)
         self._held: dict[str, tuple[Held, ...]] = {}
         self._lent: dict[str, tuple[Function, str]] = {}
         """Replica -> what it needs, and the device that it is on."""
@@ -183,7 +192,8 @@ class Lender:
         self._harvest.tolls, self._harvest.colocator = tolls, Bounded(tolls)
 
     def _tolls(self) -> Tolls:
-        return Tolls({SIDE_BY_SIDE: Mode(self._table, self._table)})
+        latency = _table(self._names, self._cluster, LATENCY)
+        return Tolls({SIDE_BY_SIDE: Mode(self._table, latency)})
 
 
 def _together(held: Sequence[Held]) -> tuple[str, int, float]:
@@ -192,13 +202,13 @@ def _together(held: Sequence[Held]) -> tuple[str, int, float]:
     return workload, sum(one.memory_mib for one in held), sum(one.use for one in held)
 
 
-def _table(names: tuple[str, ...], cluster: Cluster) -> Table:
+def _table(names: tuple[str, ...], cluster: Cluster, prior: Prior) -> Table:
     """Return a table of guesses."""
     gpu_types = tuple(sorted({machine.gpu_type for machine in cluster}))
     pairs = len(gpu_types) * len(names) ** 2
     return Table(
         Profiles(names, names, gpu_types, (), np.zeros((len(gpu_types), len(names), 0))),
-        Guess(np.full(pairs, np.log(GUESS)), np.full(pairs, SPREAD)),
+        Guess(np.full(pairs, np.log(prior.retained)), np.full(pairs, prior.spread)),
         np.ones(len(gpu_types)),
         np.full(pairs, Basis.HINGE, np.int8),
     )
@@ -206,7 +216,7 @@ def _table(names: tuple[str, ...], cluster: Cluster) -> Table:
 
 def _grown(old: Table, names: tuple[str, ...], cluster: Cluster) -> Table:
     """Return a table of more workloads that knows what was measured."""
-    table, known = _table(names, cluster), len(old.profiles)
+    table, known = _table(names, cluster, TRAINING), len(old.profiles)
     for name in ("seen_mean", "seen_weight", "seen_at_s", "basis"):
         getattr(table, name)[:, :known, :known] = getattr(old, name)
     for gpu in range(len(table.profiles.gpu_types)):

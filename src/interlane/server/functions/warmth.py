@@ -74,6 +74,7 @@ class _Watched:
     tells_forecast: bool
     weight: Floats
     capacity: Floats
+    """Both are numbers that the advisor sees, too, and change as things are measured."""
 
     def passed(self, counts: Floats, needs: Floats) -> None:
         self.advisor.passed(counts, needs)
