@@ -1,5 +1,6 @@
 """A server of the demo's own: started for it, asked by it, and gone with it."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import IO, Any, Final
 from interlane.cli.client import Client, ServerOptions, job_path
 from interlane.model.errors import InterlaneError
 
+PR_SET_PDEATHSIG: Final = 1
 END_S: Final = 20.0
 """Seconds that a server gets to end."""
 
@@ -51,7 +53,7 @@ def site(folder: Path, devices: str, cores: Sequence[int]) -> Iterator[Site]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # control-C is for the demo, which ends it in its own way
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        preexec_fn=lambda: _prepare(cores),
     )
     assert process.stderr is not None
     rest = threading.Thread(target=process.stderr.read, daemon=True)
@@ -64,6 +66,12 @@ def site(folder: Path, devices: str, cores: Sequence[int]) -> Iterator[Site]:
             _end(process, folder)
             if rest.ident is not None:
                 rest.join()
+
+
+def _prepare(cores: Sequence[int]) -> None:
+    """Keep the server to these cores, and let it end with the demo, whatever ends that."""
+    os.sched_setaffinity(0, cores)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _serving(said_by: IO[str], folder: Path) -> Site:
