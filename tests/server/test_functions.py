@@ -275,7 +275,7 @@ def test_a_thousand_requests_at_once_are_all_answered(user: Client) -> None:
 
 
 def test_what_nobody_asks_for_is_let_go(tmp_path: Path) -> None:
-    with gateway(tmp_path, slot_s=0.2) as client:
+    with gateway(tmp_path, slot_s=0.2, first_s=5.0) as client:
         client.ready("echo", "echo", keep="1s")
         assert client.call("echo").status_code == 200
         begin_s = time.monotonic()
@@ -305,7 +305,9 @@ class Told:
 
 def test_what_will_be_asked_is_loaded_ahead(tmp_path: Path) -> None:
     told = Told()
-    with gateway(tmp_path, slot_s=0.2, forecast=lambda name, now_s: told) as client:
+    with gateway(
+        tmp_path, slot_s=0.2, first_s=0.0, forecast=lambda name, now_s: told
+    ) as client:
         client.deploy("echo", "echo")
         until(lambda: client.look("echo")["state"] == "cold")
 

@@ -199,6 +199,8 @@ class Deployed:
     bands: deque[Band] = field(default_factory=lambda: deque(maxlen=60))
     """What was forecast for the same slots."""
     waiting: int = 0
+    kept_until_s: float = 0.0
+    """Until then, nothing is let go for want of requests."""
     is_closing: bool = False
     failed_loads: int = 0
     """In a row."""

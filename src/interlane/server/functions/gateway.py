@@ -59,6 +59,8 @@ class FunctionSettings:
     forecast: MakeForecast | None = None
     """Makes the forecast of a function; one that begins with nothing unless given."""
     prices: Prices = field(default_factory=Prices)
+    first_s: float = 30.0
+    """Seconds that a function which was just deployed stays warm, whatever is forecast."""
 
 
 class Gateway:
@@ -126,6 +128,7 @@ class Gateway:
             row = FunctionRow(spec.name, user, version, self.driver.now_s(), json.dumps(said))
             await asyncio.to_thread(self.driver.store.put_function, row)
             deployed = self._put(row)
+        deployed.kept_until_s = self._loop.time() + self.settings.first_s
         self._short(deployed)
         return self.status(spec.name)
 
@@ -260,7 +263,7 @@ class Gateway:
 
     def _standings(self, device_mib: int) -> list[Standing]:
         return [
-            _standing(one)
+            _standing(one, is_kept=self._loop.time() < one.kept_until_s)
             for one in self._functions.values()
             if one.terms.memory_mib <= device_mib
         ]
@@ -435,8 +438,9 @@ def _must_own(deployed: Deployed, user: str, *, is_admin: bool) -> None:
         )
 
 
-def _standing(one: Deployed) -> Standing:
-    ready = one.standing(State.READY)
+def _standing(one: Deployed, *, is_kept: bool) -> Standing:
+    """Return how a function stands; what is kept counts as loading, which never parts."""
+    ready = [] if is_kept else one.standing(State.READY)
     busy = sum(bool(replica.calls) for replica in ready)
     return Standing(
         one.name,
