@@ -106,7 +106,7 @@ def no_jobs_left(machine: Machine) -> Iterator[None]:
 # -- the browser ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, no other test could run a loop of its own
 def browser() -> Iterator[Browser]:
     if not BROWSER:
         pytest.skip("no Chromium here; `make test` installs it")

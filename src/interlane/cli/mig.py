@@ -229,7 +229,7 @@ def plan(
         say(note)
     if there is not None:
         outcome = _named_after(outcome, there)
-    head, rows = _service_table(asked, outcome.plan)
+    head, rows = draw.service_table(asked.services, outcome.plan)
     if svg is not None:
         svg.write_text(draw.svg(outcome.plan), encoding="utf-8")
     if html is not None:
@@ -237,7 +237,7 @@ def plan(
     if output is PlanOutput.PARTED:
         typer.echo(printed(parted_document(outcome.plan, gpus_per_node), Output.YAML))
         return
-    text = _summary(outcome) + "\n\n" + grid(head, rows, left=2)
+    text = f"{outcome.told} ({outcome.optimiser})\n\n" + grid(head, rows, left=2)
     if shown:
         text += "\n\n" + draw.terminal(outcome.plan, shown)
     emit(outcome_document(outcome), Output(output.value), text)
@@ -262,22 +262,6 @@ def _insist(outcome: "Outcome", optimiser: str, terms: "Terms") -> None:
         )
 
 
-def _summary(outcome: "Outcome") -> str:
-    counts = ", ".join(f"{count} {model}" for model, count in outcome.plan.counts().items())
-    unit = "" if outcome.cost == len(outcome.plan.gpus) else f", cost {outcome.cost:g}"
-    return f"{counts}{unit}, {_proof(outcome)} ({outcome.optimiser})"
-
-
-def _proof(outcome: "Outcome") -> str:
-    if outcome.is_optimal:
-        return "proven optimal"
-    share = outcome.gap / outcome.cost
-    return (
-        f"at most {outcome.gap:g} ({share:.1%}) above the optimum: nothing below "
-        f"{outcome.lower_bound:g} exists; stopped: {outcome.stopped.value}"
-    )
-
-
 def _named_after(outcome: "Outcome", there: "Plan") -> "Outcome":
     from dataclasses import replace
 
@@ -286,36 +270,6 @@ def _named_after(outcome: "Outcome", there: "Plan") -> "Outcome":
     found = matched(outcome.plan, there)
     say(f"{found.kept} of {found.running} running instances stay where they are.")
     return replace(outcome, plan=found.plan)
-
-
-def _service_table(asked: "Asked", plan: "Plan") -> tuple[list[str], list[list[str]]]:
-    given = plan.throughputs()
-    used: dict[str, dict[str, int]] = {service.name: {} for service in asked.services}
-    slowest: dict[str, float] = {}
-    for gpu in plan.gpus:
-        for one in gpu.instances:
-            if one.service in used:
-                counts = used[one.service]
-                counts[one.profile] = counts.get(one.profile, 0) + 1
-                slowest[one.service] = max(slowest.get(one.service, 0.0), one.latency_ms)
-        for member in gpu.members:
-            counts = used[member.service]
-            counts["shared GPU"] = counts.get("shared GPU", 0) + 1
-            slowest[member.service] = max(slowest.get(member.service, 0.0), member.latency_ms)
-    rows = [
-        [
-            service.name,
-            " + ".join(
-                f"{count} x {name}" for name, count in sorted(used[service.name].items())
-            ),
-            f"{service.rate_per_s:,.10g}",
-            f"{given.get(service.name, 0.0):,.1f}",
-            f"{service.latency_ms:g}",
-            f"{slowest.get(service.name, 0.0):g}",
-        ]
-        for service in asked.services
-    ]
-    return ["service", "instances", "asked /s", "gets /s", "target ms", "slowest ms"], rows
 
 
 # -- files ----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from interlane.mig.demand import Service
 from interlane.mig.plan import GpuPlan, Instance, Outcome, Plan
 from interlane.mig.profiles import gpu_model
 
@@ -75,6 +76,40 @@ def segments(gpu: GpuPlan) -> list[Segment]:
 def _words(one: Instance) -> tuple[str, ...]:
     batch = f"b{one.batch}" + (f" x{one.processes}" if one.processes > 1 else "")
     return one.profile, one.service or "idle", batch if one.service else ""
+
+
+# -- services --------------------------------------------------------------------------
+
+
+def service_table(services: Sequence[Service], plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """Return what every service asks for and gets, as the head and rows of a table."""
+    given = plan.throughputs()
+    used: dict[str, dict[str, int]] = {service.name: {} for service in services}
+    slowest: dict[str, float] = {}
+    for gpu in plan.gpus:
+        for one in gpu.instances:
+            if one.service in used:
+                counts = used[one.service]
+                counts[one.profile] = counts.get(one.profile, 0) + 1
+                slowest[one.service] = max(slowest.get(one.service, 0.0), one.latency_ms)
+        for member in gpu.members:
+            counts = used[member.service]
+            counts["shared GPU"] = counts.get("shared GPU", 0) + 1
+            slowest[member.service] = max(slowest.get(member.service, 0.0), member.latency_ms)
+    rows = [
+        [
+            service.name,
+            " + ".join(
+                f"{count} x {name}" for name, count in sorted(used[service.name].items())
+            ),
+            f"{service.rate_per_s:,.10g}",
+            f"{given.get(service.name, 0.0):,.1f}",
+            f"{service.latency_ms:g}",
+            f"{slowest.get(service.name, 0.0):g}",
+        ]
+        for service in services
+    ]
+    return ["service", "instances", "asked /s", "gets /s", "target ms", "slowest ms"], rows
 
 
 # -- terminal -------------------------------------------------------------------------

@@ -138,6 +138,22 @@ class Outcome:
         """Whether the plan is proven to be the best."""
         return self.gap < TOLERANCE
 
+    @property
+    def told(self) -> str:
+        """How many GPUs of each model, at what cost, and whether fewer would do."""
+        counts = ", ".join(f"{count} {model}" for model, count in self.plan.counts().items())
+        cost = "" if self.cost == len(self.plan.gpus) else f", cost {self.cost:g}"
+        return f"{counts}{cost}, {self._proof}"
+
+    @property
+    def _proof(self) -> str:
+        if self.is_optimal:
+            return "proven optimal"
+        return (
+            f"at most {self.gap:g} ({self.gap / self.cost:.1%}) above the optimum: nothing "
+            f"below {self.lower_bound:g} exists; stopped: {self.stopped.value}"
+        )
+
 
 def _no_clock() -> float:
     return 0.0

@@ -6,9 +6,12 @@ from interlane.pages.devices import devices
 from interlane.pages.frame import Page
 from interlane.pages.functions import functions
 from interlane.pages.job import job
+from interlane.pages.mig import mig
 from interlane.pages.overview import overview
 from interlane.pages.queue import queue
 from interlane.pages.tokens import tokens
+from interlane.pages.traces import traces
+from interlane.pages.whatif import whatif
 from interlane.server.auth import Role
 
 PAGES: Final = (
@@ -17,5 +20,8 @@ PAGES: Final = (
     Page("/jobs/{job_id}", "Job", job, in_menu=False),
     Page("/devices", "Devices", devices),
     Page("/functions", "Functions", functions),
+    Page("/mig", "MIG planner", mig, Role.USER),
+    Page("/whatif", "What if", whatif, Role.USER),
+    Page("/traces", "Traces", traces, Role.USER),
     Page("/tokens", "Tokens", tokens, Role.ADMIN),
 )

@@ -184,7 +184,25 @@ def action(visit: Visit, needs: Role, act: Callable[[Caller], Awaitable[None]]) 
 Handler = Callable[[], Awaitable[None]]
 
 
-def button(words: str, handler: Handler) -> ui.button:
+def worked(
+    visit: Visit, shown: Live, meanwhile: str, work: Callable[[Caller], Awaitable[Markup]]
+) -> Handler:
+    """Return a handler for work that takes a while: shows what it makes, or why it could not.
+
+    Such work is for users, as plans are in the API.
+    """
+
+    async def handle(*_: Any) -> None:  # noqa: ANN401 - whatever the event carries
+        shown.show(Markup('<p role="status">{}</p>').format(meanwhile))
+        try:
+            shown.show(await work(visit.insist(Role.USER)))
+        except InterlaneError as error:
+            shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
+
+    return handle
+
+
+def button(words: str, handler: Handler | None = None) -> ui.button:
     """Return a button that acts at once."""
     return ui.button(words, on_click=handler).props("dense no-caps unelevated")
 

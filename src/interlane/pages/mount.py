@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from interlane.pages.front import Front
 from interlane.pages.history import History
+from interlane.pages.reports import PATH
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
@@ -30,7 +31,7 @@ def mount(service: Service, api: FastAPI) -> Front:
 
 def _built(site: Site) -> FastAPI:
     """Return the pages' application; loads all that they need, which takes a second."""
-    from nicegui import ui
+    from nicegui import app, ui
 
     from interlane.pages.catalogue import PAGES
     from interlane.pages.frame import Page, open_page
@@ -43,6 +44,7 @@ def _built(site: Site) -> FastAPI:
 
     for page in PAGES:
         ui.page(page.path, title=f"{page.title} · interlane")(opener(page))
+    app.get(f"{PATH}/{{name}}", include_in_schema=False)(site.reports.answer)
     pages = FastAPI(openapi_url=None)
     ui.run_with(
         pages,

@@ -1,12 +1,14 @@
 """What pages stand on: the service behind them, and who looks at one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 from starlette.requests import Request
 
+from interlane.pages.away import Away
 from interlane.pages.front import SECRET
 from interlane.pages.history import History
+from interlane.pages.reports import Reports
 from interlane.pages.sessions import Sessions
 from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
@@ -27,6 +29,8 @@ class Site:
     starts: Starts
     usage: Usage
     api: FastAPI
+    away: Away = field(default_factory=Away)
+    reports: Reports = field(default_factory=Reports)
 
     @property
     def driver(self) -> Driver:

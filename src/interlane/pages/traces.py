@@ -1,0 +1,62 @@
+"""Traces: upload one, and read what is in it."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from markupsafe import Markup
+from nicegui import events, ui
+
+from interlane.model import InvalidInput
+from interlane.pages.frame import Live, title, worked
+from interlane.pages.front import UPLOAD_BYTES_MAX
+from interlane.pages.reports import PATH, rendered
+from interlane.pages.site import Visit
+from interlane.server.auth import Caller
+
+LIMIT_S: Final = 300.0
+ENDINGS: Final = (".csv", ".csv.gz", ".parquet", ".txt")
+MIB: Final = 1 << 20
+
+
+async def traces(visit: Visit) -> None:
+    """Take a trace in, and show the report on it."""
+    title("Traces", "Upload a trace: how jobs arrive, run, wait and recur, and what is odd.")
+    with ui.element("section").classes("card"):
+        what = f"A file ({', '.join(ENDINGS)}; {UPLOAD_BYTES_MAX // MIB} MiB at most)"
+        reads = Markup("<p>{} in any format that <code>trace report</code> reads.</p>")
+        Live(reads.format(what))
+
+        async def take(event: events.UploadEventArguments) -> None:
+            async def report(_: Caller) -> Markup:
+                return _framed(await _reported(visit, event), event.file.name)
+
+            await worked(visit, shown, f"Reading {event.file.name} ...", report)()
+
+        upload = ui.upload(
+            label="Choose a trace, or drop it here",
+            max_file_size=UPLOAD_BYTES_MAX,
+            auto_upload=True,
+            on_upload=take,
+        )
+        upload.props(f'flat bordered accept="{",".join(ENDINGS)}"')
+    shown = Live(Markup(""))
+
+
+async def _reported(visit: Visit, event: events.UploadEventArguments) -> str:
+    """Make a report; return the address of its page."""
+    ending = next((one for one in ENDINGS if event.file.name.lower().endswith(one)), None)
+    if ending is None:
+        raise InvalidInput(f"Files end in {', '.join(ENDINGS)}; {event.file.name!r} does not.")
+    with TemporaryDirectory(prefix="interlane-trace-") as folder:
+        path = Path(folder) / f"trace{ending}"
+        await event.file.save(path)
+        page = await visit.site.away.run(LIMIT_S, rendered, path, event.file.name)
+    return f"{PATH}/{visit.site.reports.add(page)}"
+
+
+def _framed(address: str, name: str) -> Markup:
+    return Markup(
+        '<p><a href="{}" target="_blank" rel="noopener">Open the report by itself</a></p>'
+        '<iframe class="report" src="{}" sandbox="allow-scripts" title="Report on {}"></iframe>'
+    ).format(address, address, name)

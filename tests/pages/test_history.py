@@ -1,0 +1,36 @@
+"""What the machine held and who waited, read backwards from its log."""
+
+from pathlib import Path
+
+import pytest
+
+from interlane.pages import history
+from interlane.pages.history import History
+from interlane.testing.live import driving, ended, spec
+
+
+@pytest.mark.parametrize("kept", [50_000, 3])
+def test_the_past_ends_in_the_present_and_begins_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(history, "KEPT", kept)
+    with driving(tmp_path, gpus=2) as driver:
+        ended(driver, driver.submit(spec("first", gpus=2), "ann").result())
+        runs = driver.submit(spec("runs", "sleep 100", gpus=1), "ann").result()
+        driver.submit(spec("waits", gpus=2), "ann").result()
+        stays = driver.submit(spec("stays", gpus=2), "ann").result()
+        driver.cancel(stays.id, "ann").result()
+        seen = History(driver)
+
+        levels = seen.levels(60.0, 50)
+        waits_s = seen.waits_s(3_600)
+        driver.cancel(runs.id, "ann").result()
+        ended(driver, runs)
+        later = seen.waits_s(3_600)
+
+    assert (levels.held_ratio[-1], levels.waiting[-1]) == (0.5, 1)
+    if kept > 3:
+        assert (levels.held_ratio[0], levels.waiting[0]) == (0.0, 0)
+        assert len(waits_s) == 2
+        assert len(later) == 3
+    assert later[-1] > 0
