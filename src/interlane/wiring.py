@@ -42,6 +42,7 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 if TYPE_CHECKING:
     from interlane.server.etas import Known
     from interlane.server.functions.gateway import FunctionSettings
+    from interlane.server.slowdown import Beside
     from interlane.server.up import Mount
 
 GROUP: Final = "interlane.policies"
@@ -57,6 +58,9 @@ MODEL: Final = ".ildur"
 """How the names of stored models end."""
 
 NO_SLOW_DOWN: Final = "none"
+
+SIDE_BY_SIDE: Final = "side-by-side/training"
+"""The way to share that jobs of the live machine have in lanes of their own."""
 
 LEAST_BETWEEN_FAILURES_S: Final = 10
 """Machines that flap faster than this make more events than a run can play."""
@@ -264,6 +268,7 @@ def serve(
     sharing: str,
     slot: str,
     forecast: Path | None,
+    degradation: Path | None,
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
@@ -279,7 +284,10 @@ def serve(
     )
     lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
     functions = function_settings(slot, forecast)
-    settings = up.Settings(state, host, port, found.emulated, lanes, functions, database_url)
+    beside = None if degradation is None else _beside(degradation, found.cluster)
+    settings = up.Settings(
+        state, host, port, found.emulated, lanes, functions, database_url, beside
+    )
     up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say, mount)
 
 
@@ -302,6 +310,31 @@ def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
     if model.slot_s != slot_s:
         raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
     return FunctionSettings(slot_s, forecasts_of(model.forecaster, slot_s))
+
+
+def _beside(model: Path, cluster: Cluster) -> "Beside":
+    """Return what a stored model says of jobs that run beside each other.
+
+    Slow-downs by several add up, as in SMore; a program that it does not know has none.
+    """
+    from interlane.predict.degradation import store
+    from interlane.predict.degradation.table import Basis
+
+    found = store.load(model).parts
+    if SIDE_BY_SIDE not in found:
+        raise InvalidInput(f"{model} has nothing on {SIDE_BY_SIDE}; train one on such co-runs.")
+    table = found[SIDE_BY_SIDE].table
+    gpu = table.gpu(next(iter(cluster)).gpu_type)
+
+    def slowdown(victim: str, others: Sequence[str]) -> float | None:
+        read = [
+            table.read(gpu, table.workload(victim), table.workload(other)) for other in others
+        ]
+        if any(one.basis is Basis.UNKNOWN for one in read):
+            return None
+        return 1.0 + sum(1.0 / one.retained - 1.0 for one in read)
+
+    return slowdown
 
 
 def played_starts(

@@ -1,13 +1,15 @@
 """What follows from looks at the device daemon, with looks made by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlane.model import JobId
-from interlane.server.monitor import Monitor, Use
+from interlane.server.coruns import CoRunFiles
+from interlane.server.monitor import CoRun, Monitor, Pair, Solo, Use
 
-A, B = JobId("a-1"), JobId("b-2")
+A, B = JobId("big-7-1"), JobId("small-2")
 
 
 def process(
@@ -24,6 +26,9 @@ def process(
         "name": name,
         "lane": lane,
         "share": share,
+        "state": "idle",
+        "measured_persistent_bytes": 100,
+        "measured_ephemeral_bytes": 20,
         "iterations": done,
         "busy_s": busy_s,
         "waited_s": waited_s,
@@ -33,7 +38,10 @@ def process(
 
 def told(*jobs: dict[str, Any], pid: int = 1) -> dict[str, Any]:
     busy_s = sum(job["busy_s"] for job in jobs)
-    return {"pid": pid, "devices": [{"index": 0, "busy_seconds": busy_s, "jobs": list(jobs)}]}
+    device = {
+        "index": 0, "busy_seconds": busy_s, "capacity_bytes": 480, "jobs": list(jobs)
+    }  # fmt: skip
+    return {"pid": pid, "devices": [device]}
 
 
 def slowdown(monitor: Monitor, job_id: JobId) -> float | None:
@@ -125,3 +133,82 @@ def test_predictions_go_by_the_shares_of_those_that_ran() -> None:
     assert over_all.predicted_slowdown == pytest.approx((3 * 1 + 4 * 1.5) / 7)
     assert over_all.measured_slowdown == pytest.approx(1)
     assert monitor.over_all(B, Use()).predicted_slowdown == pytest.approx(3)
+
+
+def test_a_pair_is_told_of_when_it_parts() -> None:
+    monitor, found = Monitor("fair"), list[CoRun]()
+    monitor.tell = found.append
+    for at in range(12):  # both wait half of the time, and one leaves in the end
+        both = [
+            process(name, 0, done=10 * at, busy_s=at / 4, waited_s=at / 2, at=at)
+            for name in (A, B)
+        ]
+        monitor.heard(told(*both[: 1 if at == 11 else 2]), float(at))
+
+    by_victim = {one.pair.victim: one for one in found}
+    assert {one.pair for one in found} == {Pair(A, B, False), Pair(B, A, False)}
+    assert by_victim[A].slowdown == pytest.approx(2)
+    solo = by_victim[B].solos[A]
+    assert (solo.busy, solo.memory, solo.iterations_per_s) == pytest.approx((0.5, 0.25, 20))
+
+
+def test_a_short_company_is_not_told_of() -> None:
+    monitor, found = Monitor("fair"), list[CoRun]()
+    monitor.tell = found.append
+    for at in range(5):
+        both = [process(name, 0, done=10 * at, busy_s=at / 2, at=at) for name in (A, B)]
+        monitor.heard(told(*both), float(at))
+    monitor.heard(told(), 5.0)
+
+    assert found == []
+
+
+def test_beside_each_other_a_model_predicts() -> None:
+    monitor = Monitor("fair")
+    monitor.beside = lambda victim, others: {"big": 1.5}.get(victim)
+    for at in range(4):
+        both = [
+            process(name, lane, done=at, busy_s=at / 2, at=at)
+            for lane, name in enumerate((A, B))
+        ]
+        monitor.heard(told(*both), float(at))
+
+    assert monitor.over_all(A, Use()).predicted_slowdown == 1.5
+    assert monitor.over_all(B, Use()).predicted_slowdown is None
+
+
+def test_co_runs_are_kept_as_training_reads_them(tmp_path: Path) -> None:
+    from interlane.sim.coruns import pairs_by_way
+    from interlane.traces.colocation import read
+
+    solos = {A: Solo(0.9, 0.2, 30.0), B: Solo(0.5, 0.1, 90.0)}
+    for _ in range(2):  # what was kept before is gone on with
+        files = CoRunFiles(tmp_path / "coruns", "EMULATED")
+        files.add(CoRun(Pair(A, B, True), 1.25, solos))
+        files.add(CoRun(Pair(B, A, False), 2.0, {}))
+
+    kept = read(tmp_path / "coruns")
+    ways = pairs_by_way(kept)
+    assert kept.count == 4
+    assert {way: set(pairs.retained) for way, pairs in ways.items()} == {
+        "side-by-side/training": {0.8},
+        "lanes/training": {0.5},
+    }
+    profiles = ways["lanes/training"].profiles
+    assert profiles.names == ("big", "small")
+    assert profiles.values[0, 0, :2].tolist() == [0.9, 0.2]
+
+
+def test_a_file_of_co_runs_that_is_damaged_or_cannot_be_written_costs_no_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = CoRun(Pair(A, B, True), 1.25, {})
+    (tmp_path / "coruns.csv").write_text("nonsense\n1\n")
+
+    CoRunFiles(tmp_path, "EMULATED").add(found)
+    (tmp_path / "file").touch()
+    CoRunFiles(tmp_path / "file", "EMULATED").add(found)
+
+    assert "begun anew" in caplog.text
+    assert "cannot be kept" in caplog.text
+    assert "big" in (tmp_path / "coruns.csv").read_text()

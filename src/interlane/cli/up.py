@@ -73,6 +73,15 @@ class UpOptions:
             "requests from the first day.",
         ),
     ] = None
+    degradation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Predict slow-down beside each other with what `predict degradation train` "
+            "made; it learns from STATE/coruns.",
+            show_default=False,
+        ),
+    ] = None
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 
 
@@ -118,6 +127,7 @@ def up(
         sharing=options.sharing,
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
+        degradation=options.degradation,
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,

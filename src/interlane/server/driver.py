@@ -178,9 +178,9 @@ class Driver:
         self.secrets = secrets
         self._emulated = emulated
         self._lanes = lanes
-        self._monitor = Monitor(self.turns)
+        self.monitor = Monitor(self.turns)
         if lanes is not None:
-            lanes.heard = self._monitor.heard
+            lanes.heard = self.monitor.heard
         self._inbox: SimpleQueue[_Item | None] = SimpleQueue()
         self._later: list[tuple[float, int, _Item]] = []
         """Items for a later moment; the number makes the order total."""
@@ -269,7 +269,7 @@ class Driver:
         """Return every device: what is held of it, and what goes on there."""
         holders = [one for one in self.open_records() if one.state in HOLDING]
         given = occupancy.held(self.cluster, holders, emulated=self._emulated)
-        return occupancy.seen(given, self._monitor.seen)
+        return occupancy.seen(given, self.monitor.seen)
 
     def use(self, job_id: JobId) -> Use | None:
         """Return what a job that runs has done on its device; None if it is on none."""
@@ -635,7 +635,7 @@ class Driver:
         told = self._lanes.run(run_number(record))
         if told is None:
             return None
-        return self._monitor.over_all(record.id, use_of(told))
+        return self.monitor.over_all(record.id, use_of(told))
 
     def _tell_kernel(self, fact: Event, batch: _Batch) -> None:
         self._scheduler.learn(fact, batch.now_s)

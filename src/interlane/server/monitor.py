@@ -7,19 +7,26 @@ The product of both is the measured slow-down.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from interlane.model import MILLI, JobId
 from interlane.server.lanes import Status
-from interlane.server.slowdown import in_turns
+from interlane.server.slowdown import Beside, in_turns
+from interlane.server.spec import program_in
 
 WINDOW_S: Final = 10.0
 """Seconds over which shares and slow-downs are taken."""
 
 LEAST_ITERATIONS: Final = 4
 """In a window, for the length of an iteration to count; the first of a job never do."""
+
+
+TOGETHER_S: Final = 5.0
+"""For which a pair must have been together for its slow-down to be told."""
+
+TAKING_PART: Final = ("running", "holding", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,8 @@ class Use:
     measured_slowdown: float | None = None
     """Time per iteration over what it is alone, of late; None where nobody knows."""
     predicted_slowdown: float | None = None
-    """The same by the shares of those that ran in its lane; None if others ran beside it."""
+    """The same by the shares of those that ran in its lane, or by what is known of those beside
+    it; None where nobody knows."""
 
     def __add__(self, other: "Use") -> "Use":
         return Use(
@@ -86,16 +94,49 @@ class Seen:
     uses: Mapping[JobId, Use]
 
 
+class Pair(NamedTuple):
+    """Two jobs that had a device to themselves, seen from the first."""
+
+    victim: JobId
+    aggressor: JobId
+    beside: bool
+    """Whether they ran in lanes of their own, and not in turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solo:
+    """What a job does when no other lane runs, the time that it waits for its turn left out."""
+
+    busy: float
+    """Share of the time inside iterations."""
+    memory: float
+    """Share of the device's memory at the peak."""
+    iterations_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoRun:
+    """What came of a pair, and what both do alone as far as that is known."""
+
+    pair: Pair
+    slowdown: float
+    solos: Mapping[JobId, Solo]
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     at_s: float
     pid: int
     busy_s: tuple[float, ...]
     uses: Mapping[JobId, Use]
+    taking_part: frozenset[JobId]
+    """Jobs that run an iteration or wait for their turn."""
+    memory: Mapping[JobId, float]
+    """Share of the device's memory that they were measured to use."""
     lanes: Mapping[JobId, frozenset[tuple[int, int]]]
     """Device and lane of every job's processes."""
     shares: Mapping[JobId, int]
-    predicted: dict[JobId, float | None] = field(default_factory=dict)
+    predicted: dict[JobId, float] = field(default_factory=dict)
     """Slow-down of those that ran since the look before."""
 
 
@@ -129,6 +170,12 @@ class Monitor:
         """Jobs that ran beside other lanes."""
         self._predicted: dict[JobId, _Sum] = {}
         """By job, over the looks since which it had run."""
+        self._together: dict[Pair, Use] = {}
+        """What victims have done beside their aggressor so far."""
+        self.tell: Callable[[CoRun], None] = lambda corun: None
+        """Told of pairs that were together for long enough, once they part."""
+        self.beside: Beside = lambda victim, others: None
+        """Predicts slow-down where turns do not explain it."""
 
     def heard(self, status: Status, now_s: float) -> None:
         """Take in what the daemon tells."""
@@ -187,42 +234,77 @@ class Monitor:
 
     def _compare(self, before: _Look, now: _Look) -> None:
         """See who ran since the look before: alone, in turns or beside other lanes."""
-        ran = {
+        ran = now.taking_part | {
             job_id
             for job_id, use in now.uses.items()
             if use.iterations > before.uses.get(job_id, Use()).iterations
         }
+        pairs = set()
         for job_id in ran:
             mine = now.lanes[job_id]
             devices = {device for device, _ in mine}
-            company = [one for one in ran if devices & {at for at, _ in now.lanes[one]}]
-            beside = any(not now.lanes[one] <= mine for one in company)
-            self._note(job_id, before, now, beside=beside)
-            now.predicted[job_id] = None if beside else self._by_shares(job_id, company, now)
-            if (slower := now.predicted[job_id]) is not None:
-                self._predicted.setdefault(job_id, _Sum()).add(slower)
+            others = [
+                one
+                for one in ran
+                if one != job_id and devices & {at for at, _ in now.lanes[one]}
+            ]
+            beside = any(not now.lanes[one] <= mine for one in others)
+            self._predict(job_id, others, now, beside=beside)
+            was = before.uses.get(job_id, Use())
+            done = now.uses[job_id].since(was)
+            if done is None or was.iterations < LEAST_ITERATIONS:
+                continue
+            self._note(job_id, done, beside=beside)
+            if len(others) == 1:
+                pair = Pair(job_id, others[0], beside)
+                self._together[pair] = self._together.get(pair, Use()) + done
+                pairs.add(pair)
+        self._part(self._together.keys() - pairs, now)
 
-    def _note(self, job_id: JobId, before: _Look, now: _Look, *, beside: bool) -> None:
+    def _note(self, job_id: JobId, done: Use, *, beside: bool) -> None:
         """Add what a job did to what it did alone, unless others ran beside it."""
         if beside:
             self._beside.add(job_id)
-            return
-        was = before.uses.get(job_id, Use())
-        done = now.uses[job_id].since(was)
-        if done is not None and was.iterations >= LEAST_ITERATIONS:
+        else:
             self._alone[job_id] = self._alone.get(job_id, Use()) + done
 
-    def _by_shares(self, job_id: JobId, company: list[JobId], now: _Look) -> float | None:
-        if self._turns is None:
+    def _predict(self, job_id: JobId, others: list[JobId], now: _Look, *, beside: bool) -> None:
+        slower = None
+        if beside:
+            slower = self.beside(program_in(job_id), [program_in(one) for one in others])
+        elif self._turns is not None:
+            shares = [now.shares[one] for one in others]
+            slower = in_turns(now.shares[job_id], shares, self._turns)
+        if slower is not None:
+            now.predicted[job_id] = slower
+            self._predicted.setdefault(job_id, _Sum()).add(slower)
+
+    def _part(self, pairs: Iterable[Pair], now: _Look) -> None:
+        """Tell of pairs that are no longer together, if they were for long enough."""
+        for pair in list(pairs):
+            done = self._together.pop(pair)
+            slower = self.slowdown(pair.victim, done)
+            if slower is None or done.present_s < TOGETHER_S:
+                continue
+            solos = {one: self._solo(one) for one in (pair.victim, pair.aggressor)}
+            known = {one: solo for one, solo in solos.items() if solo is not None}
+            self.tell(CoRun(pair, slower, known))
+
+    def _solo(self, job_id: JobId) -> Solo | None:
+        alone = self._alone.get(job_id, Use())
+        worked_s = alone.present_s - alone.waited_s
+        memory = [one.memory[job_id] for one in self._looks if job_id in one.memory]
+        if alone.iterations < LEAST_ITERATIONS or worked_s <= 0 or not memory:
             return None
-        others = [now.shares[one] for one in company if one != job_id]
-        return in_turns(now.shares[job_id], others, self._turns)
+        return Solo(min(1.0, alone.busy_s / worked_s), max(memory), alone.iterations / worked_s)
 
 
 def _looked(status: Status, now_s: float) -> _Look:
     uses: dict[JobId, Use] = {}
     lanes: dict[JobId, frozenset[tuple[int, int]]] = {}
     shares: dict[JobId, int] = {}
+    memory: dict[JobId, float] = {}
+    taking_part = set()
     for device in status["devices"]:
         for one in device["jobs"]:
             job_id = JobId(one["name"])
@@ -230,8 +312,15 @@ def _looked(status: Status, now_s: float) -> _Look:
             lane = () if one["lane"] is None else ((device["index"], one["lane"]),)
             lanes[job_id] = lanes.get(job_id, frozenset()) | frozenset(lane)
             shares[job_id] = one["share"] or MILLI
+            if one["state"] in TAKING_PART:
+                taking_part.add(job_id)
+            if one["measured_persistent_bytes"] is not None:
+                used = one["measured_persistent_bytes"] + one["measured_ephemeral_bytes"]
+                memory[job_id] = memory.get(job_id, 0.0) + used / device["capacity_bytes"]
     busy_s = tuple(device["busy_seconds"] for device in status["devices"])
-    return _Look(now_s, status["pid"], busy_s, uses, lanes, shares)
+    return _Look(
+        now_s, status["pid"], busy_s, uses, frozenset(taking_part), memory, lanes, shares
+    )
 
 
 def _share(part_s: float, whole_s: float) -> float | None:

@@ -1,10 +1,14 @@
-"""How much jobs that take turns slow each other down, before they do."""
+"""How much jobs on one device slow each other down, before they do."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 BY_SHARE: Final = "fair"
 """The order in which turns go by share."""
+
+
+Beside = Callable[[str, Sequence[str]], float | None]
+"""Predicts the slow-down of a program beside others in lanes of their own; None if unknown."""
 
 
 def in_turns(milli: int, others_milli: Iterable[int], order: str) -> float:

@@ -18,12 +18,14 @@ from interlane.model import InterlaneError, InvalidInput
 from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.books import MakeScheduler
+from interlane.server.coruns import CoRunFiles
 from interlane.server.driver import Driver
 from interlane.server.etas import Etas, PlayForward
 from interlane.server.functions.gateway import FunctionSettings
 from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.runner import ProcessRunner
+from interlane.server.slowdown import Beside
 from interlane.server.store import Store
 
 TOKEN_FILE: Final = "token"
@@ -49,6 +51,8 @@ class Settings:
     lanes: LaneSettings
     functions: FunctionSettings
     database_url: str | None = None
+    beside: Beside | None = None
+    """Predicts slow-down of jobs that run beside each other."""
 
 
 Say = Callable[[str], None]
@@ -89,6 +93,10 @@ def serve(
             emulated=settings.emulated,
             lanes=Lanes(settings.lanes),
         )
+        gpu_type = next(machine.gpu_type for machine in driver.cluster)
+        driver.monitor.tell = CoRunFiles(settings.state / "coruns", gpu_type).add
+        if settings.beside is not None:
+            driver.monitor.beside = settings.beside
         driver.start()
         tokens = Tokens(store, driver.now_s)
         _first_token(tokens, settings.state, say)
