@@ -1,60 +1,28 @@
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
 from interlane.device import probe
-from interlane.device.probe import Gpu, gpus, promises
-
-
-class FakeError(Exception):
-    pass
-
-
-@dataclass
-class FakeNvml:
-    """The names of ``pynvml`` over a list of GPUs; ``mig`` None means not supported."""
-
-    cards: Sequence[tuple[str, int, int, bool | None]] = ()
-    NVMLError: type[Exception] = FakeError
-    calls: list[str] = field(default_factory=list)
-
-    def nvmlInit(self) -> None:
-        self.calls.append("init")
-
-    def nvmlShutdown(self) -> None:
-        self.calls.append("shutdown")
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.cards)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return self.cards[handle][0]
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        _, total, used, _ = self.cards[handle]
-        return SimpleNamespace(total=total, used=used)
-
-    def nvmlDeviceGetMigMode(self, handle: int) -> tuple[int, int]:
-        mig = self.cards[handle][3]
-        if mig is None:
-            raise FakeError("not supported")
-        return int(mig), 0
+from interlane.device.nvml import Gpu, Slice, gpus
+from interlane.device.probe import promises
+from interlane.testing.nvml import Card, FakeNvml, Part
 
 
 def test_gpus_are_described_as_the_driver_knows_them() -> None:
-    nvml = FakeNvml([("A100", 80, 3, True), ("T4", 16, 0, None)])
+    part = Part("A100 MIG 1g.10gb", "MIG-1", 10)
+    nvml = FakeNvml(
+        [Card("A100", 80, 3, True, "GPU-a", (None, part)), Card("T4", 16, uuid="GPU-t")]
+    )
 
-    assert gpus(nvml) == [Gpu("A100", 80, 3, mig=True), Gpu("T4", 16, 0, mig=False)]
+    assert gpus(nvml) == [
+        Gpu("A100", 80, 3, True, "GPU-a", (Slice(part.name, "MIG-1", 10),)),
+        Gpu("T4", 16, 0, False, "GPU-t"),
+    ]
     assert nvml.calls == ["init", "shutdown"]
 
 
 def test_the_library_is_closed_when_a_gpu_fails() -> None:
-    nvml = FakeNvml([("A100", 80, 3, True)])
+    nvml = FakeNvml([Card("A100", 80)])
     nvml.nvmlDeviceGetName = lambda handle: 1 / 0  # type: ignore[method-assign, assignment, return-value]
 
     with pytest.raises(ZeroDivisionError):

@@ -34,8 +34,11 @@ class UpOptions:
 
     devices: Annotated[
         str,
-        typer.Option(help="cpu:N for N emulated devices, cpu:N:16GB with so much memory each."),
-    ] = "cpu:4"
+        typer.Option(
+            help="nvml for all NVIDIA GPUs and MIG slices, cpu:N for N emulated devices, "
+            "cpu:N:16GB with so much memory each; auto for GPUs if there are any, else cpu:4."
+        ),
+    ] = "auto"
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")

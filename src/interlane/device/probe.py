@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from interlane.device.backends.cpu import CpuBackend
+from interlane.device.nvml import gpus
 from interlane.device.page import make_page
 
 GIB: Final = 1 << 30
@@ -32,49 +33,6 @@ class Finding:
     """What that gives, or what is missing without it."""
     is_needed: bool = False
     """Whether nothing can be shared without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as the driver describes it."""
-
-    name: str
-    memory_bytes: int
-    used_bytes: int
-    mig: bool
-
-
-class Nvml(Protocol):
-    """The part of ``pynvml`` that is used here."""
-
-    NVMLError: type[Exception]
-
-    def nvmlInit(self) -> None: ...  # noqa: D102
-    def nvmlShutdown(self) -> None: ...  # noqa: D102
-    def nvmlDeviceGetCount(self) -> int: ...  # noqa: D102
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any: ...  # noqa: ANN401, D102
-    def nvmlDeviceGetName(self, handle: Any) -> str: ...  # noqa: ANN401, D102
-    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any: ...  # noqa: ANN401, D102
-    def nvmlDeviceGetMigMode(self, handle: Any) -> Sequence[int]: ...  # noqa: ANN401, D102
-
-
-def gpus(nvml: Nvml) -> list[Gpu]:
-    """Ask the driver for all GPUs; raises ``nvml.NVMLError`` where there is no driver."""
-    nvml.nvmlInit()
-    try:
-        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-        return [_gpu(nvml, handle) for handle in handles]
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _gpu(nvml: Nvml, handle: Any) -> Gpu:  # noqa: ANN401 - opaque to us
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    try:
-        mig = bool(nvml.nvmlDeviceGetMigMode(handle)[0])
-    except nvml.NVMLError:  # a GPU without that mode
-        mig = False
-    return Gpu(nvml.nvmlDeviceGetName(handle), int(memory.total), int(memory.used), mig)
 
 
 def probe() -> list[Finding]:

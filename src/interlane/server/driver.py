@@ -43,6 +43,7 @@ from interlane.model import (
 )
 from interlane.server import occupancy, spec
 from interlane.server.books import MakeScheduler, job_of, rebuilt
+from interlane.server.devices import Devices
 from interlane.server.guesses import Asked, Guesses
 from interlane.server.lanes import Lanes
 from interlane.server.launch import Secrets, launch_of, run_number
@@ -162,7 +163,7 @@ class Driver:
         make_runner: Callable[[Callable[[Report], None]], Runner],
         secrets: Secrets,
         *,
-        emulated: bool,
+        hardware: Devices,
         lanes: Lanes | None = None,
     ) -> None:
         self.store = store
@@ -176,7 +177,7 @@ class Driver:
         self.stopped_because: InterlaneError | None = None
         """Why the driver gave up for good."""
         self.secrets = secrets
-        self._emulated = emulated
+        self.hardware = hardware
         self._lanes = lanes
         self.monitor = Monitor(self.turns)
         if lanes is not None:
@@ -268,7 +269,7 @@ class Driver:
     def devices(self) -> tuple[Device, ...]:
         """Return every device: what is held of it, and what goes on there."""
         holders = [one for one in self.open_records() if one.state in HOLDING]
-        given = occupancy.held(self.cluster, holders, emulated=self._emulated)
+        given = occupancy.held(self.cluster, holders, emulated=self.hardware.emulated)
         return occupancy.seen(given, self.monitor.seen)
 
     def use(self, job_id: JobId) -> Use | None:
@@ -593,7 +594,7 @@ class Driver:
                 record,
                 placement,
                 self.secrets,
-                emulated=self._emulated,
+                self.hardware,
                 lanes=self._lanes,
                 share_milli=occupancy.share_milli(record, self.cluster),
             )

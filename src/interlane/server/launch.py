@@ -10,6 +10,7 @@ from typing import Final
 from interlane.device.client import Wish
 from interlane.model import InvalidInput, Placement
 from interlane.server import quantities, spec
+from interlane.server.devices import Devices
 from interlane.server.lanes import PATIENCE_S, Lanes
 from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, Process
@@ -56,8 +57,8 @@ def launch_of(
     record: Record,
     placement: Placement,
     secrets: Secrets,
+    hardware: Devices,
     *,
-    emulated: bool,
     lanes: Lanes | None = None,
     share_milli: int = 0,
 ) -> Launch:
@@ -67,7 +68,7 @@ def launch_of(
     hidden = secrets.values(job.secrets)
     env = {name: os.environ[name] for name in KEPT if name in os.environ}
     env |= dict(job.env) | hidden
-    ranks = list(_ranks(placement))
+    ranks = list(_ranks(placement, hardware))
     demand = spec.demand_of(job, 0)
     shared = {
         "INTERLANE_JOB_ID": record.id,
@@ -77,11 +78,11 @@ def launch_of(
         "INTERLANE_NUM_GPUS_PER_NODE": str(demand.gpus),
     }
     envs = [
-        {**env, **shared, **_own(rank, gpus, emulated=emulated)}
-        for rank, gpus in enumerate(ranks)
+        {**env, **shared, **_own(rank, numbers, hardware)} for rank, numbers in enumerate(ranks)
     ]
     if lanes is not None and spec.takes_lane(job):
-        wish = _wish(record, job, ranks[0][0], share_milli)
+        (number,) = ranks[0]
+        wish = _wish(record, job, number, share_milli, hardware.shared[number].context_bytes)
         envs = [lanes.environment(each, wish) for each in envs]
     processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
     return Launch(
@@ -100,15 +101,17 @@ def run_number(record: Record) -> int:
     return (record.serial << _ATTEMPT_BITS | record.attempt % (1 << _ATTEMPT_BITS)) % (1 << 32)
 
 
-def _wish(record: Record, job: JobSpec, gpu: int, share_milli: int) -> Wish:
-    """Return what a job asks of the device daemon."""
+def _wish(
+    record: Record, job: JobSpec, number: int, share_milli: int, context_bytes: int
+) -> Wish:
+    """Return what a job asks of the device daemon; the memory that it holds has its context."""
     memory = spec.gpu_memory(job)
     return Wish(
         record.id,
-        gpu,
+        number,
         job.priority,
         record.guess_s,
-        None if memory is None else memory.stays_mib << 20,
+        None if memory is None else max(1 << 20, (memory.stays_mib << 20) - context_bytes),
         None if memory is None else memory.passes_mib << 20,
         is_declared=memory is not None,
         run=run_number(record),
@@ -117,20 +120,18 @@ def _wish(record: Record, job: JobSpec, gpu: int, share_milli: int) -> Wish:
     )
 
 
-def _ranks(placement: Placement) -> Iterator[tuple[int, ...]]:
-    """Yield the GPUs of every instance."""
+def _ranks(placement: Placement, hardware: Devices) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of the devices of every instance."""
     for spot in placement.spots:
         for _ in range(spot.instances):
-            yield spot.gpus
+            yield tuple(hardware.number(spot.machine, gpu) for gpu in spot.gpus)
 
 
-def _own(rank: int, gpus: tuple[int, ...], *, emulated: bool) -> Mapping[str, str]:
-    devices = ",".join(str(gpu) for gpu in gpus)
+def _own(rank: int, numbers: tuple[int, ...], hardware: Devices) -> Mapping[str, str]:
     return {
         "INTERLANE_NODE_RANK": str(rank),
-        "INTERLANE_DEVICES": devices,
-        # No program may take an emulated device for a GPU.
-        "CUDA_VISIBLE_DEVICES": "" if emulated else devices,
+        "INTERLANE_DEVICES": ",".join(map(str, numbers)),
+        "CUDA_VISIBLE_DEVICES": hardware.visible(numbers),
     }
 
 

@@ -19,6 +19,7 @@ from interlane.server.app import Service, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.books import MakeScheduler
 from interlane.server.coruns import CoRunFiles
+from interlane.server.devices import Devices
 from interlane.server.driver import Driver
 from interlane.server.etas import Etas, PlayForward
 from interlane.server.functions.gateway import FunctionSettings
@@ -47,7 +48,7 @@ class Settings:
     host: str
     port: int
     """0 for any that is free."""
-    emulated: bool
+    devices: Devices
     lanes: LaneSettings
     functions: FunctionSettings
     database_url: str | None = None
@@ -90,7 +91,7 @@ def serve(
             make,
             lambda tell: ProcessRunner(settings.state / "runs", tell),
             Secrets(settings.state / "secrets"),
-            emulated=settings.emulated,
+            hardware=settings.devices,
             lanes=Lanes(settings.lanes),
         )
         gpu_type = next(machine.gpu_type for machine in driver.cluster)
@@ -105,7 +106,7 @@ def serve(
         )
         etas = Etas(driver, play)
         etas.start()
-        service = Service(driver, tokens, settings.emulated, etas, settings.functions)
+        service = Service(driver, tokens, settings.devices.emulated, etas, settings.functions)
         app: FastAPI | Door = make_app(service)
         if mount is not None:
             assert isinstance(app, FastAPI)

@@ -103,7 +103,7 @@ def make_driver(
         lambda: Scheduler(cluster, policy),
         runner or (lambda tell: ProcessRunner(folder / "runs", tell)),
         Secrets(folder / "secrets"),
-        emulated=True,
+        hardware=emulated(cluster.machines[0]),
         lanes=lanes,
     )
 
@@ -111,7 +111,7 @@ def make_driver(
 def make_lanes(folder: Path, *, gpus: int = 1, order: str = "fair") -> Lanes:
     """Return lanes on the devices of ``this_machine``, in turns; they have not begun."""
     (machine,) = this_machine(gpus)
-    return Lanes(LaneSettings(emulated(machine), folder / "lanes", order, "turns"))
+    return Lanes(LaneSettings(emulated(machine).shared, folder / "lanes", order, "turns"))
 
 
 @contextmanager

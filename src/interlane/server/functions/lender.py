@@ -101,7 +101,7 @@ class Lender:
                 tuple(sorted(device.cores)) if is_emulated else (),
             )
             for machine in cluster
-            for number, device in enumerate(emulated(machine))
+            for number, device in enumerate(emulated(machine).shared)
         }
         self._cluster = cluster
         self._names: tuple[str, ...] = (SEVERAL,)
