@@ -275,15 +275,13 @@ def serve(
 ) -> None:
     """Run this machine under a policy until told to end, with web pages if given."""
     from interlane.server import up
-    from interlane.server.devices import AUTO, devices_of
+    from interlane.server.devices import devices_of
     from interlane.server.lanes import LaneSettings
 
     choice, found = choice_of(words), devices_of(devices)
     policy = Policy(
         choice.order, choice.placer.make(), choice.queue, choice.preemption, words.name
     )
-    if devices == AUTO and found.emulated:
-        say(f"There is no GPU here: {found.cluster.gpus} emulated devices, parts of the CPU.")
     lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
     functions = function_settings(slot, forecast)
     beside = None if degradation is None else _beside(degradation, found.cluster)

@@ -95,7 +95,7 @@ def test_without_gpus_one_is_told_why_or_gets_emulated_ones(nvml: FakeNvml, says
 
     assert says in str(refused.value)
     found = devices_of("auto", nvml)
-    assert found.emulated
+    assert (found.emulated, found.stands_in) == (True, True)
     assert [one.gpu_type for one in found.cluster] == [EMULATED]
     assert found.visible((0, 1)) == ""
 

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from interlane.device.nvml import Gpu, Nvml, gpus
@@ -39,6 +39,8 @@ class Devices:
     shared: tuple[DeviceSpec, ...]
     uuids: tuple[str, ...] = ()
     """What ``CUDA_VISIBLE_DEVICES`` calls them; of emulated ones there are none."""
+    stands_in: bool = False
+    """Whether GPUs were looked for, and these are there because there are none."""
 
     def number(self, machine: MachineId, gpu: int) -> int:
         """Return which of all devices a GPU of one of the kernel's machines is."""
@@ -67,7 +69,7 @@ def devices_of(word: str, nvml: Nvml | None = None) -> Devices:
         try:
             return _of_gpus(_found(nvml))
         except InvalidInput:
-            return devices_of(UNLESS_FOUND)
+            return replace(devices_of(UNLESS_FOUND), stands_in=True)
     kind, *parts = word.split(":")
     if kind != "cpu" or len(parts) not in (1, 2) or not _is_count(parts[0]):
         rule = "it must read like auto, nvml, cpu:4 or cpu:4:16GB (emulated devices)"

@@ -187,7 +187,9 @@ class Driver:
         """Items for a later moment; the number makes the order total."""
         self._numbers = count()
         self._jobs: dict[JobId, Record] = {}
-        """Jobs that have not ended."""
+        """Jobs that have not ended, as the cycle under way has them."""
+        self._stored: dict[JobId, Record] = {}
+        """The same as they are stored: what other threads may see."""
         self._failed_starts: dict[JobId, int] = {}
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
@@ -255,11 +257,11 @@ class Driver:
 
     def open_records(self) -> list[Record]:
         """Return the jobs that have not ended."""
-        return list(self._jobs.values())
+        return list(self._stored.values())
 
     def open_record(self, job_id: str) -> Record | None:
         """Return a job that has not ended."""
-        return self._jobs.get(JobId(job_id))
+        return self._stored.get(JobId(job_id))
 
     @property
     def turns(self) -> str | None:
@@ -331,8 +333,11 @@ class Driver:
         self._decide(batch)
         self.store.commit(batch.entries, batch.changed.values(), batch.keys)
         for job_id, record in batch.changed.items():
-            if not record.is_open:
+            if record.is_open:
+                self._stored[job_id] = record
+            else:
                 self._jobs.pop(job_id, None)
+                self._stored.pop(job_id, None)
                 self._failed_starts.pop(job_id, None)
         for act in batch.afterwards:
             act()
@@ -658,6 +663,7 @@ class Driver:
         for job_id, record in batch.changed.items():
             if not record.is_open:
                 del self._jobs[job_id]
+        self._stored = dict(self._jobs)
         self._scheduler = rebuilt(self.make_scheduler, self._jobs.values(), batch.now_s)
         self._ready.set()
         self._put(Ticked())

@@ -112,6 +112,9 @@ def serve(
             assert isinstance(app, FastAPI)
             app = mount(service, app)
             _say_link(app, settings.state, address, say)
+        if settings.devices.stands_in:
+            count = settings.devices.cluster.gpus
+            say(f"There is no GPU here; {count} emulated devices stand in, parts of the CPU.")
         say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
         try:
             _run(service, app, listener)
