@@ -153,6 +153,7 @@ def _driver(folder: Path) -> "Iterator[Driver]":
     from interlane.policy.order import Fifo
     from interlane.policy.place import pack
     from interlane.policy.policy import Policy
+    from interlane.server.devices import emulated
     from interlane.server.driver import Driver
     from interlane.server.launch import Secrets
     from interlane.server.runner import ProcessRunner
@@ -165,7 +166,7 @@ def _driver(folder: Path) -> "Iterator[Driver]":
         lambda: Scheduler(Cluster("here", (machine,)), Policy(Fifo(), pack(), name="fifo")),
         lambda tell: ProcessRunner(folder / "runs", tell),
         Secrets(folder / "secrets"),
-        emulated=True,
+        hardware=emulated(machine),
     )
     driver.start()
     try:
