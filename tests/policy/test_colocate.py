@@ -233,3 +233,18 @@ def test_drawing_nothing_is_refused() -> None:
         Smore(tolls, choices=0)
     with pytest.raises(InvalidField, match="draws is 0"):
         Bounded(tolls, draws=0)
+
+
+def test_ours_tries_a_place_by_the_guess_for_functions_but_never_for_training() -> None:
+    # Bounds lie far below guesses: by the bound nobody would bear anything.
+    guarded = flat_tolls(("train", "f"), {("f", "train"): 0.7}, spread=1.0)
+    untouched = guarded.modes["side-by-side"].latency
+    sure = flat_tolls(("train", "f"), {})
+    tolls = Tolls({"side-by-side": Mode(sure.modes["side-by-side"].training, untouched)})
+    unsure = Tolls({"side-by-side": Mode(untouched, untouched)})
+
+    tried = Bounded(tolls).place(function(), gpus_with(["train"]), 0, 0.0, Random(0))
+    refused = Bounded(unsure).place(function(), gpus_with(["train"]), 0, 0.0, Random(0))
+
+    assert isinstance(tried, Site)
+    assert isinstance(refused, Refusal)

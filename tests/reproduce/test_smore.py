@@ -51,9 +51,9 @@ def test_a_bound_that_does_not_hold_fails_its_row() -> None:
 
 def test_a_world_in_which_ours_breaks_promises_fails_its_rows() -> None:
     alone = Outcome({"light": 10.0}, {"light": 100})
-    smores = Outcome({"light": 30.0}, {"light": 100}, job_hours=100, wanted=10)
+    smores = Outcome({"light": 30.0}, {"light": 100}, job_hours=100, needed=10)
     ours = Outcome(
-        {"light": 20.0}, {"light": 100}, job_hours=100, job_hours_broken=5, wanted=10
+        {"light": 20.0}, {"light": 100}, job_hours=100, job_hours_broken=5, needed=10
     )
     rows = smore_utilisation._rows(8, {"exclusive": alone, "smore": smores, "colocate": ours})
     failed = {row.what.split(": ")[1] for row in rows if not row.holds}

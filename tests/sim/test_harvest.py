@@ -1,15 +1,30 @@
 import numpy as np
 import pytest
 
+from interlane.functions.advise import Naive
 from interlane.model.function import Function
 from interlane.policy.colocate.place import Bounded
 from interlane.policy.colocate.slowdown import Tolls
+from interlane.predict.arrivals.series import Floats
 from interlane.predict.degradation.online import Online
 from interlane.predict.degradation.table import Basis
-from interlane.sim.harvest import Scenario, Training, World, use_class
+from interlane.sim.harvest import Scenario, Scheduling, Training, World, use_class
 from interlane.testing.harvest import flat_tolls
 
 NAMES = ("train", "f")
+
+
+class Kept:
+    """Wants the same at all times."""
+
+    def __init__(self, functions: int, *, replicas: float) -> None:
+        self._wanted = np.full(functions, replicas)
+
+    def wanted(self) -> Floats:
+        return self._wanted
+
+    def passed(self, counts: Floats, needs: Floats) -> None:
+        pass
 
 
 def scenario(truth: Tolls, *, replicas: int = 1, minutes: int = 60) -> Scenario:
@@ -20,10 +35,18 @@ def scenario(truth: Tolls, *, replicas: int = 1, minutes: int = 60) -> Scenario:
         1000,
         (Training("train", 500, 0.5, 0, 1800.0),),
         (Function("f", "f", 100, use=0.2),),
-        np.full((minutes, 1), replicas),
+        np.full((minutes, 1), float(replicas)),
+        np.ones(1),
         (90.0,),
         truth,
     )
+
+
+def reacting(
+    tolls: Tolls, *, learner: Online | None = None, evicts: bool = False
+) -> Scheduling:
+    """Keep as many replicas as the last minute took."""
+    return Scheduling(Bounded(tolls), tolls, Naive(1), learner, evicts)
 
 
 def test_alone_training_takes_as_long_as_it_needs() -> None:
@@ -36,16 +59,36 @@ def test_alone_training_takes_as_long_as_it_needs() -> None:
 
 def test_a_function_beside_training_makes_the_gpu_busier_and_loads_first() -> None:
     tolls = flat_tolls(NAMES, {})
-    found = World(scenario(tolls), Bounded(tolls), tolls).play()
-    assert found.use_of("medium") == pytest.approx(0.7)
-    # 90 s of loading are two minutes in which it was not ready at the beginning.
+    found = World(scenario(tolls), reacting(tolls)).play()
+    # A request called for it: both minutes in which it loads miss, half of the second works.
+    assert found.minutes["medium"] == 31
+    assert found.use_of("medium") == pytest.approx(0.5 + 0.2 * 29.5 / 31)
     assert (found.loading, found.unplaced, found.slow) == (2, 0, 0)
     assert found.missed == pytest.approx(2 / 60)
 
 
+def test_a_replica_that_was_foreseen_misses_no_more_than_its_loading() -> None:
+    tolls = flat_tolls(NAMES, {})
+    foreseen = Kept(1, replicas=1.0)
+    found = World(scenario(tolls), Scheduling(Bounded(tolls), tolls, foreseen)).play()
+    assert found.cold == 0
+    # 90 s: a minute and a half.
+    assert found.loading == pytest.approx(1.5)
+
+
+def test_a_replica_that_nobody_asks_holds_its_place_and_does_no_work() -> None:
+    tolls = flat_tolls(NAMES, {("train", "f"): 0.5})
+    hoped = flat_tolls(NAMES, {})
+    quiet = scenario(tolls, replicas=0)
+    found = World(quiet, Scheduling(Bounded(hoped), hoped, Kept(1, replicas=1.0))).play()
+    assert found.idle == 60
+    assert found.use_of("medium") == pytest.approx(0.5)
+    assert found.trained == 1
+
+
 def test_training_takes_longer_by_what_functions_cost() -> None:
     truth = flat_tolls(NAMES, {("train", "f"): 0.95})
-    found = World(scenario(truth), Bounded(truth), truth).play()
+    found = World(scenario(truth), reacting(truth)).play()
     # 30 minutes of work at 0.95 of the speed: 31.6.
     assert found.minutes["medium"] == 32
     assert found.job_hours_broken == 0
@@ -54,8 +97,8 @@ def test_training_takes_longer_by_what_functions_cost() -> None:
 def test_a_promise_that_was_wrong_is_taken_back_after_two_measurements() -> None:
     truth = flat_tolls(NAMES, {("train", "f"): 0.5})
     hoped = flat_tolls(NAMES, {})
-    trusting = World(scenario(truth), Bounded(hoped), hoped).play()
-    watching = World(scenario(truth), Bounded(hoped), hoped, evicts=True).play()
+    trusting = World(scenario(truth), reacting(hoped)).play()
+    watching = World(scenario(truth), reacting(hoped, evicts=True)).play()
     assert watching.evicted > 0
     assert watching.minutes["medium"] < trusting.minutes["medium"] == 60
 
@@ -64,8 +107,7 @@ def test_a_table_that_learns_does_not_repeat_the_mistake() -> None:
     truth = flat_tolls(NAMES, {("train", "f"): 0.5})
     hoped = flat_tolls(NAMES, {})
     learner = Online(hoped.modes["side-by-side"].training)
-    world = World(scenario(truth), Bounded(hoped), hoped, online=learner, evicts=True)
-    world.play()
+    World(scenario(truth), reacting(hoped, learner=learner, evicts=True)).play()
     learned = learner.table.read(0, 0, 1)
     assert learned.basis is Basis.MEASURED
     assert learned.retained < 0.9

@@ -25,6 +25,7 @@ def advisors(
     found: dict[str, Advisor] = {
         name: Hurdle(forecast, weight, capacity) for name, forecast in forecasts.items()
     }
+    found["none"] = Naive(count, 0.0)
     found |= {f"keep-alive {slots}": Peak(count, slots) for slots in KEPT_SLOTS}
     found |= {f"last x {times:g}": Naive(count, times) for times in MORE}
     found |= {name: Kept(RULES[name](slot_s, count), count) for name in HISTOGRAMS}

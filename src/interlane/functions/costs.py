@@ -43,8 +43,12 @@ class Costs:
 def costs_of(
     function: Function, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
 ) -> Costs:
-    """Return what is at stake for a function whose best copy is at a tier."""
-    share = function.memory_mib / device_mib
+    """Return what is at stake for a function whose best copy is at a tier.
+
+    A replica holds its memory, and its share of the device, which others are kept from
+    whether it is asked or not.
+    """
+    share = max(function.memory_mib / device_mib, function.use)
     cold_s = load_s(function, tier)
     return Costs(
         prices.waiting * max(cold_s, 1e-3),

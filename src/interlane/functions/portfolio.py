@@ -32,12 +32,8 @@ class Portfolio:
     said_: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.forget()
-        self.said_ = np.zeros_like(self.costs_)
-
-    def forget(self) -> None:
-        """Forget what advisors have cost, not what they know."""
         self.costs_ = np.zeros((len(self.advisors), len(self.weight)))
+        self.said_ = np.zeros_like(self.costs_)
 
     @property
     def leaders(self) -> NDArray[np.intp]:

@@ -3,7 +3,8 @@
 Between slots, a request that finds no idle replica brings one in, at the price of the idle
 replicas that are worth least.  When a slot has passed, replicas that nobody wants any more
 part, and those that are wanted are loaded ahead of their requests, most worthy first.  What
-a replica is worth is the probability of a request times what a cold start would cost, per MiB.
+a replica is worth is the requests that are expected while it would stay, times what a cold
+start would cost, per MiB.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ import numpy as np
 
 from interlane.functions.advise import Advisor
 from interlane.functions.costs import Costs, Prices, costs_of, horizon, is_worth_it, within
-from interlane.functions.pool import NoRoom, Pool, Tier, Wish, load_s
+from interlane.functions.pool import Demote, NoRoom, Pool, Tier, Unload, Wish, load_s
+from interlane.functions.rank import Later
 from interlane.predict.arrivals.live import Forecast
 
 LEAST_GAIN: Final = 0.1
@@ -52,6 +54,8 @@ class Prewarmer:
         self.prices = prices or Prices()
         self.names = tuple(pool.functions)
         self._capacity = np.array([(capacity or {}).get(name, 1.0) for name in self.names])
+        self._place = {name: place for place, name in enumerate(self.names)}
+        self._later = Later(len(self.names))
         self._tell_chances()
 
     def _tell_chances(self) -> None:
@@ -66,9 +70,17 @@ class Prewarmer:
         A request that was not served stays with the caller, who asks again when a replica
         is loaded or has served.
         """
-        if self.pool.asked(name):
-            return Served(name)
-        return self.pool.load(name, self.worth)
+        is_served = self.pool.asked(name)
+        self._later.asked(self._place[name])
+        return Served(name) if is_served else self._load(name)
+
+    def _load(self, name: str) -> tuple[Wish, ...] | NoRoom:
+        """Wish for a replica, and learn for how long those that part were not asked."""
+        found = self.pool.load(name, self.worth)
+        if not isinstance(found, NoRoom):
+            for wish in filter(_leaves_the_device, found):
+                self._later.parted(self._place[wish.function])
+        return found
 
     def slot_passed(self, counts: Mapping[str, float]) -> tuple[Wish, ...]:
         """Learn the requests of a slot, and wish for what the next one will need.
@@ -77,6 +89,7 @@ class Prewarmer:
         """
         asked = np.array([float(counts.get(name, 0.0)) for name in self.names])
         self.advisor.passed(asked, np.ceil(asked / self._capacity))
+        self._later.passed(asked)
         self._tell_chances()
         wanted = dict(zip(self.names, self.advisor.wanted().astype(int).tolist(), strict=True))
         return (*self._parting(wanted), *self._loading(wanted))
@@ -95,9 +108,9 @@ class Prewarmer:
         )
 
     def worth(self, name: str) -> float:
-        """Return what having a function warm is worth in the next slot, per MiB."""
-        stake = self._chances[name] * self.costs(name).cold
-        return stake / self.pool.functions[name].memory_mib
+        """Return what having a function warm is worth while it would stay, per MiB."""
+        expected = self._chances[name] + self._later.worth(self._place[name])
+        return expected * self.costs(name).cold / self.pool.functions[name].memory_mib
 
     # -- wishes -----------------------------------------------------------------------
 
@@ -116,7 +129,7 @@ class Prewarmer:
             for _ in range(wanted[name] - self.pool.replicas(name)):
                 if not self._pays(name):
                     break
-                found = self.pool.load(name, self.worth)
+                found = self._load(name)
                 if isinstance(found, NoRoom):
                     break
                 wishes += found
@@ -134,3 +147,7 @@ class Prewarmer:
             return parting is not None
         lost = sum(self._chances[one] * self.costs(one).cold for one in parting)
         return chance * costs.cold - lost > LEAST_GAIN * costs.cold
+
+
+def _leaves_the_device(wish: Wish) -> bool:
+    return isinstance(wish, Demote) or (isinstance(wish, Unload) and wish.tier is Tier.DEVICE)

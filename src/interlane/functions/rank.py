@@ -10,6 +10,12 @@ from interlane.predict.arrivals.series import Floats
 
 AFTER_STEP: Final = 0.1
 """How far one slot moves what is known of slots that follow a request."""
+AGE_STEP: Final = 0.02
+"""How far one parting moves what is known of how long functions stay unasked."""
+MEMORY: Final = 5_760
+"""Slots over which a function's rate is known: four days of minutes."""
+LATER: Final = 0.125
+"""The part of that time in which a request counts as much as one in the next slot."""
 
 
 class Ranking(Protocol):
@@ -135,9 +141,44 @@ class Foreseen(_Unmoved):
         self._served.clear()
 
 
+class Later:
+    """What keeping a function is worth beyond the next slot: the requests until it parts.
+
+    Where there is much room, a function stays for long after its last request, and one that
+    is asked often is worth more than one that was asked lately.  Where there is little, only
+    the next slot counts.  How long functions stay is learned from those that part.
+    """
+
+    def __init__(self, functions: int) -> None:
+        self._rates = np.zeros(functions)
+        self._asked = np.zeros(functions)
+        """The slot of each function's last request."""
+        self._slot = 0
+        self._age = 0.0
+        """Slots for which those that part were not asked."""
+
+    def worth(self, place: int) -> float:
+        """Return the requests that are expected after the next slot, while it stays."""
+        return float(LATER * self._age * self._rates[place])
+
+    def asked(self, place: int) -> None:
+        """Learn of a request."""
+        self._asked[place] = self._slot
+
+    def parted(self, place: int) -> None:
+        """Learn that a function had to go."""
+        self._age += AGE_STEP * (self._slot - self._asked[place] - self._age)
+
+    def passed(self, counts: Floats) -> None:
+        """Learn the requests of the slot that ended."""
+        self._slot += 1
+        step = max(1 / self._slot, 1 / MEMORY)
+        self._rates += step * ((counts > 0) - self._rates)
+
+
 @dataclass(eq=False)
-class Hazard(_Unmoved):
-    """The least probable goes first."""
+class Hazard:
+    """The least probable goes first, now and in the slots for which it would stay."""
 
     forecast: Forecast
 
@@ -145,20 +186,27 @@ class Hazard(_Unmoved):
         self._chances = self.forecast.chances()
         self._after = np.ones(len(self._chances))
         """How probable a request is in the slot after one, as told so far."""
+        self._later = Later(len(self._chances))
         self._served: set[int] = set()
 
     def worth(self, place: int) -> float:
-        """Return how probable the next request is."""
+        """Return how probable the next request is, and how many may follow."""
         told = self._after if place in self._served else self._chances
-        return float(told[place])
+        return float(told[place]) + self._later.worth(place)
 
     def asked(self, place: int) -> None:
         """Look past this slot from now on."""
         self._served.add(place)
+        self._later.asked(place)
+
+    def parted(self, place: int) -> None:
+        """Learn for how long functions stay."""
+        self._later.parted(place)
 
     def passed(self, counts: Floats) -> None:
         """Learn the slot, and what the forecast says of functions that were just asked."""
         self.forecast.passed(counts)
+        self._later.passed(counts)
         self._chances = self.forecast.chances()
         for place in self._served:
             self._after[place] += AFTER_STEP * (self._chances[place] - self._after[place])

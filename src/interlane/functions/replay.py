@@ -101,8 +101,6 @@ def _played(group: Group, portfolio: Portfolio) -> dict[str, Floats]:
     needs = group.needs
     spent = np.zeros((len(portfolio.advisors) + 1, len(group.names)))
     for slot, counts in enumerate(group.counts):
-        if slot == group.judged_from:
-            portfolio.forget()
         followed = portfolio.wanted()
         if slot >= group.judged_from:
             said = np.vstack([portfolio.said_, followed])

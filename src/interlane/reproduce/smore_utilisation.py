@@ -1,6 +1,7 @@
 """Functions beside training: what is gained, and at whose cost; exclusive, SMore and ours."""
 
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from interlane.functions.advise import Advisor
     from interlane.model.function import Function
+    from interlane.predict.arrivals.live import Trees
+    from interlane.predict.arrivals.lslstm import LsLstm
     from interlane.predict.degradation.pairs import Pairs
     from interlane.predict.degradation.table import Table
     from interlane.sim.harvest import Outcome, Scenario, Training
@@ -27,12 +31,16 @@ LOAD: Final = 1.0
 ARRIVE: Final = 0.6
 """Part of the time in which all training jobs are handed in, so that they queue."""
 REPLICAS: Final = 0.8
-"""Mean replicas a GPU."""
+"""Mean replicas a GPU that requests take."""
+KNOWN_DAYS: Final = 4
+"""Days of requests before the one that is played; forecasts learn from them."""
+MOST_FUNCTIONS: Final = 16
 FUNCTION_USE: Final = 0.45
 """Workloads that keep a GPU less busy than this serve as functions, every second of them."""
 P99_LIMIT: Final = 1.5
 KEPT: Final = 0.99
 MEMORY_MIB: Final = 24 * 1024
+COLOCATORS: Final = ("smore", "colocate")
 CLASSES: Final = ("light", "medium", "heavy")
 GAIN_MOST: Final = 0.34
 """The paper's largest gain."""
@@ -45,15 +53,19 @@ def _reproduce(setting: Setting) -> list[Row]:
         raise InvalidInput("This needs traces and measured pairs; name them with --data.")
     pairs = _measured(setting.data)
     sizes = {size: SIZES[size] for size in SIZES if setting.choice != SMALL or size < 1000}
+    steps = 2 + len(COLOCATORS) * len(sizes)
     table = trained(_known(pairs, setting.seed), setting.seed).table
+    setting.progress(1, steps, "slow-down learned")
+    requests = _Requests.of(setting.data, setting.seed)
+    setting.progress(2, steps, "arrivals learned")
     rows = []
-    for done, (gpus, minutes) in enumerate(sizes.items()):
-        scenario = _scenario(setting.data, pairs, gpus, minutes, setting.seed)
+    for at, (gpus, minutes) in enumerate(sizes.items()):
+        scenario = _scenario(setting.data, pairs, requests, gpus, minutes, setting.seed)
         found = {"exclusive": _exclusive(scenario)}
-        for place, name in enumerate(("smore", "colocate")):
+        for place, name in enumerate(COLOCATORS):
             # Each learns on from the same beginning.
-            found[name] = _played(scenario, deepcopy(table), name)
-            setting.progress(2 * done + place + 1, 2 * len(sizes), name)
+            found[name] = _played(scenario, deepcopy(table), requests, name)
+            setting.progress(3 + len(COLOCATORS) * at + place, steps, f"{gpus} GPUs, {name}")
         rows += _rows(gpus, found)
     return rows
 
@@ -78,21 +90,139 @@ def _exclusive(scenario: "Scenario") -> "Outcome":
     return World(scenario).play()
 
 
-def _played(scenario: "Scenario", table: "Table", name: str) -> "Outcome":
+def _played(
+    scenario: "Scenario", table: "Table", requests: "_Requests", name: str
+) -> "Outcome":
     from interlane.policy.colocate.catalogue import make_colocator
     from interlane.policy.colocate.slowdown import Mode
     from interlane.predict.degradation.online import Online
-    from interlane.sim.harvest import World
+    from interlane.sim.harvest import Scheduling, World
 
     colocator, tolls = make_colocator(name, {"side-by-side": Mode(table, table)})
-    evicts = name == "colocate"
-    return World(scenario, colocator, tolls, online=Online(table), evicts=evicts).play()
+    is_ours = name == "colocate"
+    advisor = requests.advisor(scenario, is_ours=is_ours)
+    scheduling = Scheduling(colocator, tolls, advisor, Online(table), evicts=is_ours)
+    return World(scenario, scheduling).play()
+
+
+# -- requests -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Requests:
+    """Five days of requests: forecasts have learned from four, the last one is played."""
+
+    counts: "NDArray[np.float64]"
+    """Minute x function."""
+    ours: "Trees"
+    smores: "LsLstm"
+
+    @classmethod
+    def of(cls, data: Path, seed: int) -> "_Requests":
+        """Draw five days in a row of some of Azure's functions, and learn the first four."""
+        import numpy as np
+
+        from interlane.predict.arrivals.live import Trees
+        from interlane.predict.arrivals.lslstm import LsLstm
+        from interlane.predict.arrivals.series import Arrivals, Series
+        from interlane.sim.requests import arrivals_of
+        from interlane.traces.requests import read_requests
+
+        path = data / "azure-functions-2019-sample" / "azure_fn_2019_minute.csv.gz"
+        found = arrivals_of(read_requests(path))
+        dice, days = np.random.default_rng(seed), KNOWN_DAYS + 1
+        chosen = dice.choice(len(found), MOST_FUNCTIONS, replace=False)
+        counts = []
+        for one in (found.series[number].seen for number in chosen):
+            first = found.day * int(dice.integers(0, len(one) // found.day - days + 1))
+            counts.append(one[first : first + days * found.day])
+        known = Arrivals(
+            found.slot_s,
+            tuple(
+                Series(str(place), one[: KNOWN_DAYS * found.day])
+                for place, one in enumerate(counts)
+            ),
+        )
+        return cls(
+            np.column_stack(counts),
+            Trees().fit(known),
+            LsLstm(seed=seed, epochs=2, windows=10_000).fit(known),
+        )
+
+    @property
+    def day(self) -> int:
+        """Minutes in a day."""
+        return len(self.counts) // (KNOWN_DAYS + 1)
+
+    def played(self, functions: int, minutes: int) -> "NDArray[np.float64]":
+        """Return the counts that are played, from the beginning of the last day on."""
+        begin = KNOWN_DAYS * self.day
+        return self.counts[begin : begin + minutes, :functions]
+
+    def advisor(self, scenario: "Scenario", *, is_ours: bool) -> "Advisor":
+        """Return who says how many replicas there should be, and has seen the known days."""
+        import numpy as np
+
+        from interlane.functions.advise import Hurdle
+        from interlane.functions.catalogue import advisors
+        from interlane.functions.costs import Prices, costs_of
+        from interlane.functions.pool import Tier
+        from interlane.functions.portfolio import Portfolio
+        from interlane.predict.arrivals.live import Live
+        from interlane.predict.arrivals.lslstm_live import LiveLsLstm
+        from interlane.sim.harvest import MINUTE_S
+
+        count = len(scenario.functions)
+        at_stake = (
+            costs_of(
+                one,
+                Prices(),
+                slot_s=MINUTE_S,
+                device_mib=scenario.memory_mib,
+                tier=Tier.DISK,
+            )
+            for one in scenario.functions
+        )
+        weight = np.array([costs.weight for costs in at_stake])
+        known = self.counts[: KNOWN_DAYS * self.day, :count]
+        if not is_ours:
+            smores = LiveLsLstm(self.smores, functions=count, slot_s=MINUTE_S, updates=False)
+            for counts in known:
+                smores.passed(counts)
+            smores.updates = True
+            return Hurdle(smores, weight, scenario.capacity)
+        live = Live(self.ours, functions=count, slot_s=MINUTE_S)
+        capacity = scenario.capacity
+        everybody = advisors({"trees": live}, weight=weight, capacity=capacity, slot_s=MINUTE_S)
+        ours = Portfolio(everybody, weight)
+        for counts in known:
+            ours.wanted()
+            ours.passed(counts, np.ceil(counts / capacity))
+        return ours
+
+
+def _capacity(counts: "NDArray[np.float64]", replicas: float) -> "NDArray[np.float64]":
+    """Return what a replica serves in a minute, so that requests take so many on average.
+
+    Every function that is asked takes at least one.
+    """
+    import numpy as np
+
+    mean = np.maximum(counts.mean(0), 1e-9)
+    low, high = 1e-3, 1e6
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        taken = np.ceil(counts / (mean * middle)).sum(1).mean()
+        low, high = (middle, high) if taken > replicas else (low, middle)
+    return np.asarray(mean * high)
 
 
 # -- what happens ---------------------------------------------------------------------
 
 
-def _scenario(data: Path, pairs: "Pairs", gpus: int, minutes: int, seed: int) -> "Scenario":
+def _scenario(
+    data: Path, pairs: "Pairs", requests: _Requests, gpus: int, minutes: int, seed: int
+) -> "Scenario":
     from random import Random
 
     from interlane.policy.colocate.slowdown import Mode, Tolls
@@ -101,14 +231,18 @@ def _scenario(data: Path, pairs: "Pairs", gpus: int, minutes: int, seed: int) ->
     dice = Random(seed)
     table = true_table(pairs)
     functions, trainers = _roles(pairs)
+    functions = functions[:: max(1, len(functions) // min(MOST_FUNCTIONS, gpus))]
+    load_s = _load_s(data)
+    counts = requests.played(len(functions), minutes)
     return Scenario(
         gpus,
         pairs.profiles.gpu_types[0],
         MEMORY_MIB,
         _trainings(data, pairs, trainers, gpus, minutes, dice.randrange(1 << 30)),
-        tuple(_function(pairs, number) for number in functions),
-        _replicas(data, len(functions), gpus, minutes, seed),
-        _load_s(data),
+        tuple(_function(pairs, number, sum(load_s) / len(load_s)) for number in functions),
+        counts,
+        _capacity(counts, REPLICAS * gpus),
+        load_s,
         Tolls({"side-by-side": Mode(table, table)}, _true_rule(data), cautious=False),
         seed,
     )
@@ -159,7 +293,7 @@ def _roles(pairs: "Pairs") -> tuple[list[int], list[int]]:
     return functions, [int(one) for one in measured if int(one) not in functions]
 
 
-def _function(pairs: "Pairs", number: int) -> "Function":
+def _function(pairs: "Pairs", number: int, load_s: float) -> "Function":
     from interlane.model.function import Function
 
     profiles = pairs.profiles
@@ -170,6 +304,7 @@ def _function(pairs: "Pairs", number: int) -> "Function":
         min(1.0, float(profiles.filled[0, number, profiles.counters.index("sm_active")])),
         P99_LIMIT,
         600.0,
+        disk_load_s=load_s,
     )
 
 
@@ -211,24 +346,6 @@ def _trainings(
         )
         for place, (number, length_s) in enumerate(zip(drawn, work_s[:enough], strict=True))
     )
-
-
-def _replicas(
-    data: Path, functions: int, gpus: int, minutes: int, seed: int
-) -> "NDArray[np.int64]":
-    """Return how many replicas each function wants, after Azure Functions' counts."""
-    import numpy as np
-    import polars as pl
-
-    path = data / "azure-functions-2019-sample" / "azure_fn_2019_minute.csv.gz"
-    counts = pl.read_csv(path)
-    days = counts.select(pl.col("^m[0-9]+$")).to_numpy().astype(np.float64)
-    rows = np.random.default_rng(seed).choice(len(days), functions, replace=False)
-    shape = days[rows][:, : minutes or None].T
-    # Replicas follow what came lately: scaling does not jump with every minute.
-    smooth = np.array([shape[max(0, at - 4) : at + 1].mean(0) for at in range(len(shape))])
-    wanted = smooth / np.maximum(smooth.mean(0), 1e-9) * REPLICAS * gpus / functions
-    return np.asarray(np.minimum(np.ceil(wanted - 0.5), 4 * gpus), np.int64)
 
 
 def _load_s(data: Path) -> tuple[float, ...]:

@@ -1,20 +1,22 @@
 """Training and functions on the same GPUs, minute by minute.
 
-Training jobs take GPUs in the order they come.  Functions want so many replicas in every
-minute; each goes where a colocator says, loads its model first unless it is there already,
-and leaves when fewer are wanted.  How much everybody really slows down comes from measured
+Training jobs take GPUs in the order they come.  Functions are asked; an advisor says before
+each minute how many replicas they should have, and what it missed is a cold start.  Every
+replica goes where a colocator says, loads its model first unless it is there already, and
+leaves when it is not wanted any more.  How much everybody really slows down comes from measured
 pairs, which the colocator has seen only in part; it is told what is measured as time goes on.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interlane.functions.advise import Advisor
 from interlane.model import Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import LIMIT, Gpu, Gpus
@@ -54,13 +56,20 @@ class Scenario:
     trainings: tuple[Training, ...]
     functions: tuple[Function, ...]
     """One replica of each function; ids are made unique as replicas come."""
-    replicas: NDArray[np.int64]
-    """Replicas wanted, minute x function."""
+    counts: NDArray[np.float64]
+    """Requests, minute x function."""
+    capacity: NDArray[np.float64]
+    """Requests in a minute that one replica of each function serves."""
     load_s: tuple[float, ...]
     """Times that loading a model took, drawn from."""
     truth: Tolls
     """How much everybody really slows down."""
     seed: int = 0
+
+    @property
+    def needs(self) -> NDArray[np.int64]:
+        """Replicas that the requests of each minute take."""
+        return np.ceil(self.counts / self.capacity).astype(np.int64)
 
 
 @dataclass
@@ -77,6 +86,12 @@ class _Replica:
     function: Function
     gpu_id: str
     ready_s: float
+    is_cold: bool
+    """Whether a request called for it, instead of an advisor."""
+
+    def loading(self, now_s: float) -> float:
+        """Return the part of the minute that begins in which it loads."""
+        return min(1.0, max(0.0, self.ready_s - now_s) / MINUTE_S)
 
 
 @dataclass
@@ -91,12 +106,18 @@ class Outcome:
     """Hours of training, each judged by itself; the last of a job may be a part of one."""
     job_hours_broken: float = 0.0
     """Those in which the job lost more than its limit."""
-    wanted: int = 0
-    """Replica-minutes wanted."""
+    needed: int = 0
+    """Replica-minutes that requests took."""
     unplaced: int = 0
-    loading: int = 0
+    """Those for which there was no place."""
+    loading: float = 0.0
+    """Those that were spent loading; a cold start spends all of its minute."""
     slow: int = 0
-    """Replica-minutes in which a function was slower than its limit."""
+    """Those in which a function was slower than its limit."""
+    cold: int = 0
+    """Cold starts."""
+    idle: int = 0
+    """Replica-minutes that nobody needed."""
     evicted: int = 0
     trained: int = 0
     """Training jobs that ended."""
@@ -117,8 +138,8 @@ class Outcome:
 
     @property
     def missed(self) -> float:
-        """Part of replica-minutes that missed their deadline."""
-        return (self.unplaced + self.loading + self.slow) / max(1, self.wanted)
+        """Part of the replica-minutes needed that missed their deadline."""
+        return (self.unplaced + self.loading + self.slow) / max(1, self.needed)
 
 
 def use_class(use: float | None) -> str:
@@ -128,19 +149,27 @@ def use_class(use: float | None) -> str:
     return "light" if use < 0.4 else "medium" if use < 0.75 else "heavy"
 
 
-class World:
-    """Plays a scenario; without a colocator functions get no place."""
+@dataclass(frozen=True, eq=False)
+class Scheduling:
+    """Who decides about functions."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        colocator: Colocator | None = None,
-        tolls: Tolls | None = None,
-        *,
-        online: Online | None = None,
-        evicts: bool = False,
-    ) -> None:
+    colocator: Colocator
+    tolls: Tolls
+    """The numbers it decides by."""
+    advisor: Advisor
+    online: Online | None = None
+    """Keeps the table behind the numbers true, from what is measured."""
+    evicts: bool = False
+    """Whether a function goes again when measurements break a promise."""
+
+
+class World:
+    """Plays a scenario; where nobody decides about functions, they get no place."""
+
+    def __init__(self, scenario: Scenario, scheduling: Scheduling | None = None) -> None:
         self._scenario = scenario
+        self._needs = scenario.needs
+        self._scheduling = scheduling
         gpus = [
             Gpu(f"gpu-{number}", scenario.gpu_type, scenario.memory_mib)
             for number in range(scenario.gpus)
@@ -148,12 +177,10 @@ class World:
         self._gpus = Gpus(gpus)
         self._harvest = Harvest(
             self._gpus,
-            colocator or _Nowhere(),
-            tolls or scenario.truth,
+            scheduling.colocator if scheduling else _Nowhere(),
+            scheduling.tolls if scheduling else scenario.truth,
             dice=Random(scenario.seed),
         )
-        self._tolls, self._online, self._evicts = tolls, online, evicts
-        self._places = colocator is not None
         self._dice = Random(scenario.seed + 1)
         self._queue: deque[Training] = deque()
         self._jobs: dict[str, _Job] = {}
@@ -163,23 +190,20 @@ class World:
         self._waiting: list[list[Function]] = [[] for _ in scenario.functions]
         self._serial = 0
         self._learns = False
+        self._true: dict[tuple[str | None, tuple[str, ...]], tuple[float, list[float]]] = {}
+        """Training and functions that run together -> how much slower each really is."""
         self.outcome = Outcome()
 
     def play(self) -> Outcome:
         """Play all minutes."""
         coming = deque(sorted(self._scenario.trainings, key=lambda one: one.minute))
-        for minute in range(len(self._scenario.replicas)):
+        for minute, needs in enumerate(self._needs.tolist()):
             now_s = minute * MINUTE_S
             while coming and coming[0].minute <= minute:
                 self._queue.append(coming.popleft())
-            self._learns = self._online is not None and minute % LEARN_MINUTES == 0
-            if self._learns and self._tolls is not None:
-                self._tolls.forget()
             self._start_trainings(now_s)
-            if self._places:
-                self._scale(minute, now_s)
-                self._place_waiting(now_s)
-            self._run_minute(minute, now_s)
+            busy = self._serve(minute, needs, now_s)
+            self._run_minute(busy, now_s)
         return self.outcome
 
     def _start_trainings(self, now_s: float) -> None:
@@ -194,34 +218,42 @@ class World:
 
     # -- functions --------------------------------------------------------------------
 
-    def _scale(self, minute: int, now_s: float) -> None:
+    def _serve(self, minute: int, needs: list[int], now_s: float) -> set[str]:
+        """Bring replicas in, ahead and as requests call; return those that have work."""
+        self.outcome.needed += sum(needs)
+        if self._scheduling is None:
+            self.outcome.unplaced += sum(needs)
+            return set()
+        self._learns = self._scheduling.online is not None and minute % LEARN_MINUTES == 0
+        if self._learns:
+            self._scheduling.tolls.forget()
+        advisor = self._scheduling.advisor
+        self._scale([int(one) for one in advisor.wanted()], now_s)
+        self._place_waiting(now_s, is_cold=False)
+        self._call(needs)
+        self._place_waiting(now_s, is_cold=True)
+        advisor.passed(self._scenario.counts[minute], self._needs[minute].astype(float))
+        return self._at_work(needs, now_s)
+
+    def _scale(self, wanted: list[int], now_s: float) -> None:
         """Send replicas away that are not wanted any more, and queue those that are."""
-        wanted = self._scenario.replicas[minute].tolist()
-        for number, (replicas, waiting) in enumerate(
-            zip(self._replicas, self._waiting, strict=True)
-        ):
-            while waiting and len(replicas) + len(waiting) > wanted[number]:
-                waiting.pop()
+        for number, replicas in enumerate(self._replicas):
             while len(replicas) > wanted[number]:
-                gone = replicas.pop()
-                del self._by_id[gone.function.id]
-                self._harvest.leave(gone.function, gone.gpu_id, now_s)
-            for _ in range(wanted[number] - len(replicas) - len(waiting)):
-                waiting.append(self._replica_of(number))
+                self._send_away(number, now_s)
+        self._waiting = [[] for _ in self._waiting]
+        self._call(wanted)
+
+    def _call(self, wanted: list[int]) -> None:
+        """Queue the replicas that are missing."""
+        for number, waiting in enumerate(self._waiting):
+            missing = wanted[number] - len(self._replicas[number]) - len(waiting)
+            waiting.extend(self._replica_of(number) for _ in range(missing))
 
     def _replica_of(self, number: int) -> Function:
         self._serial += 1
-        one = self._scenario.functions[number]
-        return Function(
-            f"{number}/{self._serial}",
-            one.workload,
-            one.memory_mib,
-            one.use,
-            one.p99_limit,
-            one.stay_s,
-        )
+        return replace(self._scenario.functions[number], id=f"{number}/{self._serial}")
 
-    def _place_waiting(self, now_s: float) -> None:
+    def _place_waiting(self, now_s: float, *, is_cold: bool) -> None:
         colocator = self._harvest.colocator
         order = sorted(
             (number for number, waiting in enumerate(self._waiting) if waiting),
@@ -237,53 +269,94 @@ class World:
                     again.append(function)
                     continue
                 load_s = 0.0 if site.is_warm else self._dice.choice(self._scenario.load_s)
-                replica = _Replica(function, site.gpu.id, now_s + load_s)
+                self.outcome.cold += is_cold and load_s > 0
+                replica = _Replica(function, site.gpu.id, now_s + load_s, is_cold)
                 self._replicas[number].append(replica)
                 self._by_id[function.id] = replica
             self._waiting[number] = again
 
+    def _send_away(self, number: int, now_s: float) -> None:
+        gone = self._replicas[number].pop()
+        del self._by_id[gone.function.id]
+        self._harvest.leave(gone.function, gone.gpu_id, now_s)
+
     def _send_back(self, function: Function) -> None:
         number = int(function.id.split("/")[0])
         self._replicas[number].remove(self._by_id.pop(function.id))
-        self._waiting[number].append(function)
+
+    def _at_work(self, needs: list[int], now_s: float) -> set[str]:
+        """Return the replicas that have requests in this minute, and count what is missing."""
+        busy = set()
+        for replicas, needed in zip(self._replicas, needs, strict=True):
+            self.outcome.unplaced += max(0, needed - len(replicas))
+            self.outcome.idle += max(0, len(replicas) - needed)
+            for replica in sorted(replicas, key=lambda one: one.ready_s)[:needed]:
+                busy.add(replica.function.id)
+                self._count_loading(replica, now_s)
+        return busy
+
+    def _count_loading(self, replica: _Replica, now_s: float) -> None:
+        loading = replica.loading(now_s)
+        self.outcome.loading += 1.0 if replica.is_cold and loading else loading
 
     # -- a minute ---------------------------------------------------------------------
 
-    def _run_minute(self, minute: int, now_s: float) -> None:
+    def _run_minute(self, busy: set[str], now_s: float) -> None:
         outcome = self.outcome
-        outcome.wanted += int(self._scenario.replicas[minute].sum())
-        outcome.unplaced += int(self._scenario.replicas[minute].sum()) - len(self._by_id)
         for gpu in self._gpus.order:
             job = self._jobs.get(gpu.id)
-            training, functions = self._speeds(gpu, job, now_s)
-            busy = sum(
-                one.use / slowed for one, slowed in zip(gpu.functions, functions, strict=True)
-            )
+            working = [one for one in gpu.functions if one.id in busy]
+            training, each = self._speeds(gpu, job, working)
+            used = self._used(working, each, now_s)
             if job is not None:
-                busy += job.training.use / training
-                self._train(gpu.id, job, training, now_s)
+                used += job.training.use / training
             kind = use_class(None if job is None else job.training.use)
-            outcome.busy[kind] = outcome.busy.get(kind, 0.0) + min(1.0, busy)
+            outcome.busy[kind] = outcome.busy.get(kind, 0.0) + min(1.0, used)
             outcome.minutes[kind] = outcome.minutes.get(kind, 0) + 1
+            outcome.slow += self._too_slow(working, each, now_s)
             if gpu.functions:
-                self._measure(gpu, training, functions, now_s)
+                self._measure(gpu, training, working, each, now_s)
+            if job is not None:
+                self._train(gpu.id, job, training, now_s)
 
-    def _speeds(self, gpu: Gpu, job: _Job | None, now_s: float) -> tuple[float, list[float]]:
-        """Return how much slower training and each function really are."""
-        training, each = 1.0, []
+    def _speeds(
+        self, gpu: Gpu, job: _Job | None, working: Sequence[Function]
+    ) -> tuple[float, list[float]]:
+        """Return how much slower training and each function at work really are."""
+        if not working:
+            return 1.0, []
         trainer = None if job is None else job.training.workload
-        for place, function in enumerate(gpu.functions):
-            others = gpu.functions[:place] + gpu.functions[place + 1 :]
-            toll = self._scenario.truth.toll(
-                self._mode, gpu.gpu_type, trainer, others, function
-            )
-            training = toll.training
-            each.append(toll.own)
-            if self._by_id[function.id].ready_s > now_s:
-                self.outcome.loading += 1
-            elif toll.own > function.p99_limit:
-                self.outcome.slow += 1
-        return training, each
+        key = trainer, tuple(one.workload for one in working)
+        found = self._true.get(key)
+        if found is None:
+            tolls = [
+                self._scenario.truth.toll(
+                    self._mode,
+                    gpu.gpu_type,
+                    trainer,
+                    [*working[:place], *working[place + 1 :]],
+                    one,
+                )
+                for place, one in enumerate(working)
+            ]
+            found = self._true[key] = tolls[-1].training, [toll.own for toll in tolls]
+        return found
+
+    def _used(self, working: Sequence[Function], each: Sequence[float], now_s: float) -> float:
+        """Return the share of a GPU that functions keep busy; what loads does no work."""
+        return sum(
+            (1.0 - self._by_id[one.id].loading(now_s)) * one.use / slowed
+            for one, slowed in zip(working, each, strict=True)
+        )
+
+    def _too_slow(
+        self, working: Sequence[Function], each: Sequence[float], now_s: float
+    ) -> int:
+        """Count the functions that serve, but more slowly than they may."""
+        return sum(
+            slowed > one.p99_limit and self._by_id[one.id].ready_s <= now_s
+            for one, slowed in zip(working, each, strict=True)
+        )
 
     @property
     def _mode(self) -> str:
@@ -307,34 +380,46 @@ class World:
             self._harvest.end_training(gpu_id, training.memory_mib, training.use, now_s)
 
     def _measure(
-        self, gpu: Gpu, training: float, functions: Sequence[float], now_s: float
+        self,
+        gpu: Gpu,
+        training: float,
+        working: Sequence[Function],
+        each: Sequence[float],
+        now_s: float,
     ) -> None:
         """Tell what a monitor sees, with an error of its own."""
+        assert self._scheduling is not None
         off = 1.0 + NOISE * (2.0 * self._dice.random() - 1.0)
-        if self._learns and gpu.trainer is not None:
-            if len(gpu.functions) == 1:
-                self._learn(gpu, off / training, off / functions[0], now_s)
-            elif self._tolls is not None:
-                names = [one.workload for one in gpu.functions]
-                self._tolls.learn(self._mode, gpu.gpu_type, gpu.trainer, names, training * off)
-        if not self._evicts:
+        if self._learns and gpu.trainer is not None and working:
+            self._learn(gpu, working, off / training, off / each[0], now_s)
+        if not self._scheduling.evicts:
             return
-        gone = self._harvest.measured(
-            gpu.id, training * off, [one * off for one in functions], now_s
-        )
+        slowed = {one.id: off * own for one, own in zip(working, each, strict=True)}
+        p99 = [slowed.get(one.id, 1.0) for one in gpu.functions]
+        gone = self._harvest.measured(gpu.id, training * off, p99, now_s)
         if gone is not None:
             self.outcome.evicted += 1
             self._send_back(gone)
 
-    def _learn(self, gpu: Gpu, trained: float, served: float, now_s: float) -> None:
-        """Add a measured pair to the table by which functions are placed."""
-        assert self._online is not None
+    def _learn(
+        self, gpu: Gpu, working: Sequence[Function], trained: float, served: float, now_s: float
+    ) -> None:
+        """Add what was measured to the tables by which functions are placed."""
+        assert self._scheduling is not None
+        assert self._scheduling.online is not None
         assert gpu.trainer is not None
-        table = self._online.table
+        if len(working) > 1:
+            names = [one.workload for one in working]
+            self._scheduling.tolls.learn(
+                self._mode, gpu.gpu_type, gpu.trainer, names, 1.0 / trained
+            )
+            return
+        online = self._scheduling.online
+        table = online.table
         there, trainer = table.gpu(gpu.gpu_type), table.workload(gpu.trainer)
-        function = table.workload(gpu.functions[0].workload)
-        self._online.learn(there, trainer, function, trained, now_s)
-        self._online.learn(there, function, trainer, served, now_s)
+        function = table.workload(working[0].workload)
+        online.learn(there, trainer, function, trained, now_s)
+        online.learn(there, function, trainer, served, now_s)
 
 
 class _Nowhere:

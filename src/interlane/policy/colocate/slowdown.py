@@ -61,7 +61,9 @@ class Tolls:
     rule: Rule = field(default_factory=SuperAdditive)
     cautious: bool = True
     """Count with bounds; otherwise with means, as SMore does."""
-    _rows: dict[tuple[str, str], tuple[Rows, Rows]] = field(default_factory=dict, repr=False)
+    _rows: dict[tuple[str, str, bool], tuple[Rows, Rows]] = field(
+        default_factory=dict, repr=False
+    )
     _numbers: dict[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,9 +81,16 @@ class Tolls:
         trainer: str | None,
         guests: Sequence[Function],
         newest: Function,
+        *,
+        guessed: bool = False,
     ) -> Toll:
-        """Return what a function would cost beside a training job and other functions."""
-        rows = self._rows.get((mode, gpu_type)) or self._read(mode, gpu_type)
+        """Return what a function would cost beside a training job and other functions.
+
+        ``guessed`` counts with means where bounds are the rule.
+        """
+        cautious = self.cautious and not guessed
+        rows = self._rows.get((mode, gpu_type, cautious))
+        rows = rows or self._read(mode, gpu_type, cautious=cautious)
         numbers = self._numbers
         new = numbers.get(newest.workload, -1)
         trains = None if trainer is None else numbers.get(trainer, -1)
@@ -135,15 +144,16 @@ class Tolls:
             Crowd(tuple(max(1.0, 1.0 / one.retained) for one in readings)), slow_down
         )
 
-    def _read(self, mode: str, gpu_type: str) -> tuple[Rows, Rows]:
+    def _read(self, mode: str, gpu_type: str, *, cautious: bool) -> tuple[Rows, Rows]:
         tables = self.modes[mode]
-        found = self._rows[mode, gpu_type] = (
-            self._excess(tables.training, gpu_type),
-            self._excess(tables.latency, gpu_type),
+        found = self._rows[mode, gpu_type, cautious] = (
+            _excess(tables.training, gpu_type, cautious=cautious),
+            _excess(tables.latency, gpu_type, cautious=cautious),
         )
         return found
 
-    def _excess(self, table: Table, gpu_type: str) -> Rows:
-        kept = table.padded(table.gpu(gpu_type), cautious=self.cautious)
-        rows: Rows = np.maximum(0.0, 1.0 / kept - 1.0).tolist()
-        return rows
+
+def _excess(table: Table, gpu_type: str, *, cautious: bool) -> Rows:
+    kept = table.padded(table.gpu(gpu_type), cautious=cautious)
+    rows: Rows = np.maximum(0.0, 1.0 / kept - 1.0).tolist()
+    return rows

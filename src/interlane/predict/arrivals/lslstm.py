@@ -6,7 +6,7 @@ probability of a request and the next count.  Counts are logarithms, relative to
 function's own level so far.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,6 +25,8 @@ CLOCK: Final = 2
 """What the heads see of the time of day."""
 CHUNK: Final = 4_096
 """Windows that are looked at at once."""
+ONLINE: Final = 0.1
+"""How fast it learns while it serves, of how fast it learned the trace."""
 LOWEST_LEVEL: Final = float(np.log(2.0))
 
 Singles = NDArray[np.float32]
@@ -77,17 +79,20 @@ class LsLstm:
         pasts = [_Past.of(one, arrivals, self.short, self.long) for one in arrivals]
         for epoch in range(self.epochs):
             rate = self.rate * (1 - epoch / self.epochs)
-            self._learn(network, _drawn(pasts, self.windows, dice), rate)
+            drawn = _drawn(pasts, self.windows, dice)
+            self.learn(network, drawn.batches(self.batch), rate)
             tell(epoch + 1, self.epochs)
         self.weights_ = _weights(network)
         return self
 
-    def _learn(self, network: "nn.Module", drawn: "_Drawn", rate: float) -> None:
-        """Go once over some windows, batch by batch."""
+    def learn(
+        self, network: "nn.Module", batches: Iterable[tuple[Windows, Floats]], rate: float
+    ) -> None:
+        """Go once over some windows and the counts that followed, batch by batch."""
         torch = _torch()
         optimiser = torch.optim.Adam(network.parameters(), lr=rate)
         network.train()
-        for told, counts in drawn.batches(self.batch):
+        for told, counts in batches:
             arrival, size = network(*_tensors(told))
             active = torch.from_numpy((counts > 0).astype(np.float32))
             log_size = torch.from_numpy((np.log1p(counts) / told.level).astype(np.float32))
@@ -103,7 +108,7 @@ class LsLstm:
     def predict(self, series: Series, arrivals: Arrivals) -> tuple[Floats, Floats]:
         """Return for each slot the probability of a request and the expected count."""
         past = _Past.of(series, arrivals, self.short, self.long)
-        return self._told(self._network(), past, np.arange(len(series)))
+        return _told(self.network(), past, np.arange(len(series)))
 
     def follow(
         self, arrivals: Arrivals, part: float, updates: int = 10, tell: Tell = silent
@@ -112,7 +117,7 @@ class LsLstm:
 
         What is told of the slots before is 0.  What was learned is forgotten afterwards.
         """
-        network = self._network()
+        network = self.network()
         dice = np.random.default_rng(self.seed)
         pasts = [_Past.of(one, arrivals, self.short, self.long) for one in arrivals]
         bounds = [
@@ -123,13 +128,15 @@ class LsLstm:
         for step in range(updates):
             spans = [np.arange(bound[step], bound[step + 1]) for bound in bounds]
             for past, span, (chance, size) in zip(pasts, spans, told, strict=True):
-                chance[span], size[span] = self._told(network, past, span)
+                chance[span], size[span] = _told(network, past, span)
             few = max(self.batch, self.windows // updates)
-            self._learn(network, _drawn(pasts, few, dice, spans), self.rate / 10)
+            drawn = _drawn(pasts, few, dice, spans)
+            self.learn(network, drawn.batches(self.batch), self.rate * ONLINE)
             tell(step + 1, updates)
         return told
 
-    def _network(self) -> "nn.Module":
+    def network(self) -> "nn.Module":
+        """Return a network with what was learned; it learns on without changing it."""
         torch = _torch()
         network = _network(self.hidden)
         if self.weights_:
@@ -137,22 +144,6 @@ class LsLstm:
                 {name: torch.from_numpy(value) for name, value in self.weights_.items()}
             )
         return network
-
-    def _told(
-        self, network: "nn.Module", past: "_Past", slots: Places
-    ) -> tuple[Floats, Floats]:
-        torch = _torch()
-        network.eval()
-        chance, size = np.zeros(len(slots)), np.zeros(len(slots))
-        for begin in range(0, len(slots), CHUNK):
-            here = slice(begin, begin + CHUNK)
-            windows = past.windows(slots[here])
-            with torch.no_grad():
-                arrival, log_size = network(*_tensors(windows))
-            chance[here] = torch.sigmoid(arrival).numpy()
-            logs = np.clip(log_size.numpy() * windows.level, 0.0, 30.0)
-            size[here] = np.expm1(logs)
-        return chance, size
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes that the weights must have."""
@@ -257,7 +248,25 @@ def _joined(parts: Sequence[Windows]) -> Windows:
     )
 
 
+def _told(network: "nn.Module", past: _Past, slots: Places) -> tuple[Floats, Floats]:
+    chance, size = np.zeros(len(slots)), np.zeros(len(slots))
+    for begin in range(0, len(slots), CHUNK):
+        here = slice(begin, begin + CHUNK)
+        chance[here], size[here] = tell_of(network, past.windows(slots[here]))
+    return chance, size
+
+
 # -- the network ----------------------------------------------------------------------
+
+
+def tell_of(network: "nn.Module", windows: Windows) -> tuple[Floats, Floats]:
+    """Return the probability of a request after each window, and the expected count."""
+    torch = _torch()
+    network.eval()
+    with torch.no_grad():
+        arrival, log_size = network(*_tensors(windows))
+    logs = np.clip(log_size.numpy() * windows.level, 0.0, 30.0)
+    return torch.sigmoid(arrival).numpy().astype(np.float64), np.expm1(logs)
 
 
 def _torch() -> Any:  # noqa: ANN401 - a module

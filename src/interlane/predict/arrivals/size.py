@@ -32,11 +32,11 @@ FIRST_SPREAD: Final = 0.3
 class Size:
     """The next count that is not 0."""
 
-    rounds: int = 100
-    leaves: int = 31
+    rounds: int = 300
+    leaves: int = 63
     most_rows: int = 80_000
     least_rows: int = 500
-    step: float = 0.15
+    step: float = 0.1
     """How far one slot moves a quantile, of what requests are off on average."""
 
     forest_: Forest = field(default_factory=no_trees, repr=False)
@@ -101,7 +101,7 @@ def _boosting(rounds: int, leaves: int) -> "HistGradientBoostingRegressor":
         max_iter=rounds,
         max_leaf_nodes=leaves,
         min_samples_leaf=50,
-        learning_rate=0.1,
+        learning_rate=0.05,
         max_features=0.3,
         early_stopping=False,
         random_state=0,
