@@ -41,14 +41,20 @@ class Costs:
 
 
 def costs_of(
-    function: Function, prices: Prices, *, slot_s: float, device_mib: int, tier: Tier
+    function: Function,
+    prices: Prices,
+    *,
+    slot_s: float,
+    device_mib: int,
+    tier: Tier,
+    least: float = 0.0,
 ) -> Costs:
     """Return what is at stake for a function whose best copy is at a tier.
 
-    A replica holds its memory, and its share of the device, which others are kept from
-    whether it is asked or not.
+    A replica holds the share of the device that is its memory's, or ``least`` where others
+    are kept from more of it, asked or not.
     """
-    share = max(function.memory_mib / device_mib, function.use)
+    share = max(function.memory_mib / device_mib, least)
     cold_s = load_s(function, tier)
     return Costs(
         prices.waiting * max(cold_s, 1e-3),

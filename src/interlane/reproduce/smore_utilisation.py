@@ -180,6 +180,8 @@ class _Requests:
                 slot_s=MINUTE_S,
                 device_mib=scenario.memory_mib,
                 tier=Tier.DISK,
+                # Beside training, an idle replica uses up what training may lose.
+                least=one.use,
             )
             for one in scenario.functions
         )
