@@ -6,6 +6,7 @@ the guess as all but ``alpha`` of those needed.  GPU types are calibrated apart 
 was measured; sharing modes and targets are, because each has a model of its own.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,10 +62,8 @@ def calibrated(model: Predictor, pairs: Pairs, seed: int = 0) -> Bounds:
     model.fit(pairs)
     scores = np.empty(len(pairs))
     for held in _folds(pairs, seed):
-        model.refit(pairs.where(~held))
-        guess = model.predict(pairs.where(held))
+        guess = copy(model).refit(pairs.where(~held)).predict(pairs.where(held))
         scores[held] = (guess.mean - pairs.log_retained[held]) / guess.spread
-    model.refit(pairs)
     return Bounds(scores, pairs.gpu, pairs.couples)
 
 

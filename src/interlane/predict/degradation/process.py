@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from interlane.model import InvalidInput
-from interlane.predict.degradation.pairs import Floats, Pairs
+from interlane.predict.degradation.pairs import Floats, Ints, Pairs
 
 MOST: Final = 3000
 """Observations that are conditioned on; the time grows with their cube."""
@@ -79,7 +79,7 @@ class Process:
     def _inverse(self) -> Floats:
         covariance = self._covariance(self.pairs, self.pairs)
         covariance[np.diag_indices_from(covariance)] += np.exp(self._plain[NOISE]) + JITTER
-        return np.asarray(np.linalg.inv(covariance), np.float64)
+        return _inverted(covariance)
 
     @cached_property
     def _weights(self) -> Floats:
@@ -92,34 +92,55 @@ class Process:
         return self.settings[-SETTINGS:]
 
     def _covariance(self, rows: Pairs, columns: Pairs) -> Floats:
+        """Return how alike pairs are, read off how alike workloads are."""
+        (victims, by_victim), (aggressors, by_aggressor) = self._sides
+        at_row, at_column = self._places(rows), self._places(columns)
+
+        def spread(small: Floats, side: int) -> Floats:
+            return small[at_row[side]][:, at_column[side]]
+
+        found = spread(by_victim, 0) + spread(by_aggressor, 1)
+        found += spread(victims, 0) * spread(aggressors, 1)
+        return np.asarray(found)
+
+    @cached_property
+    def _sides(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """How alike workloads on GPU types are, as victims and as aggressors.
+
+        The first of each is a factor of what both sides do, the second what one does alone.
+        """
         weights, likeness = np.exp(self._plain[: BOTH + 1]), _odds(self._plain)
         rates = np.exp(self.settings[:-SETTINGS]).reshape(2, -1)
-        same_gpu = rows.gpu[:, None] == columns.gpu
-        victims = self._alike(rows, columns, "victim", rates[0], likeness[VICTIM_FAMILY])
-        aggressors = self._alike(
-            rows, columns, "aggressor", rates[1], likeness[AGGRESSOR_FAMILY]
+        gpus, workloads, _ = self._counters.shape
+        gpu = np.repeat(np.arange(gpus), workloads)
+        same_gpu = gpu[:, None] == gpu
+        alone = np.where(same_gpu, 1.0, likeness[OTHER_GPU_ALONE])
+        together = weights[BOTH] * np.where(same_gpu, 1.0, likeness[OTHER_GPU])
+        victims = self._alike(rates[0], likeness[VICTIM_FAMILY], likeness[VICTIM_OWN])
+        aggressors = self._alike(rates[1], likeness[AGGRESSOR_FAMILY], likeness[AGGRESSOR_OWN])
+        return (
+            (victims * together, weights[SENSITIVITY] * victims * alone),
+            (aggressors, weights[PRESSURE] * aggressors * alone),
         )
-        victims = _with_own(victims, rows.victim, columns.victim, likeness[VICTIM_OWN])
-        aggressors = _with_own(
-            aggressors, rows.aggressor, columns.aggressor, likeness[AGGRESSOR_OWN]
-        )
-        alone = weights[SENSITIVITY] * victims + weights[PRESSURE] * aggressors
-        alone *= np.where(same_gpu, 1.0, likeness[OTHER_GPU_ALONE])
-        both = weights[BOTH] * victims * aggressors
-        found: Floats = alone + both * np.where(same_gpu, 1.0, likeness[OTHER_GPU])
-        return found
 
-    def _alike(
-        self, rows: Pairs, columns: Pairs, side: str, rates: Floats, across: float
-    ) -> Floats:
-        """Return how alike one side of pairs is by counters (Matérn 3/2) and family."""
-        one, other = getattr(rows, side), getattr(columns, side)
-        counters = self._counters * rates
-        distance = _distances(counters[rows.gpu, one], counters[columns.gpu, other])
-        family = self.pairs.profiles.family_numbers
-        same = family[one][:, None] == family[other]
-        found: Floats = (1.0 + distance) * np.exp(-distance) * np.where(same, 1.0, across)
-        return found
+    def _places(self, pairs: Pairs) -> tuple[Ints, Ints]:
+        """Return where victims and aggressors are among all workloads on all GPU types."""
+        first = pairs.gpu * self._counters.shape[1]
+        return first + pairs.victim, first + pairs.aggressor
+
+    def _alike(self, rates: Floats, across: float, own: float) -> Floats:
+        """Return how alike workloads are by counters (Matérn 3/2) and family.
+
+        A part of every workload is its own.
+        """
+        gpus, workloads, counters = self._counters.shape
+        scaled = (self._counters * rates).reshape(-1, counters)
+        distance = _distances(scaled, scaled)
+        family = np.tile(self.pairs.profiles.family_numbers, gpus)
+        workload = np.tile(np.arange(workloads), gpus)
+        same = np.where(family[:, None] == family, 1.0, across)
+        found = (1.0 - own) * (1.0 + distance) * np.exp(-distance) * same
+        return np.asarray(found + own * (workload[:, None] == workload))
 
     @cached_property
     def _counters(self) -> Floats:
@@ -178,14 +199,19 @@ def _minimised(cost: Any, first: Floats, bounds: list[tuple[float, float]]) -> A
     return minimize(cost, first, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS}).x
 
 
+def _inverted(covariance: Floats) -> Floats:
+    """Return the inverse of a symmetric matrix that is positive definite; it is overwritten."""
+    from scipy.linalg import lapack
+
+    factor, failed = lapack.dpotrf(covariance, lower=1, overwrite_a=1)
+    if failed:
+        raise InvalidInput("What was measured contradicts itself; look for doubled rows.")
+    lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
 def _odds(settings: Floats) -> Floats:
     return 1.0 / (1.0 + np.exp(-settings))
-
-
-def _with_own(alike: Floats, rows: Any, columns: Any, own: float) -> Floats:  # noqa: ANN401 - columns of numbers
-    """Give every workload a part that it shares with nobody."""
-    found: Floats = (1.0 - own) * alike + own * (rows[:, None] == columns)
-    return found
 
 
 def _distances(rows: Floats, columns: Floats) -> Floats:
