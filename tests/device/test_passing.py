@@ -301,6 +301,15 @@ def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
         waiting.result(60)
 
 
+def test_a_model_that_is_asked_seldom_gives_its_lease_back_at_once(stage: Stage) -> None:
+    stage.daemon("--order", "fair")
+    wish = Wish("model", persistent_bytes=1, ephemeral_bytes=1, is_guest=True)
+    with Client(wish, stage.address, NoMemory) as model:
+        with model.iteration():
+            assert stage.states == {"model": "running"}
+        wait_until(lambda: stage.states == {"model": "idle"})
+
+
 DIES = """
 import os, signal, sys
 from pathlib import Path

@@ -54,7 +54,8 @@ BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 MEASURED_FIRST: Final = 4
 """Iterations after which a job is taken to be known."""
 LONG_GAP_NS: Final = 2_000_000
-"""A job that takes longer than this between iterations gives its lease back if it is wanted."""
+"""A job that takes longer than this between iterations gives its lease back if it is wanted;
+a model that is asked as seldom does in any case, so that nobody waits for it to be idle."""
 LONGEST_GAP_NS: Final = 2 * LONG_GAP_NS
 """Longer gaps count as this, so that one pause does not make a job look slow for long."""
 COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
@@ -148,7 +149,8 @@ class Client:
         self._busy_ns = 0
         self._waited_ns = 0
         self._iteration = Iteration(self)
-        self._gap_ns = 0
+        # A guest serves requests: until it is known better, they come one at a time.
+        self._gap_ns = LONGEST_GAP_NS if wish.is_guest else 0
         self._told: Demand | None = None
         self._needs = Demand(0, 0)
         self._limit_bytes = 0
@@ -196,7 +198,12 @@ class Client:
         words[ITERATIONS] = iterations
         words[BUSY_NS] = self._busy_ns
         self._inside = False
-        if self._epoch <= words[REVOKE] or words[WANTED] or iterations >= self._meter.due:
+        if (
+            self._epoch <= words[REVOKE]
+            or words[WANTED]
+            or iterations >= self._meter.due
+            or self._wish.is_guest
+        ):
             self._end_slowly()
             # On a busy machine a hand-over takes longer than the job's own pause after it.
             now_ns = monotonic_ns()
@@ -269,8 +276,8 @@ class Client:
                 self._words[FIRST_NS] = self._words[BOUNDARY_NS] - self._began_ns
             gap_ns = min(self._asked_ns - self._boundary_ns, LONGEST_GAP_NS)
             self._gap_ns += (gap_ns - self._gap_ns) >> 3
-            wanted = self._words[WANTED] and self._gap_ns > LONG_GAP_NS
-            if self._epoch and (wanted or self.revoked):
+            wanted = self._words[WANTED] or self._wish.is_guest
+            if self._epoch and (self.revoked or (wanted and self._gap_ns > LONG_GAP_NS)):
                 self._give_back(Kind.RELEASE)
             # Measuring takes a while, and needs no lease.
             needs = self._meter.reached(self._iterations)
