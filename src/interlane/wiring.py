@@ -269,12 +269,13 @@ def serve(
     slot: str,
     forecast: Path | None,
     degradation: Path | None,
+    keep: str,
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
 ) -> None:
     """Run this machine under a policy until told to end, with web pages if given."""
-    from interlane.server import up
+    from interlane.server import quantities, up
     from interlane.server.devices import devices_of
     from interlane.server.lanes import LaneSettings
 
@@ -285,7 +286,10 @@ def serve(
     lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
     functions = function_settings(slot, forecast)
     beside = None if degradation is None else _beside(degradation, found.cluster)
-    settings = up.Settings(state, host, port, found, lanes, functions, database_url, beside)
+    settings = up.Settings(
+        *(state, host, port, found, lanes, functions, database_url, beside),
+        quantities.seconds("keep", keep),
+    )
     up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say, mount)
 
 

@@ -170,6 +170,18 @@ def test_jobs_outlive_the_daemon_and_find_the_next_one(folder: Path) -> None:
         assert ended(driver, record).exit_code == 0
 
 
+def test_a_daemon_that_falls_silent_is_replaced(folder: Path) -> None:
+    with sharing(folder) as driver:
+        until(lambda: driver.devices()[0].is_shared, "the daemon")
+        before = daemon_pid(folder)
+        assert before is not None
+
+        os.kill(before, signal.SIGSTOP)
+
+        until(lambda: not Path(f"/proc/{before}/status").exists(), "the end of the silent one")
+        until(lambda: daemon_pid(folder) not in (None, before), "another daemon")
+
+
 def test_the_next_server_adopts_the_daemon_and_its_jobs(folder: Path) -> None:
     first = make_driver(folder, gpus=1, lanes=make_lanes(folder))
     first.start()

@@ -278,3 +278,14 @@ def test_secrets_are_neither_in_files_nor_in_the_process_list(
     assert not [path for path in files if b"canary-8731" in path.read_bytes()]
     assert "canary-8731" not in repr(process)
     told.one()
+
+
+def test_a_full_disk_costs_output_and_nothing_else(runner: ProcessRunner, told: Told) -> None:
+    order = launch("echo lost; exit 3")
+    folder = runner.folder(order.attempt)
+    folder.mkdir(parents=True)
+    (folder / f"{keeper.LOG}0").symlink_to("/dev/full")
+
+    runner.start(order)
+
+    assert told.one() == Ran(order.attempt, 3)

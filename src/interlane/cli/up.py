@@ -85,6 +85,9 @@ class UpOptions:
             show_default=False,
         ),
     ] = None
+    keep: Annotated[
+        str, typer.Option(help="How long logs and folders of jobs stay after their end.")
+    ] = "30d"
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 
 
@@ -131,6 +134,7 @@ def up(
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
         degradation=options.degradation,
+        keep=options.keep,
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,

@@ -31,15 +31,21 @@ HOME_VARIABLE: Final = "INTERLANE_SHARE_HOME"
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 HOOKS: Final = Path(__file__).resolve().parent / "hooks"
 FOR_EVER_S: Final = 1e9
+ANSWER_S: Final = 5.0
+"""Seconds that a daemon gets to answer; it needs a few milliseconds."""
 PATIENCE_S: Final = 5.0
 """From one signal to the next, harder one, when a job is interrupted."""
 
 
 def status(path: Path, run: int = 0) -> dict[str, Any]:
-    """Ask the daemon for its status."""
+    """Ask the daemon for its status; one that is silent for seconds counts as none."""
     with connected(path) as line:
-        line.send(wire.packed(Frame(Kind.STATUS, run=run)))
-        message, descriptors = received(line)
+        line.settimeout(ANSWER_S)
+        try:
+            line.send(wire.packed(Frame(Kind.STATUS, run=run)))
+            message, descriptors = received(line)
+        except TimeoutError:
+            raise NoDaemon(path) from None
     frame = wire.read(message)
     if frame is None or frame.kind is not Kind.STATUS or not descriptors:
         raise NoDaemon(path)

@@ -35,6 +35,9 @@ LOOK_SOON_S: Final = 0.1
 LEAVE_AFTER_S: Final = 10.0
 """After which a daemon ends by itself that has no jobs and that no server asks."""
 
+SILENT_MAX: Final = 3
+"""Looks in a row, of some seconds each, after which a daemon that is silent is killed."""
+
 PATIENCE_S: Final = 120.0
 """For which a job that starts waits for the daemon."""
 
@@ -98,6 +101,10 @@ class Lanes:
         """Told what the daemon tells, with the time on the machine's monotonic clock."""
         self._pid: int | None = None
         """Of the daemon that was started here, until its end is known."""
+        self._known_pid: int | None = None
+        """Of the daemon that answered last; None once it is known to be gone."""
+        self._silent = 0
+        """Looks in a row that were not answered though that daemon lives."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lanes", daemon=True)
 
@@ -118,6 +125,8 @@ class Lanes:
 
     def run(self, number: int) -> Status | None:
         """Return what became of an attempt that had this number; None if nobody knows."""
+        if self._silent:
+            return None  # whoever asks must not wait for it
         with suppress(NoDaemon, OSError):
             found: Status | None = status(self.settings.socket, number)["run"]
             return found
@@ -139,7 +148,8 @@ class Lanes:
         try:
             found = status(self.settings.socket)
         except (NoDaemon, OSError):
-            return self._begin()
+            return self._press() if _lives(self._known_pid) else self._begin()
+        self._known_pid, self._silent = found["pid"], 0
         if not self.settings.is_kept_by(found):
             log.warning("The device daemon shares something else; another takes its place.")
             with suppress(ProcessLookupError):
@@ -148,8 +158,20 @@ class Lanes:
         self.heard(found, time.monotonic())
         return LOOK_EVERY_S
 
+    def _press(self) -> float:
+        """Kill a daemon that lives and does not answer; jobs go on, and find the next one."""
+        assert self._known_pid is not None
+        self._silent += 1
+        if self._silent >= SILENT_MAX:
+            log.warning("The device daemon does not answer and is killed.")
+            with suppress(ProcessLookupError):
+                os.kill(self._known_pid, signal.SIGKILL)
+            self._known_pid, self._silent = None, 0
+        return LOOK_SOON_S
+
     def _begin(self) -> float:
         """Start a daemon unless one is on its way."""
+        self._known_pid, self._silent = None, 0
         if self._pid is None:
             self._pid = self._spawned()
             return LOOK_SOON_S
@@ -186,6 +208,15 @@ class Lanes:
             )
         finally:
             os.close(errors)
+
+
+def _lives(pid: int | None) -> bool:
+    """Tell whether a process is there and has not ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return words[0] != b"Z"
 
 
 def _word(spec: DeviceSpec) -> str:

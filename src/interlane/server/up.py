@@ -25,6 +25,7 @@ from interlane.server.etas import Etas, PlayForward
 from interlane.server.functions.gateway import FunctionSettings
 from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
+from interlane.server.retention import Retention
 from interlane.server.runner import ProcessRunner
 from interlane.server.slowdown import Beside
 from interlane.server.store import Store
@@ -54,6 +55,8 @@ class Settings:
     database_url: str | None = None
     beside: Beside | None = None
     """Predicts slow-down of jobs that run beside each other."""
+    keep_s: float = 30 * 86_400.0
+    """For which folders of jobs that have ended are kept."""
 
 
 Say = Callable[[str], None]
@@ -104,6 +107,12 @@ def serve(
         _write_private(
             settings.state / ADDRESS_FILE, json.dumps({"url": address, "pid": os.getpid()})
         )
+        retention = Retention(
+            settings.state / "runs",
+            lambda name: driver.open_record(name) is not None,
+            settings.keep_s,
+        )
+        retention.start()
         etas = Etas(driver, play)
         etas.start()
         service = Service(driver, tokens, settings.devices.emulated, etas, settings.functions)
@@ -120,6 +129,7 @@ def serve(
             _run(service, app, listener)
         finally:
             etas.close()
+            retention.close()
             driver.close()
             store.close()
     if driver.stopped_because is not None:
