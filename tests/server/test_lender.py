@@ -2,8 +2,10 @@
 
 import pytest
 
+from interlane.device.specs import DeviceSpec
 from interlane.model import JobId, Refusal
 from interlane.model.function import Function
+from interlane.server.devices import Devices, emulated
 from interlane.server.functions.deployed import Device, Site
 from interlane.server.functions.interference import Interference, Progress
 from interlane.server.functions.lender import Held, Lender, holdings_of
@@ -23,7 +25,8 @@ def held(memory_mib: int = 8_192, job: str = "train-1") -> dict[str, tuple[Held,
 
 
 def lender(gpus: int = 1) -> Lender:
-    return Lender(this_machine(gpus), is_emulated=True)
+    (machine,) = this_machine(gpus)
+    return Lender(emulated(machine))
 
 
 def lent(found: Site | Refusal) -> Site:
@@ -157,6 +160,20 @@ def test_jobs_hold_what_they_ask_for(share: dict[str, object], memory_mib: int) 
     assert (one.job_id, one.memory_mib) == ("train-1", memory_mib)
 
 
+def test_a_replica_sees_its_own_gpu_and_no_other() -> None:
+    cluster = this_machine(2)
+    specs = tuple(DeviceSpec("cuda:0", 16 << 30) for _ in range(2))
+    real = Devices(cluster, emulated=False, shared=specs, uuids=("GPU-a", "GPU-b"))
+
+    devices = Lender(real).devices
+
+    assert [(one.number, one.visible) for one in devices.values()] == [
+        (0, "GPU-a"),
+        (1, "GPU-b"),
+    ]
+    assert all(one.cores == () for one in devices.values())
+
+
 # -- what is measured ---------------------------------------------------------------------
 
 
@@ -165,7 +182,7 @@ def progress(iterations: int, busy_s: float) -> list[Progress]:
 
 
 def test_iterations_beside_functions_are_set_against_those_beside_none() -> None:
-    seen, device = Interference(), Device(ON_FIRST, 0, ())
+    seen, device = Interference(), Device(ON_FIRST, 0, "", ())
     for at in range(5):
         seen.look(progress(10 * at, 1.0 * at), {ON_FIRST: device})
     assert seen.end_slot() == {}
@@ -179,7 +196,7 @@ def test_iterations_beside_functions_are_set_against_those_beside_none() -> None
 
 
 def test_a_job_that_was_never_alone_is_compared_with_nothing() -> None:
-    seen, device = Interference(), Device(ON_FIRST, 0, (), in_hand=1)
+    seen, device = Interference(), Device(ON_FIRST, 0, "", (), in_hand=1)
     for at in range(20):
         seen.look(progress(10 * at, 1.0 * at), {ON_FIRST: device})
 
@@ -187,7 +204,7 @@ def test_a_job_that_was_never_alone_is_compared_with_nothing() -> None:
 
 
 def test_a_job_that_began_anew_is_known_anew() -> None:
-    seen, device = Interference(), Device(ON_FIRST, 0, ())
+    seen, device = Interference(), Device(ON_FIRST, 0, "", ())
     for at in range(5):
         seen.look(progress(10 * at, 1.0 * at), {ON_FIRST: device})
     device.calls += 1

@@ -372,7 +372,7 @@ def make_app(service: Service) -> FastAPI:
         loop, news = asyncio.get_running_loop(), News()
         app.state.news = news
         service.driver.on_commit = lambda seq: _tell(loop, news)
-        gateway = Gateway(service.driver, service.functions, emulated=service.emulated)
+        gateway = Gateway(service.driver, service.functions)
         app.state.functions = gateway
         await gateway.start(news.wait)
         yield

@@ -103,7 +103,9 @@ class Device:
     gpu: str
     """Its name in the lender's books."""
     number: int
-    """Its number on its machine."""
+    """Its number among all."""
+    visible: str
+    """What ``CUDA_VISIBLE_DEVICES`` calls it; emulated devices are no GPUs."""
     cores: tuple[int, ...]
     """The cores that an emulated device consists of; empty for all."""
     calls: int = 0
@@ -430,7 +432,6 @@ class Deployed:
         ).add_done_callback(lambda task: task.exception())
 
     def _order(self, site: Site) -> Order:
-        devices = str(site.device.number)
         return Order(
             self.spec.handler,
             self.spec.load,
@@ -440,9 +441,8 @@ class Deployed:
             {
                 **self.secrets.values(self.spec.secrets),
                 "INTERLANE_FUNCTION": self.name,
-                "INTERLANE_DEVICES": devices,
-                # No program may take an emulated device for a GPU.
-                "CUDA_VISIBLE_DEVICES": "" if self.is_capped else devices,
+                "INTERLANE_DEVICES": str(site.device.number),
+                "CUDA_VISIBLE_DEVICES": site.device.visible,
             },
         )
 

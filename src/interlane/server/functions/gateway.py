@@ -66,14 +66,13 @@ class FunctionSettings:
 class Gateway:
     """See the module's text."""
 
-    def __init__(self, driver: Driver, settings: FunctionSettings, *, emulated: bool) -> None:
+    def __init__(self, driver: Driver, settings: FunctionSettings) -> None:
         self.driver = driver
         self.settings = settings
-        self._emulated = emulated
         self._loop = asyncio.get_running_loop()
         self._nurseries = Nurseries()
         self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
-        self._lender = Lender(driver.cluster, is_emulated=emulated)
+        self._lender = Lender(driver.hardware)
         self._interference = Interference()
         self._functions: dict[str, Deployed] = {}
         self._closing: set[Deployed] = set()
@@ -155,7 +154,7 @@ class Gateway:
             terms,
             self._nurseries,
             self.driver.secrets,
-            self._emulated,
+            self.driver.hardware.emulated,
             self._short,
             self._gone,
         )

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from interlane.kernel.harvesting import SEVERAL, gpu_id, gpus_of
-from interlane.model import MILLI, Cluster, Refusal
+from interlane.model import MILLI, Cluster, MachineId, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import LIMIT
 from interlane.policy.colocate.place import Bounded, Harvest
@@ -24,7 +24,7 @@ from interlane.predict.degradation.models import Guess
 from interlane.predict.degradation.pairs import Profiles
 from interlane.predict.degradation.table import Basis, Table
 from interlane.server import spec
-from interlane.server.devices import emulated
+from interlane.server.devices import Devices
 from interlane.server.functions.deployed import Device, Site
 from interlane.server.record import Record
 from interlane.server.spec import JobSpec
@@ -93,15 +93,12 @@ def _bears_nobody(job: JobSpec) -> bool:
 class Lender:
     """Books of devices: what jobs hold, and which replicas are beside them."""
 
-    def __init__(self, cluster: Cluster, *, is_emulated: bool) -> None:
+    def __init__(self, hardware: Devices) -> None:
+        cluster = hardware.cluster
         self.devices = {
-            gpu_id(machine.id, number): Device(
-                gpu_id(machine.id, number),
-                number,
-                tuple(sorted(device.cores)) if is_emulated else (),
-            )
+            gpu_id(machine.id, gpu): _device(hardware, machine.id, gpu)
             for machine in cluster
-            for number, device in enumerate(emulated(machine).shared)
+            for gpu in range(machine.gpus)
         }
         self._cluster = cluster
         self._names: tuple[str, ...] = (SEVERAL,)
@@ -194,6 +191,14 @@ class Lender:
     def _tolls(self) -> Tolls:
         latency = _table(self._names, self._cluster, LATENCY)
         return Tolls({SIDE_BY_SIDE: Mode(self._table, latency)})
+
+
+def _device(hardware: Devices, machine: MachineId, gpu: int) -> Device:
+    number = hardware.number(machine, gpu)
+    cores = hardware.shared[number].cores if hardware.emulated else ()
+    return Device(
+        gpu_id(machine, gpu), number, hardware.visible([number]), tuple(sorted(cores))
+    )
 
 
 def _together(held: Sequence[Held]) -> tuple[str, int, float]:
