@@ -276,8 +276,10 @@ class Driver:
 
     def use(self, job_id: JobId) -> Use | None:
         """Return what a job that runs has done on its device; None if it is on none."""
-        tenants = (tenant for device in self.devices() for tenant in device.jobs)
-        return next((one.use for one in tenants if one.id == job_id), None)
+        record, seen = self.open_record(job_id), self.monitor.seen
+        if record is None or record.state not in HOLDING or seen is None:
+            return None
+        return seen.uses.get(job_id)
 
     def _asked(self, item: _Submit | _Cancel | _Ask) -> "Future[Any]":
         if not self.is_ready:
