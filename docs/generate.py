@@ -35,6 +35,7 @@ COMMANDS: Final = (
     ("compare",),
     ("up",),
     ("down",),
+    ("pages",),
     ("submit",),
     ("run",),
     ("ps",),

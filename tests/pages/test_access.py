@@ -89,12 +89,12 @@ def test_no_other_site_may_speak_for_a_visitor(machine: Machine) -> None:
 def test_a_link_lets_one_browser_in(machine: Machine) -> None:
     with machine.browserlike() as first, machine.browserlike() as second:
         token = {"Authorization": f"Bearer {machine.tokens[Role.USER]}"}
-        path = first.post("/login/link", headers=token).json()["path"]
+        path = first.post("/api/v1/pages", headers=token).json()["path"]
         assert first.get(path).status_code == 200
         assert first.get("/").status_code == 200
         again = second.get(path)
         assert (again.status_code, again.headers.get("set-cookie")) == (401, None)
-        assert second.post("/login/link").status_code == 401
+        assert second.post("/api/v1/pages").status_code == 401
 
 
 def test_the_link_that_the_server_prints_opens_the_pages(

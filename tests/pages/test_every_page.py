@@ -17,6 +17,14 @@ SLEEPS: dict[str, Any] = {
     "resources": {"gpu": {"count": 1}},
 }
 
+NAMELESS = """() => [...document.querySelectorAll('a, button, input, textarea, svg, iframe')]
+  .filter(one => one.checkVisibility() && one.type !== 'file')
+  .filter(one => !one.closest('[aria-hidden=true]'))
+  .filter(one => !(one.labels?.length || one.ariaLabel || one.title || one.textContent.trim()
+    || one.getAttribute('aria-labelledby')))
+  .map(one => one.outerHTML.slice(0, 200))"""
+"""What can be used or looked at, and does not say what it is."""
+
 
 def test_the_menu_leads_to_every_page(machine: Machine, open_page: Open) -> None:
     machine.submit(name="train", **SLEEPS)
@@ -28,6 +36,7 @@ def test_the_menu_leads_to_every_page(machine: Machine, open_page: Open) -> None
             expect(heading).to_be_visible()
             current = page.locator("nav [aria-current=page]")
             expect(current).to_have_text(one.title)
+            assert page.evaluate(NAMELESS) == [], one.path
             page.wait_for_timeout(300)  # lets the page speak up, were it to
 
 

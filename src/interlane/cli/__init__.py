@@ -26,6 +26,7 @@ from interlane.cli import (
     jobs,
     mig,
     mig_transition,
+    pages,
     predict,
     questions,
     report,
@@ -61,6 +62,7 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(up.up)
 app.command()(up.down)
+app.command()(pages.pages)
 app.command()(jobs.submit)
 app.command()(jobs.run)
 app.command()(jobs.ps)

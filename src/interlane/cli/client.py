@@ -103,6 +103,11 @@ class Client:
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
 
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._url.rstrip("/")
+
     def get(self, path: str, **query: object) -> Answer:
         """Ask for something."""
         from urllib.parse import urlencode

@@ -6,6 +6,7 @@ no other site may show a page or speak for whoever looks at it.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from html import escape
@@ -25,8 +26,12 @@ from starlette.websockets import WebSocket
 from interlane.pages.sessions import SESSION_S, Sessions
 from interlane.server.access import PREFIX
 from interlane.server.app import BodyLimit
+from interlane.server.problems import problem
 
 LOGIN: Final = "/login"
+LINK: Final = f"{PREFIX}/pages"
+"""Where those who have a token get a link that lets a browser in."""
+
 LOGOUT: Final = "/logout"
 STYLE: Final = "/style.css"
 PROBES: Final = ("/healthz", "/readyz", "/metrics")
@@ -56,6 +61,8 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
+log = logging.getLogger("interlane.server")
+
 
 class Front:
     """Sends every request where it belongs.
@@ -81,7 +88,7 @@ class Front:
             routes=[
                 Route(LOGIN, self._show_login, methods=["GET"]),
                 Route(LOGIN, self._log_in, methods=["POST"]),
-                Route(f"{LOGIN}/link", self._make_link, methods=["POST"]),
+                Route(LINK, self._make_link, methods=["POST"]),
                 Route(LOGOUT, self._log_out, methods=["POST"]),
                 Route(STYLE, _style),
             ]
@@ -91,7 +98,7 @@ class Front:
         """Answer a request."""
         if scope["type"] == "lifespan":
             await self._life(scope, receive, send)
-        elif is_for_api(scope["path"]):
+        elif is_for_api(scope["path"]) and scope["path"] != LINK:
             await self._api(scope, receive, send)
         else:
             await self._answer_browser(scope, receive, send)
@@ -109,7 +116,12 @@ class Front:
             await building
 
     async def _serve_pages(self, ending: asyncio.Event) -> None:
-        pages = await asyncio.to_thread(self._build)
+        try:
+            pages = await asyncio.to_thread(self._build)
+        except Exception as error:
+            log.exception("The web pages cannot be shown; the API goes on.")
+            self._pages.set_exception(error)
+            return
         async with pages.router.lifespan_context(pages):
             self._pages.set_result(BodyLimit(pages, UPLOAD_BYTES_MAX))
             await ending.wait()
@@ -155,7 +167,7 @@ class Front:
         _, _, token = request.headers.get("authorization", "").partition(" ")
         path = self.login_path(token)
         if path is None:
-            return PlainTextResponse("This needs a token that is valid.\n", 401)
+            return problem(HTTPStatus.UNAUTHORIZED, "This needs a token that is valid.")
         return JSONResponse({"path": path}, HTTPStatus.CREATED)
 
     def login_path(self, token: str) -> str | None:
@@ -181,7 +193,7 @@ def cookie_name(asked: HTTPConnection) -> str:
 
 
 def _is_open(path: str) -> bool:
-    return path in (LOGIN, f"{LOGIN}/link", LOGOUT, STYLE)
+    return path in (LOGIN, LINK, LOGOUT, STYLE)
 
 
 def _is_own(asked: HTTPConnection) -> bool:

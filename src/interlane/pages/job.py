@@ -180,7 +180,6 @@ class _View:
         ).format(why.tier, why.reason, why.remedy, ahead, self.starts_in)
 
     def _why_here(self, record: Record) -> Markup:
-        policy = self._site.driver.make_scheduler().policy
         mine = [
             device
             for device in self._site.driver.devices()
@@ -188,7 +187,7 @@ class _View:
         ]
         return Markup("<p>On {}, chosen by <strong>{}</strong>.</p>{}").format(
             devices_of(record),
-            policy.name,
+            self._site.policy,
             Markup("").join(_company(device, record.id) for device in mine),
         )
 

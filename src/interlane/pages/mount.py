@@ -25,7 +25,8 @@ def mount(service: Service, api: FastAPI) -> Front:
     driver = service.driver
     sessions = Sessions(service.tokens, driver.now_s)
     starts, usage = Starts(driver, service.etas), Usage(driver)
-    site = Site(service, sessions, History(driver), starts, usage, api)
+    policy = driver.make_scheduler().policy.name
+    site = Site(service, policy, sessions, History(driver), starts, usage, api)
     return Front(api, lambda: _built(site), sessions, beside=usage.follow)
 
 

@@ -44,8 +44,10 @@ async def overview(visit: Visit) -> None:
     """Show how the machine stands."""
     driver = visit.site.driver
     kind = "emulated " if visit.site.service.emulated else ""
-    policy = driver.make_scheduler().policy.name
-    title("Overview", f"{words.count(driver.cluster.gpus, f'{kind}GPU')}, policy {policy}")
+    title(
+        "Overview",
+        f"{words.count(driver.cluster.gpus, f'{kind}GPU')}, policy {visit.site.policy}",
+    )
 
     async def shown() -> Markup:
         # Functions live on the server's loop; everything else is read in a thread.

@@ -1,14 +1,12 @@
 """Reports on uploaded traces, kept for a while; made away from the server."""
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-
-from interlane.traces.report.page import POLICY
 
 PATH: Final = "/traces/reports"
 KEPT_MAX: Final = 20
@@ -36,6 +34,8 @@ class Reports:
         """Return a page, which may neither call home nor touch the page around it."""
         if name not in self._kept:
             return PlainTextResponse("There is no such report; make it anew.\n", 404)
+        from interlane.traces.report.page import POLICY
+
         text = self._file(name).read_text(encoding="utf-8")
         policy = f"{POLICY}; sandbox allow-scripts; frame-ancestors 'self'"
         return HTMLResponse(text, headers={"Content-Security-Policy": policy})
@@ -46,8 +46,6 @@ class Reports:
 
 def rendered(path: Path, name: str) -> str:
     """Return the report on a trace as one page."""
-    from dataclasses import replace
-
     from interlane.traces.report.page import render
     from interlane.traces.report.report import read, report_on
 

@@ -24,6 +24,8 @@ class Site:
     """Everything that pages read from."""
 
     service: Service
+    policy: str
+    """By which jobs are ordered and placed, in a word."""
     sessions: Sessions
     history: History
     starts: Starts
