@@ -207,6 +207,30 @@ line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
     daemon.close()
 
 
+def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: Path) -> None:
+    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    leaves, stays = connected(tmp_path / "s"), connected(tmp_path / "s")
+    for key, line in enumerate((leaves, stays), start=1):
+        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(key)))
+        daemon.turn()
+        daemon.turn()
+    leaves.send(wire.packed(Frame(Kind.ACQUIRE, 1)))
+    daemon.turn()
+    (_, peer) = daemon._peers.values()
+    leaves.send(wire.packed(Frame(Kind.BYE, 1)))
+    leaves.close()
+
+    daemon._take(peer, Frame(Kind.ACQUIRE, 2))  # which the holder, who is gone, is told of
+    daemon._drop_broken()
+
+    assert [job.key for job in daemon.devices[0].jobs.values()] == [2]
+    assert [lease.job_id for lease in daemon.devices[0].domain.leases] == [
+        one.id for one in daemon.devices[0].jobs.values()
+    ]
+    daemon.close()
+    stays.close()
+
+
 # -- what comes in by the socket ---------------------------------------------------------------
 
 

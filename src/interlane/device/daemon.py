@@ -331,6 +331,8 @@ class Daemon:
         while self._broken:
             peer = self._broken.pop()
             if peer.line.fileno() >= 0:
+                self._hear(peer)  # it may have said BYE before it hung up
+            if peer.line.fileno() >= 0:
                 self._close(peer)
 
     def _hear(self, peer: Peer) -> None:
