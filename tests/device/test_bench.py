@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 
+import interlane
 from interlane.device.bench.figures import Bench, Figure, hand_overs, lateness
 from interlane.device.bench.stage import staged
 
@@ -50,3 +53,14 @@ def test_a_round_measures_every_figure_with_real_processes(
     # Those that hold by far, however busy the machine is.
     assert bench.restart.holds
     assert bench.zygote.median > 5
+
+
+def test_jobs_find_their_modules_however_the_bench_was_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = Path(interlane.__file__).parents[1]
+    monkeypatch.chdir(sources.parent)
+    monkeypatch.setenv("PYTHONPATH", sources.name)
+
+    with staged() as stage:
+        assert stage.run("calibrate", iteration_ms=1.0) >= 1

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -69,7 +69,7 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", **ENVIRONMENT}
+        self.environment = {**_rooted(os.environ), "OMP_NUM_THREADS": "1", **ENVIRONMENT}
         self._zygote = socket_of(folder, sys.executable, self.environment)
 
     def prepare(self) -> None:
@@ -149,6 +149,15 @@ def staged() -> Iterator[Stage]:
             yield stage
         finally:
             stage.end()
+
+
+def _rooted(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which modules are found from any folder."""
+    roots = environment.get("PYTHONPATH")
+    if not roots:
+        return dict(environment)
+    absolute = [str(Path(root).absolute()) for root in roots.split(os.pathsep)]
+    return {**environment, "PYTHONPATH": os.pathsep.join(absolute)}
 
 
 def _await(path: Path, process: "subprocess.Popen[bytes]") -> None:
