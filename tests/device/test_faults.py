@@ -231,6 +231,22 @@ def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: 
     stays.close()
 
 
+def test_a_goodbye_is_heard_though_the_job_never_read_what_it_was_sent(tmp_path: Path) -> None:
+    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    with connected(tmp_path / "s") as line:
+        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(1)))
+        daemon.turn()
+        daemon.turn()
+        assert len(daemon.devices[0].jobs) == 1
+        line.send(wire.packed(Frame(Kind.BYE, 1)))
+
+    daemon.turn()
+    daemon.turn()
+
+    assert daemon.devices[0].jobs == {}
+    daemon.close()
+
+
 # -- what comes in by the socket ---------------------------------------------------------------
 
 

@@ -342,6 +342,8 @@ class Daemon:
                 message = peer.line.recv(wire.FRAME_BYTES + 1)
             except BlockingIOError:
                 return
+            except ConnectionResetError:
+                continue  # it left with our words unread; its own are still there
             except OSError:
                 message = b""
             frame = wire.read(message)
