@@ -22,7 +22,9 @@ app = typer.Typer(
 FunctionName = Annotated[
     str, typer.Argument(metavar="NAME", help="The function's name, as `list` shows it.")
 ]
-_LEFT_OUT: Final = ("spec", "replicas", "slots", "latency_buckets", "latency_sum_s")
+_LEFT_OUT: Final = (
+    "spec", "replicas", "slots", "bands", "latency_buckets", "latency_sum_s",
+)  # fmt: skip
 
 
 @app.command()
