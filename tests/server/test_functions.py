@@ -20,9 +20,11 @@ import pytest
 from interlane.predict.arrivals.series import Floats
 from interlane.server.auth import Role
 from interlane.server.functions.gateway import FunctionSettings
+from interlane.server.store import FunctionRow
 from interlane.testing.live import PATIENCE_S, driving, serving, until
 
 HERE = str(Path(__file__).parent)
+ECHO = {"name": "new", "handler": "handlers:echo", "path": HERE}
 
 
 class Client(httpx.Client):
@@ -180,6 +182,16 @@ def test_a_function_is_stored_and_survives_a_restart(tmp_path: Path) -> None:
         assert client.delete("/functions/echo").status_code == 204
     with gateway(tmp_path) as client:
         assert client.get("/functions").json() == {"functions": []}
+
+
+def test_a_function_that_can_no_longer_be_read_costs_nobody_else(tmp_path: Path) -> None:
+    with driving(tmp_path) as driver:
+        for name, spec in (("old", '{"name": "old"}'), ("new", json.dumps(ECHO))):
+            driver.store.put_function(FunctionRow(name, "user", 1, 0.0, spec))
+
+    with gateway(tmp_path) as client:
+        assert [one["name"] for one in client.get("/functions").json()["functions"]] == ["new"]
+        assert client.call("new", 1).json() == 1
 
 
 def test_a_new_version_takes_over_without_losing_a_request(user: Client) -> None:

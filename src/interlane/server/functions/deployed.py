@@ -533,6 +533,7 @@ class Deployed:
                     replica.kill(f"It was not loaded within {limit_s:g} s, its load_deadline.")
             elif now_s - oldest_s > hang_s:
                 self._note(replica, f"A call took {hang_s:g} s without an answer.")
+                self.leave(replica)
                 replica.kill()
             elif self.is_capped and self._measure(replica) > self.terms.memory_mib:
                 took = f"{replica.memory_mib:,.0f} MiB, but its memory is"

@@ -35,6 +35,8 @@ LOOK_EVERY: Final = 4
 """Sweeps between two looks at jobs."""
 BEHIND_S: Final = 1.0
 """Slots that have passed by more than this are not made up for."""
+FOLLOW_S: Final = 0.05
+"""Seconds in which news of jobs are gathered: a busy server has hundreds a second."""
 EVICTED_S: Final = 1.0
 """Seconds that calls get to end when their replica must make way."""
 FUNCTIONS_MAX: Final = 1_000
@@ -92,7 +94,10 @@ class Gateway:
         if rows:
             await self._warmed_up
         for row in rows:
-            self._put(row)
+            try:
+                self._put(row)
+            except (InterlaneError, ValueError) as error:
+                log.error("Function %s cannot be read; deploy it again: %s", row.name, error)
         self._follow_jobs()
         for what in (self._sweeping(), self._slots(), self._following(news)):
             self._tasks.append(self._loop.create_task(what))
@@ -174,10 +179,13 @@ class Gateway:
             self._closing.add(deployed)
         else:
             deployed.release()
-        self._nurseries.keep_only(
-            {one.needs for one in (*self._functions.values(), *self._closing)}
-        )
+        self._drop_nurseries()
         return waiting
+
+    def _drop_nurseries(self) -> None:
+        """End nurseries that nobody needs any more."""
+        everybody = (*self._functions.values(), *self._closing)
+        self._nurseries.keep_only({one.needs for one in everybody})
 
     # -- requests ---------------------------------------------------------------------
 
@@ -283,6 +291,7 @@ class Gateway:
         if owner in self._closing and not owner.replicas:
             self._closing.discard(owner)
             owner.release()
+            self._drop_nurseries()
         self._loop.call_soon(self._place_wanting)
 
     def _place_wanting(self) -> None:
@@ -357,6 +366,7 @@ class Gateway:
         await asyncio.shield(self._next_slot)
 
     def _end_slot(self) -> None:
+        self._follow_jobs()
         counts = {
             one.name: float(one.end_slot(self._warmth.band(one.name)))
             for one in self._functions.values()
@@ -372,8 +382,10 @@ class Gateway:
     async def _following(self, news: Callable[[], Awaitable[object]]) -> None:
         while True:
             await news()
-            with suppress(InterlaneError):
-                self._follow_jobs()
+            if self._functions:
+                await asyncio.sleep(FOLLOW_S)
+                with suppress(InterlaneError):
+                    self._follow_jobs()
 
     def _follow_jobs(self) -> None:
         holders = [one for one in self.driver.open_records() if one.state in HOLDING]
