@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -69,11 +70,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             said.append(line)
             if line.startswith("Serving"):
                 break
+        # Whoever has nobody to listen falls silent in the end, and waits.
+        rest = threading.Thread(target=process.stderr.read)
+        rest.start()
         try:
             yield _known(state, "".join(said))
         finally:
             process.terminate()
-            process.stderr.read()
+            rest.join()
 
 
 def _known(state: Path, said: str) -> Machine:

@@ -23,7 +23,7 @@ from interlane.pages.frame import (
     table,
     title,
 )
-from interlane.pages.queue import ANSWER_S, devices_of, start_words
+from interlane.pages.queue import devices_of, start_words
 from interlane.pages.site import Site, Visit
 from interlane.server.auth import Caller, Denied, Role, insist_may_cancel
 from interlane.server.occupancy import Device
@@ -162,7 +162,7 @@ class _View:
                 why.tier.label, why.reason, why.remedy, scheduler.ahead(record.id, now_s)
             )
 
-        why = self._site.driver.ask(question).result(ANSWER_S)
+        why = self._site.ask(question)
         if why is None:
             return Markup("<p>It is about to start.</p>")
         first = Markup(", ").join(map(job_link, why.ahead[:AHEAD_SHOWN]))

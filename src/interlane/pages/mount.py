@@ -19,6 +19,9 @@ from interlane.server.app import Service
 RECONNECT_S: Final = 10.0
 """Seconds for which a browser that went silent finds its page again."""
 
+BUILT_WITHIN_S: Final = 30.0
+"""Seconds for which a page waits for a busy server."""
+
 
 def mount(service: Service, api: FastAPI) -> Front:
     """Return the application of pages and API."""
@@ -44,7 +47,10 @@ def _built(site: Site) -> FastAPI:
         return opened
 
     for page in PAGES:
-        ui.page(page.path, title=f"{page.title} · interlane")(opener(page))
+        named = ui.page(
+            page.path, title=f"{page.title} · interlane", response_timeout=BUILT_WITHIN_S
+        )
+        named(opener(page))
     app.get(f"{PATH}/{{name}}", include_in_schema=False)(site.reports.answer)
     pages = FastAPI(openapi_url=None)
     ui.run_with(

@@ -19,9 +19,6 @@ from interlane.server.store import JobsWanted
 
 ROWS: Final = 50
 SHOWS: Final = {"waiting": "Waiting", "running": "Running", "ended": "Ended"}
-ANSWER_S: Final = 10.0
-"""Seconds within which the driver answers."""
-
 STARTS_EVERY_S: Final = 5.0
 
 
@@ -147,7 +144,7 @@ class _View:
                 one: f"{why.tier.label}: {why.reason}" for one, why in found.items() if why
             }
 
-        page, why = self._site.driver.ask(question).result(ANSWER_S)
+        page, why = self._site.ask(question)
         self.shown = tuple(page)
         return [records[one] for one in page], why
 

@@ -1,10 +1,13 @@
 """What pages stand on: the service behind them, and who looks at one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from fastapi import FastAPI
 from starlette.requests import Request
 
+from interlane.kernel.scheduler import Scheduler
 from interlane.pages.away import Away
 from interlane.pages.front import SECRET
 from interlane.pages.history import History
@@ -14,9 +17,14 @@ from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
 from interlane.server.app import Service
 from interlane.server.auth import Caller, Denied, Role, insist
-from interlane.server.driver import Driver, NoSuchJob
+from interlane.server.driver import Driver, NoSuchJob, NotReady
 from interlane.server.functions.gateway import Gateway
 from interlane.server.record import Record
+
+ANSWER_S: Final = 10.0
+"""Seconds within which the driver answers, unless it is far too busy."""
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,14 @@ class Site:
         """Who runs functions; speak to it on the server's loop only."""
         gateway: Gateway = self.api.state.functions
         return gateway
+
+    def ask(self, question: Callable[[Scheduler, float], Answer]) -> Answer:
+        """Ask the kernel, and wait for the answer; for threads that may wait."""
+        try:
+            answer: Answer = self.driver.ask(question).result(ANSWER_S)
+        except TimeoutError:
+            raise NotReady("The server is too busy to answer this; try again.") from None
+        return answer
 
     def record(self, job_id: str) -> Record:
         """Return a job, whether it has ended or not."""
