@@ -48,10 +48,19 @@ class World:
         self.device = SharedDevice(0, spec, domain, lambda: self.now_s)
         self.trials = Trials(self.device, measured, sharing)
 
-    def add(self, name: str) -> SharedJob:
+    def add(self, name: str, share: int = 0) -> SharedJob:
         line = self.lines[JobId(name)] = Line()
         job = SharedJob(
-            JobId(name), len(self.lines), 1, name, 0, 0.0, Demand(10, 100), False, line=line
+            JobId(name),
+            len(self.lines),
+            1,
+            name,
+            0,
+            0.0,
+            Demand(10, 100),
+            False,
+            share=share,
+            line=line,
         )
         self.device.join(job)
         self.device.want(job)
@@ -119,6 +128,17 @@ def test_two_that_fill_the_device_take_turns_again_after_the_trial(
 
     assert 2 in seen  # it was tried,
     assert seen[-10:] == [1] * 10  # given up, and not tried again
+
+
+def test_nobody_is_moved_beside_others_who_is_better_off_in_turns(worlds: list[World]) -> None:
+    # Both together do 1.25 times as much as in turns, in which the first loses 1.11 only.
+    worlds.append(world := World(slow_down=1.6))
+    world.add("a", share=900)
+    world.add("b", share=100)
+
+    world.run(10.0)
+
+    assert world.lanes() == [["a", "b"]]
 
 
 @pytest.mark.parametrize(("slow_down", "lanes"), [(1.2, 3), (3.0, 1)])

@@ -3,7 +3,8 @@
 Jobs of one lane take turns, so the length of their iterations is what it is alone.  Once that
 is known, one of them gets a lane of its own for a moment, and everybody's iterations are
 measured again: that is how much they slow each other down.  Whether the new lane stays is for
-``lanes.sharing`` to say; memory has a word in it, too.  A trial costs a second or so, and is
+``lanes.sharing`` to say, as long as nobody is worse off than in turns by share; memory has a
+word in it, too.  A trial costs a second or so, and is
 made once for each company that a job is in.
 """
 
@@ -23,6 +24,8 @@ LEAST_ITERATIONS: Final = 4
 """Of a job in a window, for its length of an iteration to count."""
 KNOWN_AFTER: Final = 2
 """Windows in turns before a job is tried: the first iterations of many are slow."""
+SLACK: Final = 1.05
+"""What beside each other may be slower than in turns for a job, as measured."""
 MOST_WINDOWS: Final = 20
 """After which a trial in which too little happens is given up."""
 
@@ -140,12 +143,21 @@ class Trials:
         slower = {
             job_id: max(1.0, mean_ns / self._meters[job_id].alone_ns)
             for job_id, mean_ns in trial.together_ns.items()
-            if job_id in self._meters
+            if job_id in self.device.jobs
         }
         for other in others:
             self.slow_down.learn(trial.job, other, slower[trial.job])
             self.slow_down.learn(other, trial.job, slower.get(other, 1.0))
-        return self.sharing.opens_lane(trial.job, [tuple(others)])
+        gains = self.sharing.opens_lane(trial.job, [tuple(others)])
+        return gains and not any(
+            slow_down > SLACK * self._in_turns(job_id, slower)
+            for job_id, slow_down in slower.items()
+        )
+
+    def _in_turns(self, job_id: JobId, company: Iterable[JobId]) -> float:
+        """Return how much turns by share would slow a job down in this company."""
+        weights = {one: self.device.jobs[one].weight for one in company}
+        return sum(weights.values()) / weights[job_id]
 
     def _end(self, trial: _Trial, *, stays: bool) -> None:
         self._trial = None
