@@ -42,6 +42,23 @@ def test_a_model_is_trained_and_tells_the_next_slot(
     assert not answer["functions"]["f4"]["warm"]
 
 
+def test_a_model_tells_further_slots(call: Call, requests: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.ilarr"
+    call(*WORDS, "train", requests, "--slot", 600, "--out", model)
+
+    one = json.loads(call(*WORDS, "forecast", requests, model, "-o", "json").out)
+    said = call(*WORDS, "forecast", requests, model, "--slots", 12, "-o", "json")
+    again = call(*WORDS, "forecast", requests, model, "--slots", 12, "-o", "json")
+
+    hourly = json.loads(said.out)["functions"]["f0"]["slots"]
+    assert len(hourly) == 12
+    # f0 is asked every sixth slot: twice in twelve.
+    assert sum(slot["chance"] > 0.5 for slot in hourly) == 2
+    assert hourly[0] == one["functions"]["f0"]["slots"][0]
+    assert said.out == again.out
+    assert call(*WORDS, "forecast", requests, model, "--slots", 0).code == 2
+
+
 def test_rules_are_always_shown_beside(call: Call, requests: Path) -> None:
     said = call(*WORDS, "evaluate", requests, "--slot", 600, "-o", "json")
 

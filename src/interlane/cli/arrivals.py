@@ -10,6 +10,7 @@ from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
 from interlane.cli.progress import progress
 
 if TYPE_CHECKING:
+    from interlane.predict.arrivals.forecast import Told
     from interlane.predict.arrivals.judge import Trial
     from interlane.predict.arrivals.series import Arrivals
     from interlane.predict.arrivals.store import Forecaster
@@ -168,33 +169,47 @@ def forecast(
             "--weight", min=0.0, help="Idle slots that a cold start is worth: decides warm."
         ),
     ] = 10.0,
+    slots: Annotated[
+        int, typer.Option("--slots", min=1, max=10_000, help="Slots that are told.")
+    ] = 1,
     fmt: FormatOption = None,
     skip_bad: SkipOption = False,
     data: DataOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell for the slot after a trace which functions will be asked, and which to keep warm."""
-    from interlane.predict.arrivals.forecast import next_slot
+    """Tell for the slots after a trace which functions will be asked and should be warm."""
+    from interlane.predict.arrivals.forecast import next_slots
     from interlane.predict.arrivals.store import load
 
     found = load(model)
     _, arrivals = _read(requests, fmt, data, found.slot_s, 0, skip_bad=skip_bad)
-    told = next_slot(found.forecaster, arrivals)
-    functions = {
-        one.function: {
+    told = next_slots(found.forecaster, arrivals, slots)
+
+    def shown(one: "Told") -> dict[str, float | bool]:
+        return {
             "chance": round(one.chance, 4),
             "count": round(one.count, 2),
             "warm": one.chance * (1 + weight) > 1,
         }
-        for one in told
+
+    functions = {
+        coming[0].function: {**shown(coming[0]), "slots": list(map(shown, coming))}
+        for coming in told
     }
     answer = {"model": found.name, "slot_s": found.slot_s, "weight": weight}
     rows = [
-        [name, f"{one['chance']:.4f}", f"{one['count']:,.1f}", "warm" if one["warm"] else "-"]
-        for name, one in functions.items()
+        [
+            one.function,
+            *([f"+{ahead}"] if slots > 1 else []),
+            f"{one.chance:.4f}",
+            f"{one.count:,.1f}",
+            "warm" if one.chance * (1 + weight) > 1 else "-",
+        ]
+        for coming in told
+        for ahead, one in enumerate(coming, 1)
     ]
-    table = grid(["function", "chance", "count if asked", "keep"], rows)
-    emit({**answer, "functions": functions}, output, table)
+    heads = ["function", *(["slot"] if slots > 1 else []), "chance", "count if asked", "keep"]
+    emit({**answer, "functions": functions}, output, grid(heads, rows))
 
 
 def _read(

@@ -1,12 +1,22 @@
-"""What the slot after a trace will bring."""
+"""What the slots after a trace will bring.
 
+The first is told from what was seen.  Those after it are told from many futures: in each, the
+slots before are drawn as they are told, and learned as if they had been.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from interlane.predict.arrivals.live import Trees
+from interlane.predict.arrivals.live import Live, Trees
 from interlane.predict.arrivals.lslstm import LsLstm
-from interlane.predict.arrivals.series import Arrivals, Floats, Series
+from interlane.predict.arrivals.lslstm_live import LiveLsLstm
+from interlane.predict.arrivals.series import Arrivals, Series
+
+FUTURES: Final = 100
+"""Futures that are drawn of each function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +30,46 @@ class Told:
     """Requests, if there are any: as likely more as fewer."""
 
 
-def next_slot(forecaster: Trees | LsLstm, arrivals: Arrivals) -> list[Told]:
-    """Tell of every function what comes in the slot after its last."""
-    return [_told(forecaster, one, arrivals) for one in arrivals]
+def next_slots(
+    forecaster: Trees | LsLstm, arrivals: Arrivals, slots: int = 1, seed: int = 0
+) -> list[list[Told]]:
+    """Tell of every function what comes in the slots after its last."""
+    dice = np.random.default_rng(seed)
+    spans: dict[tuple[int, int], list[Series]] = {}
+    for one in arrivals:
+        spans.setdefault((one.first, len(one)), []).append(one)
+    told = {}
+    for watched in spans.values():
+        live = _seen(forecaster, watched, arrivals.slot_s)
+        for place, one in enumerate(watched):
+            told[one.name] = list(_told(live, place, one.name, slots, dice))
+    return [told[one.name] for one in arrivals]
 
 
-def _told(forecaster: Trees | LsLstm, series: Series, arrivals: Arrivals) -> Told:
-    longer = Series(series.name, np.append(series.counts, np.nan), series.first)
-    chance, count = _all_slots(forecaster, longer, arrivals)
-    return Told(series.name, float(chance[-1]), float(max(1.0, count[-1])))
-
-
-def _all_slots(
-    forecaster: Trees | LsLstm, series: Series, arrivals: Arrivals
-) -> tuple[Floats, Floats]:
+def _seen(
+    forecaster: Trees | LsLstm, watched: list[Series], slot_s: float
+) -> Live | LiveLsLstm:
+    """Return a forecast that has seen functions that were watched over the same slots."""
+    live: Live | LiveLsLstm
+    functions, first = len(watched), watched[0].first
     if isinstance(forecaster, LsLstm):
-        return forecaster.predict(series, arrivals)
-    middle = np.full(len(series), 0.5)
-    return (
-        forecaster.chance.predict(series, arrivals),
-        forecaster.size.quantiles(series, arrivals, middle),
-    )
+        live = LiveLsLstm(
+            forecaster, functions=functions, slot_s=slot_s, slot=first, updates=False
+        )
+    else:
+        live = Live(forecaster, functions=functions, slot_s=slot_s, slot=first)
+    for counts in np.column_stack([one.counts for one in watched]):
+        live.passed(counts)
+    return live
+
+
+def _told(
+    live: Live | LiveLsLstm, place: int, name: str, slots: int, dice: np.random.Generator
+) -> Iterator[Told]:
+    futures = live.copies(place, FUTURES if slots > 1 else 1)
+    for _ in range(slots):
+        chances = futures.chances()
+        sizes = futures.quantiles(np.full(len(chances), 0.5))
+        yield Told(name, float(chances.mean()), max(1.0, float(np.median(sizes))))
+        drawn = np.maximum(1.0, np.round(futures.quantiles(dice.random(len(chances)))))
+        futures.passed(np.where(dice.random(len(chances)) < chances, drawn, 0.0))

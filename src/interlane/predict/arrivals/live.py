@@ -1,5 +1,6 @@
 """Forecasts while slots pass: asked at the beginning of a slot, told at its end."""
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -54,6 +55,15 @@ class Live:
         self._weights = np.tile(model.chance.first_weights(), (functions, 1))
         self._marks = first_marks(functions)
         self._look()
+
+    def copies(self, place: int, count: int) -> "Live":
+        """Return one function many times: the same past, and futures of their own."""
+        made = copy(self)
+        made.stream = self.stream.copies(place, count)
+        made._weights = np.tile(self._weights[place], (count, 1))
+        made._marks = np.tile(self._marks[place], (count, 1))
+        made._look()
+        return made
 
     def _look(self) -> None:
         rows = self.stream.rows(self.slot)

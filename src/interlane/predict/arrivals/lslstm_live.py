@@ -1,6 +1,7 @@
 """SMore's forecaster at work: it tells slot by slot, and learns on from what it has seen."""
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -54,6 +55,19 @@ class LiveLsLstm:
         self._network = model.network()
         self._dice = np.random.default_rng(model.seed)
         self._told: tuple[Floats, Floats] | None = None
+
+    def copies(self, place: int, count: int) -> "LiveLsLstm":
+        """Return one function many times: the same past, and futures of their own.
+
+        The network stays the same one: what copies learn on, all learn.
+        """
+        made = copy(self)
+        made._past, made._counts, made._levels, made._total, made._cases = (
+            np.repeat(one[place : place + 1], count, axis=0)
+            for one in (self._past, self._counts, self._levels, self._total, self._cases)
+        )
+        made._told = None
+        return made
 
     def _look(self) -> tuple[Floats, Floats]:
         """Return what is told of the slot that begins; found when first asked."""

@@ -34,6 +34,11 @@ class Stream:
             day, hour, np.zeros((functions, state)), np.zeros((functions, ring), np.float32)
         )
 
+    def copies(self, place: int, count: int) -> "Stream":
+        """Return one function many times."""
+        states, rings = (np.tile(one[place], (count, 1)) for one in (self.states, self.rings))
+        return Stream(self.day, self.hour, states, rings)
+
     def rows(self, slot: int) -> Floats:
         """Return what is known before a slot, one row a function."""
         out = np.empty((len(self.states), FEATURES))
