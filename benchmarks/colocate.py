@@ -1,6 +1,7 @@
-"""How long it takes to say where a function goes, at 8, 1,024 and 10,000 GPUs."""
+"""How long it takes to say where a function goes, and to learn all tables of slow-down."""
 
 import time
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,9 +14,14 @@ from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
 from interlane.policy.colocate.gpus import Gpu, Gpus
 from interlane.policy.colocate.place import Colocator, Harvest
 from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.predict.degradation.models import Guess
+from interlane.predict.degradation.models import LEAST_PAIRS, Guess
 from interlane.predict.degradation.pairs import Profiles
+from interlane.predict.degradation.store import trained
 from interlane.predict.degradation.table import Basis, Table
+from interlane.predict.recall import one_thread
+from interlane.sim.coruns import pairs_by_way
+from interlane.traces.colocation import FOLDERS, read
+from interlane.traces.data import data_dir
 
 WORKLOADS = 60
 MEMORY_MIB = 24 * 1024
@@ -33,7 +39,22 @@ def measure(*, quick: bool) -> dict[str, Any]:
             )
             result[f"{name}_{gpus}_p50_ms"] = _ms(times_s, 0.5)
             result[f"{name}_{gpus}_p99_ms"] = _ms(times_s, 0.99)
+    data = data_dir(None)
+    if data is not None and not quick:
+        spent = {name: _training_s(data / folder) for name, folder in FOLDERS.items()}
+        result["tables_cpu_s_by_set"] = {name: round(one, 1) for name, one in spent.items()}
+        result["tables_cpu_s"] = round(sum(spent.values()), 1)
     return result
+
+
+def _training_s(folder: Path) -> float:
+    """Return the CPU time in which all ways to share of a published set are learned."""
+    begin_s = time.process_time()
+    with one_thread():
+        for pairs in pairs_by_way(read(folder)).values():
+            if len(pairs) >= LEAST_PAIRS:
+                trained(pairs)
+    return time.process_time() - begin_s
 
 
 def _once(gpus: int, count: int, name: str) -> list[float]:

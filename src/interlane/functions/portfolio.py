@@ -1,17 +1,26 @@
-"""Follow, for each function by itself, the advisor that has cost least of late."""
+"""Follow, for each function by itself, the advisors that have cost least of late.
+
+Advisors that are almost as cheap as the cheapest are heard, too: what several of them say
+taken together is seldom as wrong as one of them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interlane.functions.advise import Advisor
 from interlane.predict.arrivals.series import Floats
 
 DECAY: Final = 0.998
 """What a slot's cost still weighs one slot later: half after some 350 slots."""
+
+SHARP: Final = 20.0
+"""How fast advice counts less with what it costs more than the cheapest, as a part of that."""
+
+AHEAD: Final = 0.2
+"""What the others seem to have cost at first, as a part of a missing replica."""
 
 
 def cost_of(wanted: Floats, needs: Floats, weight: Floats | float) -> Floats:
@@ -21,7 +30,7 @@ def cost_of(wanted: Floats, needs: Floats, weight: Floats | float) -> Floats:
 
 @dataclass(eq=False)
 class Portfolio:
-    """Several advisors; the first is followed until another has cost less."""
+    """Several advisors; the first is followed until others have cost less."""
 
     advisors: Mapping[str, Advisor]
     weight: Floats
@@ -33,17 +42,20 @@ class Portfolio:
 
     def __post_init__(self) -> None:
         self.costs_ = np.zeros((len(self.advisors), len(self.weight)))
+        self.costs_[1:] = AHEAD * self.weight
         self.said_ = np.zeros_like(self.costs_)
 
     @property
-    def leaders(self) -> NDArray[np.intp]:
-        """The place of the advisor that each function follows."""
-        return np.asarray(self.costs_.argmin(axis=0))
+    def shares(self) -> Floats:
+        """How much each function hears each advisor; a column adds up to 1."""
+        least = self.costs_.min(axis=0)
+        heard = np.exp(-SHARP * (self.costs_ - least) / (least + self.weight))
+        return np.asarray(heard / heard.sum(axis=0))
 
     def wanted(self) -> Floats:
-        """Return what each function's leader wants."""
+        """Return what advisors want for each function, by how much they are heard."""
         self.said_ = np.stack([one.wanted() for one in self.advisors.values()])
-        return np.asarray(self.said_[self.leaders, np.arange(len(self.weight))])
+        return np.asarray(np.round((self.shares * self.said_).sum(axis=0)))
 
     def passed(self, counts: Floats, needs: Floats) -> None:
         """Add what the slot would have cost with each advisor, and tell them all."""

@@ -113,9 +113,9 @@ class LsLstm:
     def follow(
         self, arrivals: Arrivals, part: float, updates: int = 10, tell: Tell = silent
     ) -> list[tuple[Floats, Floats]]:
-        """Tell the slots after the known part, learning on ``updates`` times on the way.
+        """Tell all slots, learning on ``updates`` times on the way after the known part.
 
-        What is told of the slots before is 0.  What was learned is forgotten afterwards.
+        What was learned is forgotten afterwards.
         """
         network = self.network()
         dice = np.random.default_rng(self.seed)
@@ -125,6 +125,9 @@ class LsLstm:
             for one in arrivals
         ]
         told = [(np.zeros(len(one)), np.zeros(len(one))) for one in arrivals]
+        for past, bound, (chance, size) in zip(pasts, bounds, told, strict=True):
+            known = np.arange(bound[0])
+            chance[known], size[known] = _told(network, past, known)
         for step in range(updates):
             spans = [np.arange(bound[step], bound[step + 1]) for bound in bounds]
             for past, span, (chance, size) in zip(pasts, spans, told, strict=True):
