@@ -79,12 +79,26 @@ def _note(state, mean, seen, value, most):
 @compiled
 def emit(state, ring, phase, day, hour, out):
     """Write the row for the next slot, which is ``phase`` slots after a midnight."""
+    at = _emit_lately(state, ring, day, out)
+    at = _emit_days(state, ring, day, out, at)
+    at = _emit_gaps(state, out, at)
+    at = _emit_clock(state, phase, day, hour, out, at)
+    at = _emit_echoes(state, ring, out, at)
+    out[at] = state[RATE]
+    out[at + 1] = state[LEVEL]
+    out[at + 2] = phase % hour / hour
+    out[at + 3] = phase / day
+    out[at + 4] = min(state[SLOTS] / day, 7.0)
+    out[at + 5] = state[LAST]
+
+
+@compiled
+def _emit_lately(state, ring, day, out):
+    """Write the last slots and means over windows; return the next place, as all parts do."""
     slots = int(state[SLOTS])
-    size = len(ring)
-    rate = state[RATE]
     at = 0
     for lag in LAGS:
-        out[at] = ring[(slots - lag) % size] if slots >= lag else np.nan
+        out[at] = ring[(slots - lag) % len(ring)] if slots >= lag else np.nan
         at += 1
     for window in range(len(WINDOWS)):
         out[at] = state[SUMS + window] / WINDOWS[window]
@@ -92,7 +106,14 @@ def emit(state, ring, phase, day, hour, out):
         at += 2
     out[at] = state[LONG_SUMS] / min(max(slots, 1), day)
     out[at + 1] = state[LONG_SUMS + 1] / min(max(slots, 1), 7 * day)
-    at += 2
+    return at + 2
+
+
+@compiled
+def _emit_days(state, ring, day, out, at):
+    """Write the same time on earlier days."""
+    slots = int(state[SLOTS])
+    size = len(ring)
     for days in DAYS:
         then = slots - days * day
         out[at] = np.nan
@@ -105,6 +126,12 @@ def emit(state, ring, phase, day, hour, out):
                 cases += 1.0
             out[at + 1] = active / cases
         at += 2
+    return at
+
+
+@compiled
+def _emit_gaps(state, out, at):
+    """Write the last gaps, the one that lasts, and how often such a one ended."""
     ever = state[EVER] > 0
     gap = int(state[SINCE]) + 1
     for back in range(GAPS):
@@ -116,10 +143,18 @@ def emit(state, ring, phase, day, hour, out):
     out[at + 3] = gap - state[LAST_GAPS] if state[GAP_SEEN] > 0 else np.nan
     bin_ = _gap_bin(gap)
     cases = state[HAZARD_SEEN + bin_]
-    out[at + 4] = (state[HAZARD + bin_] * cases + 2 * rate) / (cases + 2) if ever else np.nan
+    ended = (state[HAZARD + bin_] * cases + 2 * state[RATE]) / (cases + 2)
+    out[at + 4] = ended if ever else np.nan
+    return at + 5
+
+
+@compiled
+def _emit_clock(state, phase, day, hour, out, at):
+    """Write how often the function is asked in that minute of the hour and time of day."""
+    rate = state[RATE]
     minute = phase % hour
     cases = state[TABLES + hour + minute]
-    out[at + 5] = (state[TABLES + minute] * cases + rate) / (cases + 1)
+    out[at] = (state[TABLES + minute] * cases + rate) / (cases + 1)
     times = TABLES + 2 * hour
     active, cases = 2 * rate, 2.0
     for near in range(-AROUND, AROUND + 1):
@@ -127,24 +162,26 @@ def emit(state, ring, phase, day, hour, out):
         weight = (AROUND + 1 - abs(near)) * state[times + day + place]
         active += weight * state[times + place]
         cases += weight
-    out[at + 6] = active / cases
-    out[at + 7] = state[times + phase] if state[times + day + phase] > 0 else np.nan
+    out[at + 1] = active / cases
+    out[at + 2] = state[times + phase] if state[times + day + phase] > 0 else np.nan
+    return at + 3
+
+
+@compiled
+def _emit_echoes(state, ring, out, at):
+    """Write the two distances at which the function repeats itself most surely."""
+    slots = int(state[SLOTS])
     best, second = 0.0, 0.0
     for lag in range(1, min(ECHOES, slots) + 1):
-        if ring[(slots - lag) % size] > 0 and state[ECHO_SEEN + lag] > 3:
+        if ring[(slots - lag) % len(ring)] > 0 and state[ECHO_SEEN + lag] > 3:
             echo = state[ECHO + lag]
             if echo > best:
                 best, second = echo, best
             elif echo > second:
                 second = echo
-    out[at + 8] = best
-    out[at + 9] = second
-    out[at + 10] = rate
-    out[at + 11] = state[LEVEL]
-    out[at + 12] = minute / hour
-    out[at + 13] = phase / day
-    out[at + 14] = min(slots / day, 7.0)
-    out[at + 15] = state[LAST]
+    out[at] = best
+    out[at + 1] = second
+    return at + 2
 
 
 @compiled
