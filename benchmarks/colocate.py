@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from interlane.model import Refusal
 from interlane.model.function import Function
@@ -18,7 +19,6 @@ from interlane.predict.degradation.models import LEAST_PAIRS, Guess
 from interlane.predict.degradation.pairs import Profiles
 from interlane.predict.degradation.store import trained
 from interlane.predict.degradation.table import Basis, Table
-from interlane.predict.recall import one_thread
 from interlane.sim.coruns import pairs_by_way
 from interlane.traces.colocation import FOLDERS, read
 from interlane.traces.data import data_dir
@@ -50,7 +50,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
 def _training_s(folder: Path) -> float:
     """Return the CPU time in which all ways to share of a published set are learned."""
     begin_s = time.process_time()
-    with one_thread():
+    with threadpool_limits(1):
         for pairs in pairs_by_way(read(folder)).values():
             if len(pairs) >= LEAST_PAIRS:
                 trained(pairs)
