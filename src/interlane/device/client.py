@@ -424,7 +424,7 @@ class Client:
             idle = bool(self._epoch)
             if idle and self.revoked:
                 self._give_back(Kind.RELEASE)
-        if idle and self.on_recall is not None:
+        if idle and not self.inside and self.on_recall is not None:
             self.on_recall()
 
     def _connect_again(self, lost: Link) -> None:

@@ -98,7 +98,7 @@ class TorchHooks:
 
     def _use(self, gate: Gate) -> None:
         self._gate = gate
-        gate.on_recall = self.watch
+        gate.on_recall = self._watch_if_idle
         self.watch()
 
     def watch(self) -> None:
@@ -111,6 +111,11 @@ class TorchHooks:
             module.register_module_forward_pre_hook(self._before_any),
             module.register_module_forward_hook(self._after_any, always_call=True),
         ]
+
+    def _watch_if_idle(self) -> None:
+        """Look for roots again, unless one runs: its layers would be taken for roots."""
+        if not self._depth:
+            self.watch()
 
     def orphan(self) -> None:
         """Forget the parent's gate in a forked child."""
