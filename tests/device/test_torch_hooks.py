@@ -299,6 +299,27 @@ def test_a_model_that_only_infers_is_found_when_the_daemon_asks() -> None:
     assert diary_of(loop) == "()()"
 
 
+def test_a_search_that_begins_while_a_model_waits_takes_no_layer_for_a_model() -> None:
+    def loop(record: Record) -> None:
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        begin = record.begin
+
+        def asked_while_waiting() -> None:
+            assert record.on_recall is not None
+            if not record.inside:
+                record.on_recall()  # the daemon takes back what was granted to a slow waker
+            begin()
+
+        record.begin = asked_while_waiting  # type: ignore[method-assign]
+        for number in range(12):
+            model(INPUTS).sum().backward()
+            if number % 4 != 3:  # as a scaler leaves steps out
+                optimizer.step()
+
+    assert diary_of(loop).count("(") == 12
+
+
 def test_other_threads_are_left_alone() -> None:
     def loop(record: Record) -> None:
         trained(Net(), 2, record)

@@ -76,7 +76,12 @@ class TorchHooks:
         self._gate: Gate | None = None
         self._attach = attach
         self._thread = 0
-        self._depth = 0
+        self._running: list[Any] = []
+        """Modules whose forward pass has begun, the outermost first.
+
+        Who looks from the middle of a pass on sees the ends of modules whose beginning it
+        missed; those must not close others.
+        """
         self._forwards = 0
         """Forward passes of roots since the last boundary."""
         self._most_forwards = 0
@@ -114,7 +119,7 @@ class TorchHooks:
 
     def _watch_if_idle(self) -> None:
         """Look for roots again, unless one runs: its layers would be taken for roots."""
-        if not self._depth:
+        if not self._running:
             self.watch()
 
     def orphan(self) -> None:
@@ -122,7 +127,8 @@ class TorchHooks:
         if self._gate is not None:
             self._gate.forget()
         self._gate = None
-        self._thread = self._depth = self._forwards = 0
+        self._thread = self._forwards = 0
+        self._running = []
         self._inferring = False
 
     # -- modules ---------------------------------------------------------------------------
@@ -130,17 +136,22 @@ class TorchHooks:
     def _before_any(self, module: Any, _: object) -> None:  # noqa: ANN401 - torch's module
         if self._is_foreign_thread():
             return
-        self._depth += 1
-        if self._depth == 1 and next(module.parameters(), None) is not None:
+        self._running.append(module)
+        if len(self._running) == 1 and next(module.parameters(), None) is not None:
             self._found.add(module)
             self._before_root(module)
 
     def _after_any(self, module: Any, *_: object) -> None:  # noqa: ANN401
         if self._is_foreign_thread():
             return
-        self._depth = max(0, self._depth - 1)
-        if self._depth == 0 and module in self._found:
+        if not self._running or self._running[-1] is not module:
+            return
+        self._running.pop()
+        if self._running:
+            return
+        if module in self._found:
             self._after_root()
+        self._stop_if_learned()
 
     def _is_foreign_thread(self) -> bool:
         """Tell whether another thread than the one that runs the iterations calls."""
@@ -195,16 +206,19 @@ class TorchHooks:
         self._forwards = 0
         gate.end()
         self._boundaries += 1
-        if self._watching and self._boundaries >= LEARNED_AFTER and self._found:
-            self._stop_watching()
+        self._stop_if_learned()
 
     # -- from all modules to the roots' classes ----------------------------------------------
 
-    def _stop_watching(self) -> None:
+    def _stop_if_learned(self) -> None:
+        """Stop looking for roots, but not in the middle of one: its end would be missed."""
+        if self._running or not self._watching:
+            return
+        if self._boundaries < LEARNED_AFTER or not self._found:
+            return
         for handle in self._watching:
             handle.remove()
         self._watching = []
-        self._depth = 0
         for kind in {type(module) for module in self._found}:
             if kind not in self._patched:
                 self._patched.add(kind)
@@ -215,14 +229,14 @@ class TorchHooks:
         hooks = self
 
         def noticed(module: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if hooks._depth or hooks._watching or hooks._is_foreign_thread():
+            if hooks._running or hooks._watching or hooks._is_foreign_thread():
                 return call(module, *args, **named)
-            hooks._depth = 1
+            hooks._running = [hooks]  # whatever runs inside is no root
             try:
                 hooks._before_root(module)
                 return call(module, *args, **named)
             finally:
-                hooks._depth = 0
+                hooks._running = []
                 hooks._after_root()
 
         kind.__call__ = noticed  # type: ignore[method-assign]
