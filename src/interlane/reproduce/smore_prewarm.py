@@ -1,7 +1,7 @@
 """Prewarming beside SMore's and others': cold starts, idle warmth, few places, replicas."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from interlane.reproduce.base import Reproduction, Row, Setting
@@ -46,11 +46,11 @@ BARS: Final = {
     "genai": Bars((0.136, 0.136), 0.123, (1.92, 6.94, 11.3)),
 }
 EIGHT_PLACES: Final = 0.137
-"""Cold rate with eight warm places on GenAI, at most.
-
-As everywhere here, who is warm is decided between slots; the forecasts behind this figure had
-seen the whole slot after which room was made.
-"""
+"""Cold rate with eight warm places on GenAI, at most."""
+IN_TURN: Final = (
+    "the bar comes from forecasts that had seen the whole slot in which room was made; who "
+    "makes room in turn cannot know the requests that follow in the same minute"
+)
 
 
 def _reproduce(setting: Setting) -> list[Row]:
@@ -251,13 +251,13 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
             kind: cold_share(group, places, make(), together=together)
             for kind, make in rankings.items()
         }
-        bar = EIGHT_PLACES if together else round(min(cold[kind] for kind in KNOWN_RULES), 4)
-        rows += [
-            _at_most(f"{what} ours", share, bar)
-            if kind == "ours"
-            else Row(f"{what} {kind}", round(share, 4), None, holds=True)
-            for kind, share in cold.items()
-        ]
+        best = round(min(cold[kind] for kind in KNOWN_RULES), 4)
+        for kind, share in cold.items():
+            if kind != "ours":
+                rows.append(Row(f"{what} {kind}", round(share, 4), None, holds=True))
+                continue
+            held = _at_most(f"{what} ours", share, EIGHT_PLACES if places == 8 else best)
+            rows.append(held if together or held.holds else replace(held, why_not=IN_TURN))
     return rows
 
 
