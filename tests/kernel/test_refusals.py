@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
@@ -319,7 +319,8 @@ def test_a_job_starts_once_all_that_explain_names_in_turn_is_removed(
     submit(scheduler, *(replace(each, submitted_s=0.0) for each in trace[0]))
     settle(scheduler)
     waiting = [each.id for each in trace[0] if scheduler.explain(each.id, 0.0) is not None]
-    assume(waiting)
+    if not waiting:
+        return
     asked = waiting[pick % len(waiting)]
     named = set()
     while (refusal := scheduler.explain(asked, 0.0)) is not None:

@@ -20,7 +20,7 @@ SHARP: Final = 20.0
 """How fast advice counts less with what it costs more than the cheapest, as a part of that."""
 
 AHEAD: Final = 0.2
-"""What others must have cost less than the first, as a part of a missing replica."""
+"""What the others seem to have cost at first, as a part of a missing replica."""
 
 
 def cost_of(wanted: Floats, needs: Floats, weight: Floats | float) -> Floats:
@@ -42,15 +42,14 @@ class Portfolio:
 
     def __post_init__(self) -> None:
         self.costs_ = np.zeros((len(self.advisors), len(self.weight)))
+        self.costs_[1:] = AHEAD * self.weight
         self.said_ = np.zeros_like(self.costs_)
 
     @property
     def shares(self) -> Floats:
         """How much each function hears each advisor; a column adds up to 1."""
-        costs = self.costs_.copy()
-        costs[1:] += AHEAD * self.weight
-        least = costs.min(axis=0)
-        heard = np.exp(-SHARP * (costs - least) / (least + self.weight))
+        least = self.costs_.min(axis=0)
+        heard = np.exp(-SHARP * (self.costs_ - least) / (least + self.weight))
         return np.asarray(heard / heard.sum(axis=0))
 
     def wanted(self) -> Floats:
