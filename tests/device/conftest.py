@@ -173,6 +173,8 @@ def zygotes() -> Iterator[Path]:
         caller.launch(path, sys.executable, os.environ)
         assert caller.await_zygote(path, PATIENCE_S)
         yield path
+        if not path.exists():  # idle for long, it has ended by itself
+            return
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(path))
             peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

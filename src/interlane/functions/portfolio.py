@@ -39,17 +39,21 @@ class Portfolio:
     costs_: Floats = field(init=False, repr=False)
     """One row an advisor, one column a function."""
     said_: Floats = field(init=False, repr=False)
+    lead_: float = field(init=False, repr=False)
+    """What is left of ``AHEAD``: forgotten as costs are, at the present price of a miss."""
 
     def __post_init__(self) -> None:
         self.costs_ = np.zeros((len(self.advisors), len(self.weight)))
-        self.costs_[1:] = AHEAD * self.weight
+        self.lead_ = AHEAD
         self.said_ = np.zeros_like(self.costs_)
 
     @property
     def shares(self) -> Floats:
         """How much each function hears each advisor; a column adds up to 1."""
-        least = self.costs_.min(axis=0)
-        heard = np.exp(-SHARP * (self.costs_ - least) / (least + self.weight))
+        costs = self.costs_.copy()
+        costs[1:] += self.lead_ * self.weight
+        least = costs.min(axis=0)
+        heard = np.exp(-SHARP * (costs - least) / (least + self.weight))
         return np.asarray(heard / heard.sum(axis=0))
 
     def wanted(self) -> Floats:
@@ -59,6 +63,7 @@ class Portfolio:
 
     def passed(self, counts: Floats, needs: Floats) -> None:
         """Add what the slot would have cost with each advisor, and tell them all."""
+        self.lead_ *= self.decay
         self.costs_ = self.decay * self.costs_ + cost_of(self.said_, needs, self.weight)
         for one in self.advisors.values():
             one.passed(counts, needs)
