@@ -279,6 +279,8 @@ class Client:
             wanted = self._words[WANTED] or self._wish.is_guest
             if self._epoch and (self.revoked or (wanted and self._gap_ns > LONG_GAP_NS)):
                 self._give_back(Kind.RELEASE)
+            else:
+                self._link.hear()  # so that there is less to do when it matters
             # Measuring takes a while, and needs no lease.
             needs = self._meter.reached(self._iterations)
             if needs is not None:
@@ -356,6 +358,10 @@ class Client:
 
     # -- waiting for a grant ---------------------------------------------------------------
 
+    # All that wait for a lane do so on the same core.  Who passes it on woke up there and is
+    # about to sleep, so that this core is awake; another can take longer to wake up than all
+    # the rest of a hand-over takes.
+
     def _begin_slowly(self) -> None:
         while True:
             with self._state:
@@ -368,9 +374,12 @@ class Client:
                 else:
                     self._send(Frame(Kind.ACQUIRE, self._job))
                 self._waiting = True
+            cores = sorted(os.sched_getaffinity(0))
+            _go_to(cores[link.admission.lane % len(cores) :][:1])
             try:
                 taken = self._take_up(link)
             finally:
+                _go_to(cores)
                 self._waiting = False
             if taken:
                 return
@@ -473,8 +482,13 @@ class Client:
         self._obey_limit()
         if admission.third:
             cores = [core for core in range(64) if admission.third >> core & 1]
-            with suppress(OSError):
-                os.sched_setaffinity(0, cores)
+            _go_to(cores)
+
+
+def _go_to(cores: list[int]) -> None:
+    """Let the thread run on these cores only; where they are not to be had, it stays."""
+    with suppress(OSError):
+        os.sched_setaffinity(0, cores)
 
 
 def _admitted_in_time(path: Path, hello: Frame, patience_s: float) -> Link:

@@ -82,10 +82,14 @@ class Link:
         """
         words = self.page.words
         epoch = int(words[HEIR])
-        with suppress(OSError):
-            while self.heard < words[TOLD] and self._receive(socket.MSG_DONTWAIT):
-                pass
+        self.hear()
         return epoch if (words[HEIR], words[TOLD]) == (epoch, self.heard) else 0
+
+    def hear(self) -> None:
+        """Take in whom the daemon has named; a look at one word if it is nobody new."""
+        with suppress(OSError):
+            while self.heard < self.page.words[TOLD] and self._receive(socket.MSG_DONTWAIT):
+                pass
 
     def tell_heir(self, epoch: int) -> None:
         """Let the heir run; one that is gone is the daemon's business."""
