@@ -19,7 +19,8 @@ class Needs:
     def __init__(self, role: Role) -> None:
         self.role = role
 
-    def __call__(
+    # A coroutine that waits for nothing: a function would go to a thread and back.
+    async def __call__(
         self,
         request: Request,
         shown: Annotated[

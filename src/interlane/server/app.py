@@ -68,7 +68,7 @@ class Service:
 JobPath = Annotated[str, Field(max_length=128)]
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 

@@ -1,7 +1,8 @@
 """When waiting jobs start: what is known, played forward; bands learn from true starts.
 
-A thread asks about some of the jobs as they come in, at most a small part of the time, and
-compares what was told with what came; so bands are right whether or not anybody asks.
+A thread asks about some of the jobs as they come in, at most a small part of the time and not
+while very many wait, and compares what was told with what came; so bands are right whether or
+not anybody asks.
 """
 
 import logging
@@ -22,6 +23,10 @@ PAUSE_S: Final = 5.0
 
 IDLE: Final = 50
 """Times as long as a question took for which the thread then rests."""
+
+PLAYED_MOST: Final = 300
+"""With more jobs than this the thread asks nothing: a play of them all would be felt by those
+who hand jobs in."""
 
 log = logging.getLogger("interlane.server")
 
@@ -132,7 +137,10 @@ class Etas:
                 self._calibrated.forget(job_id)
 
     def _ask_about_the_newest(self) -> None:
-        queued = [one for one in self._driver.open_records() if one.state is State.QUEUED]
+        records = self._driver.open_records()
+        if len(records) > PLAYED_MOST:
+            return
+        queued = [one for one in records if one.state is State.QUEUED]
         newest = max(queued, key=lambda one: one.serial, default=None)
         if newest is None or newest.serial <= self._asked_serial:
             return

@@ -36,7 +36,7 @@ Deadline = Annotated[
 ]
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
     gateway: Gateway = request.app.state.functions
     return gateway
 
