@@ -14,7 +14,7 @@ from interlane.functions.advise import Advisor
 from interlane.predict.arrivals.series import Floats
 
 DECAY: Final = 0.998
-"""What a slot's cost still weighs one slot later: half after some 350 slots."""
+"""What a slot's cost still weighs after another that cost something: half after some 350."""
 
 SHARP: Final = 20.0
 """How fast advice counts less with what it costs more than the cheapest, as a part of that."""
@@ -39,12 +39,12 @@ class Portfolio:
     costs_: Floats = field(init=False, repr=False)
     """One row an advisor, one column a function."""
     said_: Floats = field(init=False, repr=False)
-    lead_: float = field(init=False, repr=False)
+    lead_: Floats = field(init=False, repr=False)
     """What is left of ``AHEAD``: forgotten as costs are, at the present price of a miss."""
 
     def __post_init__(self) -> None:
         self.costs_ = np.zeros((len(self.advisors), len(self.weight)))
-        self.lead_ = AHEAD
+        self.lead_ = np.full(len(self.weight), AHEAD)
         self.said_ = np.zeros_like(self.costs_)
 
     @property
@@ -62,8 +62,14 @@ class Portfolio:
         return np.asarray(np.round((self.shares * self.said_).sum(axis=0)))
 
     def passed(self, counts: Floats, needs: Floats) -> None:
-        """Add what the slot would have cost with each advisor, and tell them all."""
-        self.lead_ *= self.decay
-        self.costs_ = self.decay * self.costs_ + cost_of(self.said_, needs, self.weight)
+        """Add what the slot would have cost with each advisor, and tell them all.
+
+        A slot in which all were right tells nothing, and nothing is forgotten for it: else
+        all would be heard alike again after a long rest.
+        """
+        spent = cost_of(self.said_, needs, self.weight)
+        kept = np.where(spent.any(axis=0), self.decay, 1.0)
+        self.lead_ = kept * self.lead_
+        self.costs_ = kept * self.costs_ + spent
         for one in self.advisors.values():
             one.passed(counts, needs)
