@@ -142,6 +142,11 @@ class Outcome:
         return (self.unplaced + self.loading + self.slow) / max(1, self.needed)
 
 
+def _readiest(replicas: Sequence[_Replica]) -> list[_Replica]:
+    """Return replicas in the order in which they get requests."""
+    return sorted(replicas, key=lambda one: one.ready_s)
+
+
 def use_class(use: float | None) -> str:
     """Return the class of a training job by how busy it keeps a GPU alone."""
     if use is None:
@@ -229,9 +234,10 @@ class World:
             self._scheduling.tolls.forget()
         advisor = self._scheduling.advisor
         self._scale([int(one) for one in advisor.wanted()], now_s)
-        self._place_waiting(now_s, is_cold=False)
+        self._place_waiting(now_s, {})
         self._call(needs)
-        self._place_waiting(now_s, is_cold=True)
+        idle = self._idle(needs) if self._scheduling.evicts else {}
+        self._place_waiting(now_s, idle, is_cold=True)
         advisor.passed(self._scenario.counts[minute], self._needs[minute].astype(float))
         return self._at_work(needs, now_s)
 
@@ -253,7 +259,17 @@ class World:
         self._serial += 1
         return replace(self._scenario.functions[number], id=f"{number}/{self._serial}")
 
-    def _place_waiting(self, now_s: float, *, is_cold: bool) -> None:
+    def _idle(self, needs: list[int]) -> dict[str, str]:
+        """Return the replicas that have no requests in this minute, and their GPUs."""
+        return {
+            one.function.id: one.gpu_id
+            for replicas, needed in zip(self._replicas, needs, strict=True)
+            for one in _readiest(replicas)[needed:]
+        }
+
+    def _place_waiting(
+        self, now_s: float, idle: dict[str, str], *, is_cold: bool = False
+    ) -> None:
         colocator = self._harvest.colocator
         order = sorted(
             (number for number, waiting in enumerate(self._waiting) if waiting),
@@ -264,10 +280,13 @@ class World:
             again: list[Function] = []
             for function in self._waiting[number]:
                 left -= 1
-                site = self._harvest.place(function, left, now_s)
+                site = self._harvest.place(function, left, now_s, idle)
                 if isinstance(site, Refusal):
                     again.append(function)
                     continue
+                for one in site.instead:
+                    self._send_back(one)
+                    del idle[one.id]
                 load_s = 0.0 if site.is_warm else self._dice.choice(self._scenario.load_s)
                 self.outcome.cold += is_cold and load_s > 0
                 replica = _Replica(function, site.gpu.id, now_s + load_s, is_cold)
@@ -290,7 +309,7 @@ class World:
         for replicas, needed in zip(self._replicas, needs, strict=True):
             self.outcome.unplaced += max(0, needed - len(replicas))
             self.outcome.idle += max(0, len(replicas) - needed)
-            for replica in sorted(replicas, key=lambda one: one.ready_s)[:needed]:
+            for replica in _readiest(replicas)[:needed]:
                 busy.add(replica.function.id)
                 self._count_loading(replica, now_s)
         return busy

@@ -17,8 +17,7 @@ LIMIT: Final = 0.1
 """Part of its time that a training job may lose."""
 WINDOW_S: Final = 3_600.0
 BURST: Final = 0.1
-"""Part of a window's lost time that can be saved up: with all of it, an hour could cost twice
-the limit."""
+"""Part of a window's lost time that can be saved up, and is kept back from what is earned."""
 
 
 @dataclass(slots=True)
@@ -48,7 +47,9 @@ class Gpu:
         """Return the lost time that can still be borne, as of now."""
         passed_s = max(0.0, now_s - self.settled_s)
         full_s = limit * window_s * BURST
-        self.tokens_s = min(full_s, self.tokens_s + passed_s * (limit - self.loss))
+        self.tokens_s = min(
+            full_s, self.tokens_s + passed_s * (limit * (1.0 - BURST) - self.loss)
+        )
         self.settled_s = now_s
         return self.tokens_s
 

@@ -10,9 +10,10 @@ rather than at every moment, chooses how to share, and takes a function away aga
 training job) when measurements broke the promise twice in a row.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from interlane.model import InvalidField, Refusal, Tier
@@ -26,9 +27,12 @@ LEAST_DRAWS: Final = 8
 WARM_DRAWS: Final = 4
 MISSES: Final = 2
 """Measured violations in a row after which a function must go."""
+NOTICED_S: Final = 180.0
+"""Seconds in which that many have been measured."""
 COLD_COST: Final = 0.2
 """What a cold start counts against a GPU, as a slow-down."""
 LEAST_COST: Final = 0.01
+NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Site:
     mode: str
     toll: Toll
     is_warm: bool = False
+    instead: tuple[Function, ...] = ()
+    """Idle functions that leave the GPU for it."""
 
 
 class Colocator(Protocol):
@@ -158,26 +164,22 @@ class Bounded:
         for gpu in drawn:
             if not _fits(function, gpu):
                 continue
+            is_warm = gpus.is_warm(function.workload, gpu)
             for mode in (gpu.mode,) if gpu.functions else tuple(self.tolls.modes):
                 toll = _toll(self.tolls, mode, gpu, function)
-                is_slow = toll.p99 > 1.0
-                if is_slow and not tries:
-                    continue
-                if not self._is_borne(gpu, toll, function.stay_s, now_s):
-                    continue
-                is_warm = gpus.is_warm(function.workload, gpu)
                 site, cost = Site(gpu, mode, toll, is_warm), _cost(toll, is_warm=is_warm)
-                if is_slow:
+                if toll.p99 <= 1.0 and self._is_borne(gpu, toll, function.stay_s, now_s):
+                    if best is None or cost < best_cost:
+                        best, best_cost = site, cost
+                elif tries and self._can_pay(gpu, toll, function.stay_s, now_s):
                     doubtful.append(site)
-                elif best is None or cost < best_cost:
-                    best, best_cost = site, cost
-        return best or self._guessed(function, doubtful)
+        return best or self._guessed(function, doubtful, now_s)
 
-    def _guessed(self, function: Function, doubtful: list[Site]) -> Site | None:
-        """Return the first place at which functions are fast enough, as far as is guessed."""
+    def _guessed(self, function: Function, doubtful: list[Site], now_s: float) -> Site | None:
+        """Return the first place at which promises are kept, as far as is guessed."""
         for site in doubtful:
             guess = _toll(self.tolls, site.mode, site.gpu, function, guessed=True)
-            if guess.p99 <= 1.0:
+            if guess.p99 <= 1.0 and self._is_borne(site.gpu, guess, function.stay_s, now_s):
                 return site
         return None
 
@@ -188,6 +190,10 @@ class Bounded:
         # Who lost more than its due is left alone until it has caught up.
         tokens_s = gpu.settle(now_s, self.limit, self.window_s)
         return tokens_s >= max(0.0, _loss(toll) - self.limit) * stay_s
+
+    def _can_pay(self, gpu: Gpu, toll: Toll, stay_s: float, now_s: float) -> bool:
+        """Tell whether training has saved up what is lost until a wrong guess is noticed."""
+        return self._is_borne(gpu, toll, min(stay_s, NOTICED_S), now_s)
 
 
 def _cost(toll: Toll, *, is_warm: bool) -> float:
@@ -204,6 +210,13 @@ def _fits(function: Function, gpu: Gpu) -> bool:
     return gpu.memory_mib >= function.memory_mib and (
         not function.gpu_types or gpu.gpu_type in function.gpu_types
     )
+
+
+def _spared(gpu: Gpu, idle: Mapping[str, str]) -> Gpu:
+    """Return a GPU as it would be without its idle functions."""
+    staying = [one for one in gpu.functions if one.id not in idle]
+    freed_mib = sum(one.memory_mib for one in gpu.functions if one.id in idle)
+    return replace(gpu, functions=staying, memory_mib=gpu.memory_mib + freed_mib)
 
 
 def _toll(
@@ -254,9 +267,21 @@ class Harvest:
         gpu.use -= use
         self._changed(gpu, now_s)
 
-    def place(self, function: Function, waiting: int, now_s: float) -> Site | Refusal:
-        """Return where a function goes, and hold its place."""
+    def place(
+        self,
+        function: Function,
+        waiting: int,
+        now_s: float,
+        idle: Mapping[str, str] = NOBODY,
+    ) -> Site | Refusal:
+        """Return where a function goes, and hold its place.
+
+        ``idle`` are functions that have nothing to do, and their GPUs: where there is no other
+        place, those of one GPU leave.
+        """
         site = self.colocator.place(function, self.gpus, waiting, now_s, self.dice)
+        if isinstance(site, Refusal) and idle:
+            site = self._instead(function, waiting, now_s, idle)
         if isinstance(site, Refusal):
             return site
         gpu = site.gpu
@@ -268,6 +293,22 @@ class Harvest:
         self.gpus.note_warm(function.workload, gpu)
         self.gpus.place_in_index(gpu)
         return site
+
+    def _instead(
+        self, function: Function, waiting: int, now_s: float, idle: Mapping[str, str]
+    ) -> Site | Refusal:
+        """Return where a function could go if idle ones were gone, and let those leave."""
+        known = list(dict.fromkeys(idle.values()))
+        drawn = self.dice.sample(known, min(len(known), LEAST_DRAWS))
+        spared = Gpus([_spared(self.gpus.by_id[gpu_id], idle) for gpu_id in drawn])
+        site = self.colocator.place(function, spared, waiting, now_s, self.dice)
+        if isinstance(site, Refusal):
+            return site
+        gpu = self.gpus.by_id[site.gpu.id]
+        leaving = tuple(one for one in gpu.functions if one.id in idle)
+        for one in leaving:
+            self.leave(one, gpu.id, now_s)
+        return replace(site, gpu=gpu, instead=leaving)
 
     def leave(self, function: Function, gpu_id: str, now_s: float) -> None:
         """Note that a function is gone from a GPU."""
