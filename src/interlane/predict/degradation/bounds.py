@@ -15,6 +15,7 @@ import numpy as np
 from interlane.model import InvalidField
 from interlane.predict.degradation.models import Guess, Predictor
 from interlane.predict.degradation.pairs import Floats, Ints, Pairs
+from interlane.predict.recall import one_thread
 
 ALPHA: Final = 0.1
 """Part of pairs that may retain less than the bound says."""
@@ -58,12 +59,16 @@ def _quantile(scores: Floats, alpha: float, couples: int) -> float:
 
 
 def calibrated(model: Predictor, pairs: Pairs, seed: int = 0) -> Bounds:
-    """Fit a model to all pairs and return its bounds; folds learn what is quick to learn."""
-    model.fit(pairs)
+    """Fit a model to all pairs and return its bounds; folds learn what is quick to learn.
+
+    On one core: matrices are so small that threads would wait for each other.
+    """
     scores = np.empty(len(pairs))
-    for held in _folds(pairs, seed):
-        guess = copy(model).refit(pairs.where(~held)).predict(pairs.where(held))
-        scores[held] = (guess.mean - pairs.log_retained[held]) / guess.spread
+    with one_thread():
+        model.fit(pairs)
+        for held in _folds(pairs, seed):
+            guess = copy(model).refit(pairs.where(~held)).predict(pairs.where(held))
+            scores[held] = (guess.mean - pairs.log_retained[held]) / guess.spread
     return Bounds(scores, pairs.gpu, pairs.couples)
 
 

@@ -18,6 +18,7 @@ from interlane.model import InvalidField, UnknownName
 from interlane.predict.degradation.models import Predictor
 from interlane.predict.degradation.pairs import Floats, Ints, Mask, Pairs
 from interlane.predict.degradation.table import PROBES_MOST
+from interlane.predict.recall import one_thread
 
 MODEL_FOLDS: Final = 6
 
@@ -111,9 +112,10 @@ def _standard(values: Floats) -> Floats:
 def judge(make: Callable[[], Predictor], parted: Iterable[Split]) -> dict[str, float]:
     """Fit a model on every split and score all that was judged together."""
     truth, told = [], []
-    for split in parted:
-        truth.append(split.judged.retained)
-        told.append(make().fit(split.known).predict(split.judged).retained)
+    with one_thread():
+        for split in parted:
+            truth.append(split.judged.retained)
+            told.append(make().fit(split.known).predict(split.judged).retained)
     return scores(np.concatenate(truth), np.concatenate(told))
 
 
