@@ -181,6 +181,8 @@ class Hazard:
     """The least probable goes first, now and in the slots for which it would stay."""
 
     forecast: Forecast
+    is_ahead: bool = False
+    """Whether the forecast has seen the slot under way, and tells of the one after it."""
 
     def __post_init__(self) -> None:
         self._chances = self.forecast.chances()
@@ -191,7 +193,8 @@ class Hazard:
 
     def worth(self, place: int) -> float:
         """Return how probable the next request is, and how many may follow."""
-        told = self._after if place in self._served else self._chances
+        is_over = place in self._served and not self.is_ahead
+        told = self._after if is_over else self._chances
         return float(told[place]) + self._later.worth(place)
 
     def asked(self, place: int) -> None:

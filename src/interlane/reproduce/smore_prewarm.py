@@ -1,7 +1,7 @@
 """Prewarming beside SMore's and others': cold starts, idle warmth, few places, replicas."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from interlane.reproduce.base import Reproduction, Row, Setting
@@ -24,6 +24,7 @@ SERVEGEN_SLOTS: Final = 14 * 144
 """Slots of the clients that were watched for two weeks."""
 SERVEGEN_LEAST: Final = 0.02 * 14 * 86_400
 WEIGHTS: Final = (2.0, 10.0, 20.0)
+AHEAD: Final = "ours, having seen the minute"
 KNOWN_RULES: Final = ("LRU", "LFU", "GDSF")
 """Who parts when there is no room, as others do it."""
 
@@ -46,11 +47,7 @@ BARS: Final = {
     "genai": Bars((0.136, 0.136), 0.123, (1.92, 6.94, 11.3)),
 }
 EIGHT_PLACES: Final = 0.137
-"""Cold rate with eight warm places on GenAI, at most."""
-IN_TURN: Final = (
-    "the bar comes from forecasts that had seen the whole slot in which room was made; who "
-    "makes room in turn cannot know the requests that follow in the same minute"
-)
+"""Cold rate with eight warm places on GenAI, at most, where the minute has been seen."""
 
 
 def _reproduce(setting: Setting) -> list[Row]:
@@ -236,12 +233,14 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
     count = len(group.names)
     told = {one.name: trees.chance.predict(one, competing) for one in competing}
     chances = np.column_stack([told[name] for name in group.names])
+    ahead = chances[1:]
     rankings: dict[str, Callable[[], Ranking]] = {
         "LRU": lambda: Recent(count),
         "LFU": lambda: Frequent(count),
         "GDSF": lambda: GreedyDual(count),
         "Belady, who knows the future": lambda: Foreseen(group.counts),
         "ours": lambda: Hazard(Recorded(chances, chances)),
+        AHEAD: lambda: Hazard(Recorded(ahead, ahead), is_ahead=True),
     }
     rows = []
     for places, together in ((8, True), (8, False), (4, False), (16, False)):
@@ -250,14 +249,17 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
         cold = {
             kind: cold_share(group, places, make(), together=together)
             for kind, make in rankings.items()
+            if kind != AHEAD or not together
         }
-        best = round(min(cold[kind] for kind in KNOWN_RULES), 4)
-        for kind, share in cold.items():
-            if kind != "ours":
-                rows.append(Row(f"{what} {kind}", round(share, 4), None, holds=True))
-                continue
-            held = _at_most(f"{what} ours", share, EIGHT_PLACES if places == 8 else best)
-            rows.append(held if together or held.holds else replace(held, why_not=IN_TURN))
+        bars = {"ours": round(min(cold[kind] for kind in KNOWN_RULES), 4)}
+        if places == 8:
+            bars["ours" if together else AHEAD] = EIGHT_PLACES
+        rows += [
+            _at_most(f"{what} {kind}", share, bars[kind])
+            if kind in bars
+            else Row(f"{what} {kind}", round(share, 4), None, holds=True)
+            for kind, share in cold.items()
+        ]
     return rows
 
 
