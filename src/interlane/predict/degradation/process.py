@@ -18,6 +18,7 @@ import numpy as np
 
 from interlane.model import InvalidInput
 from interlane.predict.degradation.pairs import Floats, Ints, Pairs
+from interlane.predict.recall import one_thread
 
 MOST: Final = 3000
 """Observations that are conditioned on; the time grows with their cube."""
@@ -79,11 +80,13 @@ class Process:
     def _inverse(self) -> Floats:
         covariance = self._covariance(self.pairs, self.pairs)
         covariance[np.diag_indices_from(covariance)] += np.exp(self._plain[NOISE]) + JITTER
-        return _inverted(covariance)
+        with one_thread():  # so that it is the same, bit for bit, in a model that was stored
+            return _inverted(covariance)
 
     @cached_property
     def _weights(self) -> Floats:
-        weights: Floats = self._inverse @ self._standard
+        with one_thread():
+            weights: Floats = self._inverse @ self._standard
         return weights
 
     @property
