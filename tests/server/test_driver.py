@@ -304,7 +304,7 @@ def test_an_end_that_could_not_be_stored_is_not_forgotten(tmp_path: Path) -> Non
 def test_a_job_that_cannot_be_started_fails_after_three_tries(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlane.server.driver.START_AGAIN_S", 0.05)
+    monkeypatch.setattr("interlane.server.driver.wishes.START_AGAIN_S", 0.05)
 
     def refuses(launch: Launch) -> None:
         raise BlockingIOError("no more processes")

@@ -1,14 +1,59 @@
-"""The kernel's books made again from records, for starting and for asking what if."""
+"""Where the machine stands, made from records: for the driver, and for asking what if."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.model import Cluster, Job, Recovered
+from interlane.model import Cluster, Job, JobId, Recovered
 from interlane.server import spec
+from interlane.server.guesses import Guesses, remembered
 from interlane.server.record import HOLDING, Record
 from interlane.server.spec import JobSpec
+from interlane.server.store import Store
 
 MakeScheduler = Callable[[], Scheduler]
+
+
+class Books:
+    """All that the driver's thread knows, as the cycle under way has it."""
+
+    def __init__(self, make_scheduler: MakeScheduler) -> None:
+        self._make_scheduler = make_scheduler
+        self.scheduler = make_scheduler()
+        """The kernel."""
+        self.cluster = self.scheduler.cluster
+        self.guesses = Guesses()
+        self.jobs: dict[JobId, Record] = {}
+        """Jobs that have not ended."""
+        self.stored: dict[JobId, Record] = {}
+        """The same as they are stored: what other threads may see."""
+        self.failed_starts: dict[JobId, int] = {}
+        """How often in a row a job could not be started."""
+        self.seq = 0
+        """Number of the last entry of the log."""
+        self.serial = 0
+        """Number of the last job."""
+
+    def read(self, store: Store) -> None:
+        """Begin again with what is stored; ``rebuild`` tells the kernel and other threads."""
+        ends = store.ends()
+        self.seq, self.serial = ends.seq, ends.serial
+        self.jobs = {record.id: record for record in store.open_jobs()}
+        self.guesses = remembered(store, self.cluster)
+
+    def rebuild(self, now_s: float) -> None:
+        """Begin again with a kernel that knows the jobs as they stand."""
+        self.stored = dict(self.jobs)
+        self.scheduler = rebuilt(self._make_scheduler, self.jobs.values(), now_s)
+
+    def settle(self, changed: Mapping[JobId, Record]) -> None:
+        """Show what is stored now, and drop the jobs that have ended."""
+        for job_id, record in changed.items():
+            if record.is_open:
+                self.stored[job_id] = record
+            else:
+                self.jobs.pop(job_id, None)
+                self.stored.pop(job_id, None)
+                self.failed_starts.pop(job_id, None)
 
 
 def job_of(record: Record, cluster: Cluster) -> Job:

@@ -4,12 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interlane.model import MILLI, JobId, Request
+from interlane.model import MILLI, Cluster, JobId, Request
 from interlane.model.units import MIB_PER_GIB
 from interlane.predict.guesses import Basis
 from interlane.predict.live import Live
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
+from interlane.server import spec
+from interlane.server.record import Record, State
+from interlane.server.spec import JobSpec
+from interlane.server.store import JobsWanted, Store
 
 OFF_BY = 2.0
 """What users expect is taken to be right within this factor, eight times in ten."""
@@ -17,6 +21,9 @@ OFF_BY = 2.0
 
 ALIKE_MAX = 10_000
 """Guesses that are kept."""
+
+REMEMBERED = 2_000
+"""Ended jobs that guesses are learned from at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,35 @@ class Guesses:
         if expected_s is not None and found.basis > Basis.GROUP:
             return Span(expected_s, expected_s / OFF_BY, expected_s * OFF_BY)
         return Span(found.seconds, found.low_s, found.high_s)
+
+
+def remembered(store: Store, cluster: Cluster) -> Guesses:
+    """Return guesses that know the newest jobs that ended well."""
+    guesses = Guesses()
+    wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
+    for record in reversed(store.jobs(wanted)):
+        guesses.learn(asked_before(record, cluster), record.ran_for_s(record.ended_s or 0.0))
+    return guesses
+
+
+def asked_before(record: Record, cluster: Cluster) -> Asked:
+    """Return what was known of a job when it was handed in."""
+    job = JobSpec.model_validate(record.spec)
+    return asked_of(record.id, job, record.user, record.submitted_s, cluster)
+
+
+def asked_of(
+    job_id: JobId, job: JobSpec, user: str, submitted_s: float, cluster: Cluster
+) -> Asked:
+    """Return what is known of a job that is handed in."""
+    return Asked(
+        job_id,
+        spec.program_of(job),
+        user,
+        spec.request_of(job, cluster),
+        submitted_s,
+        spec.expected_s(job),
+    )
 
 
 def _run(asked: Asked) -> Runs:

@@ -86,7 +86,7 @@ def launch_of(
         envs = [lanes.environment(each, wish) for each in envs]
     processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
     return Launch(
-        Attempt(record.id, record.attempt),
+        attempt_of(record),
         processes,
         stop.signal,
         stop.grace_s,
@@ -94,6 +94,11 @@ def launch_of(
         spec.limit_s(job),
         _memory_bytes_max(job),
     )
+
+
+def attempt_of(record: Record) -> Attempt:
+    """Return the present or last attempt at a job."""
+    return Attempt(record.id, record.attempt)
 
 
 def run_number(record: Record) -> int:

@@ -1,0 +1,50 @@
+"""Attempts at jobs, on the devices of this machine."""
+
+from dataclasses import dataclass
+
+from interlane.model import Cluster, Placement
+from interlane.server import occupancy, spec
+from interlane.server.devices import Devices
+from interlane.server.lanes import Lanes
+from interlane.server.launch import Secrets, attempt_of, launch_of, run_number
+from interlane.server.monitor import Monitor, Use, use_of
+from interlane.server.record import Record
+from interlane.server.runner import Runner
+from interlane.server.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Starts and stops attempts, and says what they used."""
+
+    runner: Runner
+    secrets: Secrets
+    hardware: Devices
+    cluster: Cluster
+    monitor: Monitor
+    lanes: Lanes | None
+
+    def start(self, record: Record, placement: Placement) -> None:
+        """Start the attempt on record, or raise ``OSError`` or ``InterlaneError``."""
+        launch = launch_of(
+            record,
+            placement,
+            self.secrets,
+            self.hardware,
+            lanes=self.lanes,
+            share_milli=occupancy.share_milli(record, self.cluster),
+        )
+        self.runner.start(launch)
+
+    def stop(self, record: Record) -> None:
+        """Ask the attempt on record to stop."""
+        self.runner.stop(attempt_of(record))
+
+    def used(self, record: Record) -> Use | None:
+        """Return what the last attempt at a job did on its device, if it was on one."""
+        if self.lanes is None or not spec.takes_lane(JobSpec.model_validate(record.spec)):
+            return None
+        told = self.lanes.run(run_number(record))
+        if told is None:
+            return None
+        return self.monitor.over_all(record.id, use_of(told))

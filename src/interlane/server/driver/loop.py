@@ -1,0 +1,249 @@
+"""The driver: one thread that takes in, decides, commits, answers and acts."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, Final
+
+from interlane.model import InterlaneError, JobId, Ticked
+from interlane.server import occupancy
+from interlane.server.books import Books, MakeScheduler
+from interlane.server.devices import Devices
+from interlane.server.driver import processes
+from interlane.server.driver.attempts import Attempts
+from interlane.server.driver.batch import Batch
+from interlane.server.driver.clock import Clock
+from interlane.server.driver.errors import NotReady
+from interlane.server.driver.inbox import (
+    Ask,
+    Begun,
+    Cancel,
+    FromUser,
+    Inbox,
+    Item,
+    Key,
+    Question,
+    Submit,
+)
+from interlane.server.driver.recovery import find_attempts
+from interlane.server.driver.users import KnownKeys, Users
+from interlane.server.driver.warmup import warm_up
+from interlane.server.driver.wishes import Wishes
+from interlane.server.lanes import Lanes
+from interlane.server.launch import Secrets
+from interlane.server.monitor import Monitor, Use
+from interlane.server.occupancy import Device
+from interlane.server.record import HOLDING, Record
+from interlane.server.runner import NeverRan, Ran, Report, Runner
+from interlane.server.spec import JobSpec
+from interlane.server.store import Store, StoreFailed, Superseded
+
+STORE_AGAIN_S: Final = 1.0
+"""Seconds between looks at a database that failed."""
+
+log = logging.getLogger("interlane.server")
+
+
+class Driver:
+    """Runs the kernel on this machine; see the package's text."""
+
+    def __init__(
+        self,
+        store: Store,
+        make_scheduler: MakeScheduler,
+        make_runner: Callable[[Callable[[Report], None]], Runner],
+        secrets: Secrets,
+        *,
+        hardware: Devices,
+        lanes: Lanes | None = None,
+    ) -> None:
+        self.store = store
+        self.make_scheduler = make_scheduler
+        self._books = Books(make_scheduler)
+        self.cluster = self._books.cluster
+        self._inbox = Inbox()
+        self.runner = make_runner(self._inbox.put)
+        self.on_commit: Callable[[int], None] = lambda seq: None
+        """Told the number of the last entry after every commit."""
+        self.on_give_up: Callable[[], None] = lambda: None
+        """Told when the driver has given up for good."""
+        self.stopped_because: InterlaneError | None = None
+        """Why the driver gave up for good."""
+        self.secrets = secrets
+        self.hardware = hardware
+        self._lanes = lanes
+        self.monitor = Monitor(self.turns)
+        if lanes is not None:
+            lanes.heard = self.monitor.heard
+        self._attempts = Attempts(
+            self.runner, secrets, hardware, self.cluster, self.monitor, lanes
+        )
+        self._users = Users(store, self._attempts)
+        self._wishes = Wishes(self._attempts, self._inbox, self.now_s)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
+
+    def start(self) -> None:
+        """Take the store over and begin."""
+        warm_up(self.make_scheduler)
+        self.store.begin_life()
+        self._clock = Clock(self.store.ends().at_s)
+        if self._lanes is not None:
+            self._lanes.start()
+        self._recover()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after what has come in; jobs run on."""
+        self._inbox.close()
+        self._thread.join()
+        self.runner.close()
+        if self._lanes is not None:
+            self._lanes.close()
+
+    # -- from any thread --------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether facts are being taken in and stored."""
+        return self._ready.is_set() and self.stopped_because is None
+
+    def now_s(self) -> float:
+        """Return the time that facts get."""
+        return self._clock.now_s()
+
+    def submit(self, job: JobSpec, user: str, key: Key | None = None) -> "Future[Record]":
+        """Hand in a job; the answer comes when it is stored."""
+        self.secrets.check(job.secrets)
+        return self._asked(Submit(job, user, key, Future()))
+
+    def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[Record]":
+        """Take a job back; the answer comes when that is stored, the end may come later."""
+        return self._asked(Cancel(job_id, by, version, Future()))
+
+    def ask(self, question: Question) -> "Future[Any]":
+        """Ask the kernel; the question must not change it."""
+        return self._asked(Ask(question, Future()))
+
+    def open_records(self) -> list[Record]:
+        """Return the jobs that have not ended."""
+        return list(self._books.stored.values())
+
+    def open_record(self, job_id: str) -> Record | None:
+        """Return a job that has not ended."""
+        return self._books.stored.get(JobId(job_id))
+
+    @property
+    def turns(self) -> str | None:
+        """The order in which jobs of a device take turns; None if they do not."""
+        return None if self._lanes is None else self._lanes.settings.order
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return every device: what is held of it, and what goes on there."""
+        holders = [one for one in self.open_records() if one.state in HOLDING]
+        given = occupancy.held(self.cluster, holders, emulated=self.hardware.emulated)
+        return occupancy.seen(given, self.monitor.seen)
+
+    def use(self, job_id: JobId) -> Use | None:
+        """Return what a job that runs has done on its device; None if it is on none."""
+        record, seen = self.open_record(job_id), self.monitor.seen
+        if record is None or record.state not in HOLDING or seen is None:
+            return None
+        return seen.uses.get(job_id)
+
+    def _asked(self, item: FromUser) -> "Future[Any]":
+        if not self.is_ready:
+            raise NotReady("The server cannot reach its database; try again in a moment.")
+        self._inbox.put(item)
+        return item.answer
+
+    # -- the thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            items, is_last = self._inbox.take(self.now_s())
+            try:
+                self._cycle(items)
+            except Superseded as error:
+                self._give_up(items, error)
+                return
+            except Exception as error:
+                self._ready.clear()
+                log.error("A cycle failed; the books are made again.", exc_info=error)
+                _fail(items, error)
+                self._recover_for_sure()
+            if is_last:
+                return
+
+    def _cycle(self, items: list[Item]) -> None:
+        batch = self._batch()
+        items.extend(self._inbox.due(batch.now_s))
+        known = self._users.known_keys(items)
+        for item in items:
+            self._take_in(item, batch, known)
+        self._wishes.decide(batch)
+        self._commit(batch)
+        for act in batch.afterwards:
+            act()
+        if batch.entries:
+            self.on_commit(batch.entries[-1].seq)
+
+    def _batch(self) -> Batch:
+        return Batch(self._books, self.now_s(), self._attempts.used)
+
+    def _take_in(self, item: Item, batch: Batch, known: KnownKeys) -> None:
+        match item:
+            case Submit() | Cancel() | Ask():
+                self._users.take_in(item, batch, known)
+            case Begun() | Ran() | NeverRan():
+                processes.take_in(item, batch)
+            case Ticked():
+                batch.learn(item)
+
+    def _commit(self, batch: Batch) -> None:
+        self.store.commit(batch.entries, batch.changed.values(), batch.keys)
+        self._books.settle(batch.changed)
+
+    # -- when something goes wrong ----------------------------------------------------
+
+    def _recover(self) -> None:
+        """Make the books again from the store, and find what runs."""
+        self._inbox.drop_later()
+        self._books.read(self.store)
+        batch = self._batch()
+        find_attempts(self.runner, batch)
+        self._commit(batch)
+        self._books.rebuild(batch.now_s)
+        self._ready.set()
+        self._inbox.put(Ticked())
+
+    def _recover_for_sure(self) -> None:
+        """Recover, however long the database takes to come back."""
+        while True:
+            try:
+                self._recover()
+                return
+            except StoreFailed as error:
+                log.warning("%s", error)
+                time.sleep(STORE_AGAIN_S)
+
+    def _give_up(self, items: Iterable[Item], error: InterlaneError) -> None:
+        self.stopped_because = error
+        log.error("%s", error)
+        _fail(items, error)
+        self.on_give_up()
+
+
+def _fail(items: Iterable[Item], error: Exception) -> None:
+    """Tell those who wait that nothing was stored."""
+    for item in items:
+        if isinstance(item, FromUser) and not item.answer.done():
+            item.answer.set_exception(_told(error))
+
+
+def _told(error: Exception) -> Exception:
+    if isinstance(error, InterlaneError):
+        return NotReady(str(error))
+    return NotReady("The server failed and has made its books again; try again.")
