@@ -11,12 +11,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 from interlane.server.access import Needs
-from interlane.server.app import Service, api, make_app, probes
+from interlane.server.app import ROUTERS, make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.driver import Driver
 from interlane.server.etas import Etas
-from interlane.server.functions.routes import functions
 from interlane.server.record import State
+from interlane.server.service import Service
 from interlane.testing.live import PATIENCE_S, clear, driving, serving, until
 
 JOB = {"name": "a", "run": "true", "resources": {"gpu": {"count": 1}}}
@@ -101,7 +101,7 @@ def test_every_route_is_in_the_table(machine: Live) -> None:
     driver = machine.driver
     etas = Etas(driver, lambda *_: {})
     app = make_app(Service(driver, Tokens(driver.store, lambda: 0.0), True, etas))
-    routes = [*api.routes, *functions.routes, *probes.routes, *app.routes]
+    routes = [*(route for router in ROUTERS for route in router.routes), *app.routes]
     found = {
         (method, route.path): next(
             (d.call.role for d in route.dependant.dependencies if isinstance(d.call, Needs)),

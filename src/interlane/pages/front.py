@@ -25,7 +25,7 @@ from starlette.websockets import WebSocket
 
 from interlane.pages.sessions import SESSION_S, Sessions
 from interlane.server.access import PREFIX
-from interlane.server.app import BodyLimit
+from interlane.server.body_limit import BodyLimit
 from interlane.server.problems import problem
 
 LOGIN: Final = "/login"

@@ -14,7 +14,7 @@ from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
-from interlane.server.app import Service
+from interlane.server.service import Service
 
 RECONNECT_S: Final = 10.0
 """Seconds for which a browser that went silent finds its page again."""

@@ -15,11 +15,11 @@ from interlane.pages.reports import Reports
 from interlane.pages.sessions import Sessions
 from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
-from interlane.server.app import Service
 from interlane.server.auth import Caller, Denied, Role, insist
 from interlane.server.driver import Driver, NoSuchJob, NotReady
 from interlane.server.functions.gateway import Gateway
 from interlane.server.record import Record
+from interlane.server.service import Service
 
 ANSWER_S: Final = 10.0
 """Seconds within which the driver answers, unless it is far too busy."""

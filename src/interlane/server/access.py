@@ -11,6 +11,10 @@ from interlane.server.problems import MEDIA_TYPE
 
 PREFIX: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 1 << 20
+PAGE_MAX: Final = 500
+"""Things that one answer lists."""
+
+SERIAL_MAX: Final = 1 << 62
 
 
 class Needs:

@@ -15,32 +15,22 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
     Connection,
-    Engine,
-    Float,
-    Integer,
-    MetaData,
     RowMapping,
     Select,
-    String,
     Table,
-    Text,
     bindparam,
-    create_engine,
     delete,
-    event,
     func,
     insert,
-    make_url,
     select,
     tuple_,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from interlane.model import InterlaneError, InvalidInput, JobId
+from interlane.server.database import cause, engine_of, safe_url
 from interlane.server.record import (
     OPEN,
     Entry,
@@ -51,70 +41,10 @@ from interlane.server.record import (
     dumped,
     record_document,
 )
-
-BUSY_S: Final = 10
-"""Seconds for which a locked SQLite database is waited for."""
-
-VERSION: Final = 1
-"""Version of the tables below."""
+from interlane.server.tables import FUNCTIONS, JOBS, KEYS, LIFE, LOG, TABLES, TOKENS, VERSION
 
 PAGE: Final = 10_000
 """Entries read at a time when all of the log is."""
-
-_Serial = BigInteger().with_variant(Integer, "sqlite")  # the row id, only if spelled so
-_tables = MetaData()
-
-_log = Table(
-    "log",
-    _tables,
-    Column("seq", _Serial, primary_key=True, autoincrement=False),
-    Column("at_s", Float(53), nullable=False),
-    Column("kind", String(32), nullable=False),
-    Column("job_id", String(128), nullable=False, index=True),
-    Column("change", Text, nullable=False),
-)
-_jobs = Table(
-    "jobs",
-    _tables,
-    Column("serial", _Serial, primary_key=True, autoincrement=False),
-    Column("id", String(128), nullable=False, unique=True),
-    Column("state", String(16), nullable=False, index=True),
-    Column("user", String(64), nullable=False),
-    Column("document", Text, nullable=False),
-)
-_keys = Table(
-    "idempotency_keys",
-    _tables,
-    Column("user", String(64), primary_key=True),
-    Column("key", String(255), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("job_id", String(128), nullable=False),
-)
-_tokens = Table(
-    "tokens",
-    _tables,
-    Column("id", String(32), primary_key=True),
-    Column("name", String(64), nullable=False),
-    Column("role", String(16), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("created_s", Float(53), nullable=False),
-    Column("revoked_s", Float(53)),
-)
-_functions = Table(
-    "functions",
-    _tables,
-    Column("name", String(64), primary_key=True),
-    Column("user", String(64), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("deployed_s", Float(53), nullable=False),
-    Column("spec", Text, nullable=False),
-)
-_life = Table(
-    "life",
-    _tables,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("number", Integer, nullable=False),
-)
 
 
 class StoreFailed(InterlaneError):
@@ -185,10 +115,10 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._engine = _engine(url)
+        self._engine = engine_of(url)
         self._life = 0
         with self._transaction() as connection:
-            _tables.create_all(connection)
+            TABLES.create_all(connection)
         with self._transaction() as connection:
             self._check_version(connection)
 
@@ -201,8 +131,8 @@ class Store:
     def begin_life(self) -> int:
         """Take the database over from whoever wrote before; return the number of the life."""
         with self._transaction() as connection:
-            connection.execute(update(_life).values(number=_life.c.number + 1))
-            self._life = connection.execute(select(_life.c.number)).scalar_one()
+            connection.execute(update(LIFE).values(number=LIFE.c.number + 1))
+            self._life = connection.execute(select(LIFE.c.number)).scalar_one()
         return self._life
 
     def commit(
@@ -223,15 +153,15 @@ class Store:
         ]
         with self._transaction() as connection:
             self._claim(connection)
-            connection.execute(insert(_log), [_log_row(entry) for entry in entries])
-            _insert(connection, _jobs, [row for row in rows if row["id"] in made])
+            connection.execute(insert(LOG), [_log_row(entry) for entry in entries])
+            _insert(connection, JOBS, [row for row in rows if row["id"] in made])
             if changed:
                 connection.execute(_UPDATE_JOB, changed)
-            _insert(connection, _keys, [asdict(key) for key in keys])
+            _insert(connection, KEYS, [asdict(key) for key in keys])
 
     def _claim(self, connection: Connection) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
-        ours = update(_life).where(_life.c.number == self._life).values(number=self._life)
+        ours = update(LIFE).where(LIFE.c.number == self._life).values(number=self._life)
         if connection.execute(ours).rowcount != 1:
             raise Superseded(
                 f"Another server has taken {safe_url(self.url)} over; this one stops."
@@ -241,45 +171,45 @@ class Store:
 
     def open_jobs(self) -> list[Record]:
         """Return the jobs that have not ended, in the order of submission."""
-        wanted = select(_jobs.c.document).where(_jobs.c.state.in_(sorted(OPEN)))
-        return self._records(wanted.order_by(_jobs.c.serial))
+        wanted = select(JOBS.c.document).where(JOBS.c.state.in_(sorted(OPEN)))
+        return self._records(wanted.order_by(JOBS.c.serial))
 
     def job(self, job_id: str) -> Record | None:
         """Return the record of a job."""
-        found = self._records(select(_jobs.c.document).where(_jobs.c.id == job_id))
+        found = self._records(select(JOBS.c.document).where(JOBS.c.id == job_id))
         return found[0] if found else None
 
     def jobs(self, wanted: JobsWanted) -> list[Record]:
         """Return a page of jobs, the newest first."""
-        asked = select(_jobs.c.document)
+        asked = select(JOBS.c.document)
         if wanted.before is not None:
-            asked = asked.where(_jobs.c.serial < wanted.before)
+            asked = asked.where(JOBS.c.serial < wanted.before)
         if wanted.states is not None:
-            asked = asked.where(_jobs.c.state.in_(sorted(wanted.states)))
+            asked = asked.where(JOBS.c.state.in_(sorted(wanted.states)))
         if wanted.user is not None:
-            asked = asked.where(_jobs.c.user == wanted.user)
-        return self._records(asked.order_by(_jobs.c.serial.desc()).limit(wanted.limit))
+            asked = asked.where(JOBS.c.user == wanted.user)
+        return self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))
 
     def counts(self) -> dict[State, int]:
         """Return how many jobs are in each state."""
-        counted = select(_jobs.c.state, func.count()).group_by(_jobs.c.state)
+        counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
         with self._transaction() as connection:
             found = {State(state): count for state, count in connection.execute(counted)}
         return {state: found.get(state, 0) for state in State}
 
     def ends(self) -> Ends:
         """Return where the log ends."""
-        last = select(_log.c.seq, _log.c.at_s).order_by(_log.c.seq.desc()).limit(1)
+        last = select(LOG.c.seq, LOG.c.at_s).order_by(LOG.c.seq.desc()).limit(1)
         with self._transaction() as connection:
             row = connection.execute(last).one_or_none()
-            serial = connection.execute(select(func.max(_jobs.c.serial))).scalar()
+            serial = connection.execute(select(func.max(JOBS.c.serial))).scalar()
         return Ends(serial=serial or 0) if row is None else Ends(row.seq, row.at_s, serial or 0)
 
     def log(self, after: int = 0, limit: int = PAGE, job_id: str | None = None) -> list[Entry]:
         """Return entries that follow one, the oldest first."""
-        asked = select(_log).where(_log.c.seq > after).order_by(_log.c.seq).limit(limit)
+        asked = select(LOG).where(LOG.c.seq > after).order_by(LOG.c.seq).limit(limit)
         if job_id is not None:
-            asked = asked.where(_log.c.job_id == job_id)
+            asked = asked.where(LOG.c.job_id == job_id)
         with self._transaction() as connection:
             return [_entry(row) for row in connection.execute(asked).mappings()]
 
@@ -295,7 +225,7 @@ class Store:
         pairs = list(wanted)
         if not pairs:
             return []
-        asked = select(_keys).where(tuple_(_keys.c.user, _keys.c.key).in_(pairs))
+        asked = select(KEYS).where(tuple_(KEYS.c.user, KEYS.c.key).in_(pairs))
         with self._transaction() as connection:
             return [
                 UsedKey(row.user, row.key, row.digest, JobId(row.job_id))
@@ -312,19 +242,19 @@ class Store:
     def add_token(self, token: TokenRow) -> None:
         """Store a token."""
         with self._transaction() as connection:
-            connection.execute(insert(_tokens), [asdict(token)])
+            connection.execute(insert(TOKENS), [asdict(token)])
 
     def tokens(self) -> list[TokenRow]:
         """Return all tokens, the oldest first."""
-        asked = select(_tokens).order_by(_tokens.c.created_s, _tokens.c.id)
+        asked = select(TOKENS).order_by(TOKENS.c.created_s, TOKENS.c.id)
         with self._transaction() as connection:
             return [TokenRow(**row) for row in connection.execute(asked).mappings()]
 
     def revoke_token(self, token_id: str, at_s: float) -> bool:
         """Note that a token no longer counts; return whether it did."""
-        still = (_tokens.c.id == token_id) & _tokens.c.revoked_s.is_(None)
+        still = (TOKENS.c.id == token_id) & TOKENS.c.revoked_s.is_(None)
         with self._transaction() as connection:
-            done = connection.execute(update(_tokens).where(still).values(revoked_s=at_s))
+            done = connection.execute(update(TOKENS).where(still).values(revoked_s=at_s))
         return done.rowcount == 1
 
     # -- functions --------------------------------------------------------------------
@@ -333,18 +263,18 @@ class Store:
         """Store a function, in place of the one of its name."""
         with self._transaction() as connection:
             self._claim(connection)
-            connection.execute(delete(_functions).where(_functions.c.name == row.name))
-            connection.execute(insert(_functions), [asdict(row)])
+            connection.execute(delete(FUNCTIONS).where(FUNCTIONS.c.name == row.name))
+            connection.execute(insert(FUNCTIONS), [asdict(row)])
 
     def drop_function(self, name: str) -> None:
         """Forget a function."""
         with self._transaction() as connection:
             self._claim(connection)
-            connection.execute(delete(_functions).where(_functions.c.name == name))
+            connection.execute(delete(FUNCTIONS).where(FUNCTIONS.c.name == name))
 
     def functions(self) -> list[FunctionRow]:
         """Return all functions by name."""
-        asked = select(_functions).order_by(_functions.c.name)
+        asked = select(FUNCTIONS).order_by(FUNCTIONS.c.name)
         with self._transaction() as connection:
             return [FunctionRow(**row) for row in connection.execute(asked).mappings()]
 
@@ -357,14 +287,14 @@ class Store:
                 yield connection
         except SQLAlchemyError as error:
             raise StoreFailed(
-                f"The database {safe_url(self.url)} failed ({_cause(error)}); "
+                f"The database {safe_url(self.url)} failed ({cause(error)}); "
                 "see that it runs and that its disk has room."
             ) from error
 
     def _check_version(self, connection: Connection) -> None:
-        found = connection.execute(select(_life.c.version)).scalar()
+        found = connection.execute(select(LIFE.c.version)).scalar()
         if found is None:
-            connection.execute(insert(_life), [{"version": VERSION, "number": 0}])
+            connection.execute(insert(LIFE), [{"version": VERSION, "number": 0}])
         elif found != VERSION:
             raise InvalidInput(
                 f"The database {safe_url(self.url)} has tables of version {found}, but this "
@@ -373,54 +303,10 @@ class Store:
 
 
 _UPDATE_JOB: Final = (
-    update(_jobs)
-    .where(_jobs.c.serial == bindparam("of"))
+    update(JOBS)
+    .where(JOBS.c.serial == bindparam("of"))
     .values(state=bindparam("state"), document=bindparam("document"))
 )
-
-
-def safe_url(url: str) -> str:
-    """Return the address of a database without its password."""
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "that it was given"
-
-
-def _engine(url: str) -> Engine:
-    try:
-        if url.startswith("postgresql://"):
-            url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-        engine = create_engine(url)
-    except (ArgumentError, NoSuchModuleError):
-        raise InvalidInput(
-            "The database address cannot be understood; it must read like "
-            "sqlite:////var/lib/interlane/state.db or postgresql://user@host/name."
-        ) from None
-    except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"{error.name} is not installed; install interlane[postgres] to use PostgreSQL."
-        ) from None
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _prepare_sqlite)
-    elif engine.dialect.name != "postgresql":
-        raise InvalidInput(
-            f"Databases of {engine.dialect.name} are not supported; use sqlite or postgresql."
-        )
-    return engine
-
-
-def _prepare_sqlite(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")
-    cursor.close()
-
-
-def _cause(error: SQLAlchemyError) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return " ".join(str(cause).split()) or type(error).__name__
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from interlane.model import InterlaneError, InvalidInput
-from interlane.server.app import Service, make_app
+from interlane.server.app import make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.books import MakeScheduler
 from interlane.server.coruns import CoRunFiles
@@ -27,6 +27,7 @@ from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.retention import Retention
 from interlane.server.runner import ProcessRunner
+from interlane.server.service import Service
 from interlane.server.slowdown import Beside
 from interlane.server.store import Store
 

@@ -15,7 +15,7 @@ from interlane.policy.base import Order
 from interlane.policy.order import Fifo
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
-from interlane.server.app import Service, make_app
+from interlane.server.app import make_app
 from interlane.server.auth import Role, Tokens
 from interlane.server.devices import emulated
 from interlane.server.driver import Driver
@@ -25,6 +25,7 @@ from interlane.server.lanes import Lanes, LaneSettings
 from interlane.server.launch import Secrets
 from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
+from interlane.server.service import Service
 from interlane.server.spec import JobSpec, read_spec
 from interlane.server.store import Store
 from interlane.wiring import played_starts

@@ -1,0 +1,57 @@
+"""How a database is reached, and what is said when it fails."""
+
+from typing import Any, Final
+
+from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from interlane.model import InvalidInput
+
+BUSY_S: Final = 10
+"""Seconds for which a locked SQLite database is waited for."""
+
+
+def safe_url(url: str) -> str:
+    """Return the address of a database without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "that it was given"
+
+
+def engine_of(url: str) -> Engine:
+    """Return what connects to the database of an address."""
+    try:
+        if url.startswith("postgresql://"):
+            url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        engine = create_engine(url)
+    except (ArgumentError, NoSuchModuleError):
+        raise InvalidInput(
+            "The database address cannot be understood; it must read like "
+            "sqlite:////var/lib/interlane/state.db or postgresql://user@host/name."
+        ) from None
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"{error.name} is not installed; install interlane[postgres] to use PostgreSQL."
+        ) from None
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+    elif engine.dialect.name != "postgresql":
+        raise InvalidInput(
+            f"Databases of {engine.dialect.name} are not supported; use sqlite or postgresql."
+        )
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.close()
+
+
+def cause(error: SQLAlchemyError) -> str:
+    """Return in one line what the database itself said."""
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return " ".join(str(said).split()) or type(error).__name__

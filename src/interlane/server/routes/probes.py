@@ -1,0 +1,36 @@
+"""What operators and their tools look at."""
+
+import asyncio
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from interlane.server import metrics
+from interlane.server.access import PROBLEMS, Viewer, also
+from interlane.server.problems import problem
+from interlane.server.service import The
+
+routes = APIRouter(tags=["probes"])
+
+
+@routes.get("/healthz")
+def healthz() -> Response:
+    """Answer that the process lives."""
+    return PlainTextResponse("ok\n")
+
+
+@routes.get("/readyz", responses=also(503))
+def readyz(the: The) -> Response:
+    """Answer whether jobs are taken in and stored."""
+    if the.driver.is_ready:
+        return PlainTextResponse("ready\n")
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, "The server cannot reach its database.")
+
+
+@routes.get("/metrics", responses=PROBLEMS)
+async def metrics_page(caller: Viewer, the: The, request: Request) -> Response:
+    """Return figures in the format of Prometheus."""
+    shown = request.app.state.functions.statuses()
+    page = await asyncio.to_thread(metrics.page, the.driver, shown)
+    return Response(page, media_type=metrics.MEDIA_TYPE)

@@ -1,0 +1,63 @@
+"""The tables of the store."""
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
+
+VERSION: Final = 1
+"""Version of the tables below."""
+
+_Serial = BigInteger().with_variant(Integer, "sqlite")  # the row id, only if spelled so
+TABLES: Final = MetaData()
+
+LOG: Final = Table(
+    "log",
+    TABLES,
+    Column("seq", _Serial, primary_key=True, autoincrement=False),
+    Column("at_s", Float(53), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("job_id", String(128), nullable=False, index=True),
+    Column("change", Text, nullable=False),
+)
+JOBS: Final = Table(
+    "jobs",
+    TABLES,
+    Column("serial", _Serial, primary_key=True, autoincrement=False),
+    Column("id", String(128), nullable=False, unique=True),
+    Column("state", String(16), nullable=False, index=True),
+    Column("user", String(64), nullable=False),
+    Column("document", Text, nullable=False),
+)
+KEYS: Final = Table(
+    "idempotency_keys",
+    TABLES,
+    Column("user", String(64), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("job_id", String(128), nullable=False),
+)
+TOKENS: Final = Table(
+    "tokens",
+    TABLES,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("created_s", Float(53), nullable=False),
+    Column("revoked_s", Float(53)),
+)
+FUNCTIONS: Final = Table(
+    "functions",
+    TABLES,
+    Column("name", String(64), primary_key=True),
+    Column("user", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("deployed_s", Float(53), nullable=False),
+    Column("spec", Text, nullable=False),
+)
+LIFE: Final = Table(
+    "life",
+    TABLES,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, nullable=False),
+)
