@@ -17,8 +17,10 @@ from interlane.server.driver import (
     Key,
     KeyReused,
     NoSuchJob,
+    NotReady,
     VersionDiffers,
 )
+from interlane.server.driver.loop import AGAIN_S
 from interlane.server.record import Kind, Record, State, fold
 from interlane.server.runner import Attempt, Launch
 from interlane.server.store import JobsWanted, Store, StoreFailed
@@ -35,6 +37,11 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
 
 def submit(driver: Driver, name: str = "a", run: str = "true", **more: Any) -> Record:  # noqa: ANN401
     return driver.submit(spec(name, run, **more), "ann").result(PATIENCE_S)
+
+
+def wait_for(file: Path) -> str:
+    """Return what a job does until a file is there."""
+    return f"while [ ! -e {file} ]; do sleep 0.02; done"
 
 
 def running(driver: Driver, record: Record) -> Record:
@@ -264,8 +271,10 @@ class Failing(Store):
     """A store that fails when told to."""
 
     failures = 0
+    tries = 0
 
     def commit(self, *given: object, **more: object) -> None:
+        self.tries += 1
         if self.failures and given[0]:
             self.failures -= 1
             raise StoreFailed("The disk is full.")
@@ -301,6 +310,68 @@ def test_an_end_that_could_not_be_stored_is_not_forgotten(tmp_path: Path) -> Non
         assert ended(driver, record).exit_code == 5
 
 
+def test_a_disk_that_stays_full_is_not_asked_without_end(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    with driving(tmp_path, store=store) as driver:
+        record = running(driver, submit(driver, run=f"echo up; {wait_for(tmp_path / 'go')}"))
+        store.failures, store.tries = 1_000_000, 0
+        (tmp_path / "go").touch()
+        until(lambda: store.tries >= 4)
+        began_s, tries = time.monotonic(), store.tries
+        until(lambda: store.tries >= tries + 4)
+
+        assert time.monotonic() - began_s > AGAIN_S
+        store.failures = 0
+        assert ended(driver, record).state is State.SUCCEEDED
+
+
+def test_a_runner_that_cannot_look_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.server.driver.loop.AGAIN_S", 0.05)
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    with driving(tmp_path, store=store) as driver:
+        before = running(driver, submit(driver, "before", FOREVER))
+        looks = iter((OSError(28, "No space left on device"), RuntimeError("a fault"), None))
+        recover = driver.runner.recover
+
+        def looked(attempt: Attempt) -> bool:
+            if (error := next(looks, None)) is not None:
+                raise error
+            return recover(attempt)
+
+        driver.runner.recover = looked  # type: ignore[method-assign]
+        store.failures = 1
+        with pytest.raises(NotReady, match="The disk is full"):
+            submit(driver, "lost")
+
+        until(lambda: driver.is_ready)
+        assert state(driver, before) is State.RUNNING
+        assert ended(driver, submit(driver, "after")).state is State.SUCCEEDED
+
+
+def test_a_server_whose_database_is_gone_can_be_ended(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    driver = make_driver(tmp_path, store=store)
+    driver.start()
+    record = running(driver, submit(driver, run=f"echo up; {wait_for(tmp_path / 'go')}"))
+    store.failures = 1_000_000
+    (tmp_path / "go").touch()
+    until(lambda: not driver.is_ready)
+
+    driver.close()
+
+    with driving(tmp_path) as second:
+        assert ended(second, record).state is State.SUCCEEDED
+
+
+def test_a_caller_who_goes_away_disturbs_nobody(driver: Driver) -> None:
+    gone = driver.submit(spec("gone"), "ann")
+
+    assert not gone.cancel()
+    assert gone.result(PATIENCE_S).id == "gone-1"
+
+
 def test_a_job_that_cannot_be_started_fails_after_three_tries(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +387,24 @@ def test_a_job_that_cannot_be_started_fails_after_three_tries(
     assert (done.state, done.attempt) == (State.FAILED, 3)
     assert done.reason == "It could not be started 3 times: no more processes"
     assert kinds(driver, done).count(Kind.START_FAILED) == 2
+
+
+def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    old = make_driver(tmp_path, store=store)
+    old.runner.start = lambda launch: None  # type: ignore[method-assign]
+    old.start()
+    record = submit(old)  # it never runs, so that whoever recovers has something to write
+    until(lambda: state(old, record) is State.RUNNING)
+    new = Store(f"sqlite:///{tmp_path / 'state.db'}")
+    new.begin_life()
+    store.failures = 1
+
+    with pytest.raises(NotReady, match="The disk is full"):
+        submit(old)
+
+    until(lambda: old.stopped_because is not None)
+    old.close()
 
 
 def test_a_superseded_server_stops_and_says_why(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from interlane.server import keeper
 from interlane.server.retention import Retention, prune
 from interlane.testing.live import until
@@ -43,8 +45,24 @@ def test_a_job_whose_end_nobody_wrote_down_goes_by_its_last_trace(tmp_path: Path
 
 def test_the_server_prunes_when_it_starts(tmp_path: Path) -> None:
     old = ended(tmp_path, "old-1", 9)
-    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S)
+    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S, time.time)
 
     retention.start()
     until(lambda: not old.exists())
     retention.close()
+
+
+@pytest.mark.parametrize("jump_s", [-90 * DAY_S, 90 * DAY_S])
+def test_a_clock_that_jumps_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    true_s = time.time
+    before = ended(tmp_path, "before-1", 5)
+    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S, true_s)
+    monkeypatch.setattr(time, "time", lambda: true_s() + jump_s)
+    after = ended(tmp_path, "after-2", 5)
+
+    retention.look()
+
+    assert before.exists()
+    assert after.exists()

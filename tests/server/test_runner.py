@@ -132,6 +132,9 @@ def test_what_a_job_leaves_behind_ends_with_it(
 
     assert told.one() == Ran(order.attempt, 4)
     assert not alive(int(note.read_text()))
+    assert "processes that the job left behind (1) end with it" in printed(
+        runner, order.attempt
+    )
 
 
 def alive(pid: int) -> bool:
@@ -289,3 +292,26 @@ def test_a_full_disk_costs_output_and_nothing_else(runner: ProcessRunner, told: 
     runner.start(order)
 
     assert told.one() == Ran(order.attempt, 3)
+
+
+def test_an_end_that_a_full_disk_hides_is_told_when_there_is_room(
+    runner: ProcessRunner, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.server.runner.LOOK_AGAIN_S", 0.05)
+    order = launch("true")
+    full = iter((OSError(28, "No space left on device"),) * 3)
+    claim = keeper.claim
+
+    def claimed(folder: str, words: str) -> int | None:
+        if (error := next(full, None)) is not None:
+            raise error
+        return claim(folder, words)
+
+    monkeypatch.setattr(keeper, "claim", claimed)
+    runner.folder(order.attempt).mkdir(parents=True)
+    (runner.folder(order.attempt) / f"{keeper.LOG}0").mkdir()  # so that the keeper gives up
+
+    runner.start(order)
+
+    assert told.one() == NeverRan(order.attempt, "Its keeper ended before it had begun.")
+    assert next(full, None) is None

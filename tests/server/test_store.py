@@ -1,6 +1,7 @@
 """What the store acknowledged is there, whatever happens; what it did not is not."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from interlane.model import InvalidInput, JobId
+from interlane.server.database import safe_url
 from interlane.server.record import OPEN, Entry, Kind, Record, State, after, fold
 from interlane.server.store import (
     FunctionRow,
@@ -20,7 +22,6 @@ from interlane.server.store import (
     Superseded,
     TokenRow,
     UsedKey,
-    safe_url,
 )
 
 
@@ -190,6 +191,30 @@ def test_no_acknowledged_commit_is_lost_to_kill(url: str, tmp_path: Path) -> Non
 def test_a_database_that_cannot_be_used_is_one_sentence(address: str, says: str) -> None:
     with pytest.raises((InvalidInput, StoreFailed), match=says):
         Store(address)
+
+
+def test_a_database_that_somebody_holds_is_said_to_be_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.server.database.BUSY_S", 0)
+    with opened(f"sqlite:///{tmp_path / 'state.db'}") as store:
+        holder = sqlite3.connect(tmp_path / "state.db")
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreFailed, match=r"locked.*end that program"):
+            store.begin_life()
+        holder.close()
+
+        store.begin_life()
+
+
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "state.db"
+    file.write_bytes(b"not a database, " * 1_000)
+
+    with pytest.raises(StoreFailed, match=r"not a database.*restore it from a copy"):
+        Store(f"sqlite:///{file}")
+
+    assert file.read_bytes() == b"not a database, " * 1_000
 
 
 def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How a database is reached, and what is said when it fails."""
 
+import sqlite3
 from typing import Any, Final
 
 from sqlalchemy import Engine, create_engine, event, make_url
@@ -9,6 +10,20 @@ from interlane.model import InvalidInput
 
 BUSY_S: Final = 10
 """Seconds for which a locked SQLite database is waited for."""
+
+_MAY_WRITE: Final = "see that its folder is there and that this user may write to it"
+_MAKE_ROOM: Final = "make room on its disk"
+_RESTORE: Final = "restore it from a copy, or begin anew with another --state"
+_REMEDIES: Final = {
+    sqlite3.SQLITE_BUSY: f"another program has held it for {BUSY_S} s; end that program",
+    sqlite3.SQLITE_FULL: _MAKE_ROOM,
+    sqlite3.SQLITE_IOERR: _MAKE_ROOM,
+    sqlite3.SQLITE_CANTOPEN: _MAY_WRITE,
+    sqlite3.SQLITE_READONLY: _MAY_WRITE,
+    sqlite3.SQLITE_CORRUPT: _RESTORE,
+    sqlite3.SQLITE_NOTADB: _RESTORE,
+}
+"""What helps, by what SQLite says."""
 
 
 def safe_url(url: str) -> str:
@@ -51,7 +66,10 @@ def _prepare_sqlite(connection: Any, _: object) -> None:  # noqa: ANN401 - the d
     cursor.close()
 
 
-def cause(error: SQLAlchemyError) -> str:
-    """Return in one line what the database itself said."""
+def failure(url: str, error: SQLAlchemyError) -> str:
+    """Return in one sentence what the database said, and what helps."""
     said = error.orig if isinstance(error, DBAPIError) else error
-    return " ".join(str(said).split()) or type(error).__name__
+    cause = " ".join(str(said).split()) or type(error).__name__
+    code = getattr(said, "sqlite_errorcode", 0) & 0xFF  # the rest says more than is needed
+    remedy = _REMEDIES.get(code, "see that it runs and can be reached")
+    return f"The database {safe_url(url)} failed ({cause}); {remedy}."

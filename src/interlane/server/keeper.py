@@ -156,7 +156,7 @@ class _Keeper:
             self._reap()
             self._watch_clock()
             if not self.children and self.force_at_s == float("inf"):
-                self._force()  # what the job left behind: it ends with the job
+                self._end_rest()
 
     def _start(self, rank: int, process: dict, output: int) -> None:  # type: ignore[type-arg]
         pid = os.fork()
@@ -245,6 +245,14 @@ class _Keeper:
         for pid in (*self.children, *_descendants()):
             _signal_group(pid, signal.SIGKILL)
 
+    def _end_rest(self) -> None:
+        """End what the job has left behind: it does not outlive the job."""
+        left = len(_descendants())
+        if left:
+            said = f"[interlane: processes that the job left behind ({left}) end with it]\n"
+            self.log.write(said.encode())
+        self._force()
+
     def write_end(self) -> None:
         """Write down how the job ended, whole or not at all."""
         ended = {"exit_code": self.code, "why": self.why, "at_s": time.time()}
@@ -303,11 +311,11 @@ def main(folder: str) -> int:
     """Keep the attempt whose folder this is."""
     os.chdir("/")
     order = json.load(sys.stdin.buffer)
+    keeper = _Keeper(folder, order)  # opens its log: without room for that, nothing is claimed
     held = claim(folder, str(os.getpid()))
     if held is None:
         return 1
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    keeper = _Keeper(folder, order)
     keeper.run()
     keeper.write_end()
     return 0

@@ -36,10 +36,18 @@ def _ended_s(folder: Path) -> float:
 class Retention:
     """Prunes at the start and every ten minutes, in a thread of its own."""
 
-    def __init__(self, runs: Path, is_open: Callable[[str], bool], keep_s: float) -> None:
+    def __init__(
+        self,
+        runs: Path,
+        is_open: Callable[[str], bool],
+        keep_s: float,
+        now_s: Callable[[], float],
+    ) -> None:
         self._runs = runs
         self._is_open = is_open
         self._keep_s = keep_s
+        self._now_s = now_s
+        """The time without the jumps that a clock may make."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
 
@@ -52,11 +60,16 @@ class Retention:
         self._closing.set()
         self._thread.join()
 
+    def look(self) -> None:
+        """Remove what is old; what only a jump of the clock makes old is not."""
+        now_s = min(time.time(), self._now_s())
+        prune(self._runs, self._is_open, now_s - self._keep_s)
+
     def _run(self) -> None:
         pause_s = 0.0
         while not self._closing.wait(pause_s):
             pause_s = LOOK_EVERY_S
             try:
-                prune(self._runs, self._is_open, time.time() - self._keep_s)
+                self.look()
             except OSError as error:
                 log.warning("Folders of old jobs cannot be removed: %s", error)

@@ -11,6 +11,7 @@ claims it itself, which fences off any keeper that is late.
 
 import fcntl
 import json
+import logging
 import os
 import selectors
 import signal
@@ -27,6 +28,10 @@ from interlane.server import keeper
 
 KEEPER: Final = Path(keeper.__file__)
 LOST: Final = "Its keeper was killed or the machine went down, so that its end is unknown."
+LOOK_AGAIN_S: Final = 2.0
+"""Seconds between looks for an end that the disk does not tell."""
+
+log = logging.getLogger("interlane.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +210,34 @@ class ProcessRunner:
         os.write(self._call, b".")
 
     def _watch(self) -> None:
+        untold: list[Attempt] = []
         while not self._closing:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(LOOK_AGAIN_S if untold else None):
                 if key.data is None:
                     os.read(self._heard, 4096)
                 else:
-                    self._over(key.data)
+                    self._let_go(key.data)
+                    untold.append(key.data.attempt)
+            untold = [attempt for attempt in untold if not self._told(attempt)]
 
-    def _over(self, watched: "_Watched") -> None:
-        """Tell of an attempt whose keeper has ended."""
+    def _let_go(self, watched: "_Watched") -> None:
+        """Stop watching a keeper that has ended."""
         with self._lock:
             self._selector.unregister(watched.fd)
             del self._watched[watched.attempt]
             os.close(watched.fd)
         with suppress(ChildProcessError):  # an adopted keeper is nobody's child
             os.waitpid(watched.pid, 0)
-        self._tell(self._end(watched.attempt))
+
+    def _told(self, attempt: Attempt) -> bool:
+        """Tell how an attempt ended; False if a full disk, say, keeps that from being known."""
+        try:
+            end = self._end(attempt)
+        except OSError as error:
+            log.warning("How %s ended cannot be told yet: %s", attempt.job_id, error)
+            return False
+        self._tell(end)
+        return True
 
     def _end(self, attempt: Attempt) -> Report:
         folder = self.folder(attempt)
@@ -288,11 +305,13 @@ def _spawned(folder: Path, order: bytes) -> int:
 
 def _fenced(folder: Path) -> bool:
     """Claim an attempt that nobody has claimed; return whether it will never run."""
-    fence = keeper.claim(str(folder), keeper.FENCED)
-    if fence is not None:
-        os.close(fence)
-        return True
-    return (folder / keeper.CLAIM).read_text() == keeper.FENCED
+    claim = folder / keeper.CLAIM
+    if not claim.exists():
+        fence = keeper.claim(str(folder), keeper.FENCED)
+        if fence is not None:
+            os.close(fence)
+            return True
+    return claim.read_text() == keeper.FENCED
 
 
 def _keeper_alive(folder: Path, pid: int) -> int | None:

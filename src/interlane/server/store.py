@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from interlane.model import InterlaneError, InvalidInput, JobId
-from interlane.server.database import cause, engine_of, safe_url
+from interlane.server.database import engine_of, failure, safe_url
 from interlane.server.record import (
     OPEN,
     Entry,
@@ -286,10 +286,7 @@ class Store:
             with self._engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise StoreFailed(
-                f"The database {safe_url(self.url)} failed ({cause(error)}); "
-                "see that it runs and that its disk has room."
-            ) from error
+            raise StoreFailed(failure(self.url, error)) from error
 
     def _check_version(self, connection: Connection) -> None:
         found = connection.execute(select(LIFE.c.version)).scalar()

@@ -112,6 +112,7 @@ def serve(
             settings.state / "runs",
             lambda name: driver.open_record(name) is not None,
             settings.keep_s,
+            driver.now_s,
         )
         retention.start()
         etas = Etas(driver, play)

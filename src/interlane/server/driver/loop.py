@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -40,8 +39,8 @@ from interlane.server.runner import NeverRan, Ran, Report, Runner
 from interlane.server.spec import JobSpec
 from interlane.server.store import Store, StoreFailed, Superseded
 
-STORE_AGAIN_S: Final = 1.0
-"""Seconds between looks at a database that failed."""
+AGAIN_S: Final = 1.0
+"""Seconds between tries when one after another fails."""
 
 log = logging.getLogger("interlane.server")
 
@@ -83,6 +82,9 @@ class Driver:
         self._users = Users(store, self._attempts)
         self._wishes = Wishes(self._attempts, self._inbox, self.now_s)
         self._ready = threading.Event()
+        self._closing = threading.Event()
+        self._failures = 0
+        """Cycles in a row that failed."""
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -97,6 +99,7 @@ class Driver:
 
     def close(self) -> None:
         """End after what has come in; jobs run on."""
+        self._closing.set()
         self._inbox.close()
         self._thread.join()
         self.runner.close()
@@ -156,26 +159,24 @@ class Driver:
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:
             raise NotReady("The server cannot reach its database; try again in a moment.")
+        item.answer.set_running_or_notify_cancel()  # from here on nobody can take it back
         self._inbox.put(item)
         return item.answer
 
     # -- the thread -------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
+        is_last = False
+        while not is_last:
             items, is_last = self._inbox.take(self.now_s())
             try:
                 self._cycle(items)
-            except Superseded as error:
-                self._give_up(items, error)
-                return
+                self._failures = 0
             except Exception as error:
                 self._ready.clear()
-                log.error("A cycle failed; the books are made again.", exc_info=error)
                 _fail(items, error)
-                self._recover_for_sure()
-            if is_last:
-                return
+                if not self._recovered(error):
+                    return
 
     def _cycle(self, items: list[Item]) -> None:
         batch = self._batch()
@@ -219,20 +220,24 @@ class Driver:
         self._ready.set()
         self._inbox.put(Ticked())
 
-    def _recover_for_sure(self) -> None:
-        """Recover, however long the database takes to come back."""
-        while True:
+    def _recovered(self, error: Exception) -> bool:
+        """Make the books again, however long that takes; False if the driver ends before."""
+        while not isinstance(error, Superseded):
+            _complain(error)
+            if self._closing.wait(AGAIN_S if self._failures else 0.0):
+                return False
+            self._failures += 1
             try:
                 self._recover()
-                return
-            except StoreFailed as error:
-                log.warning("%s", error)
-                time.sleep(STORE_AGAIN_S)
+                return True
+            except Exception as another:
+                error = another
+        self._give_up(error)
+        return False
 
-    def _give_up(self, items: Iterable[Item], error: InterlaneError) -> None:
+    def _give_up(self, error: InterlaneError) -> None:
         self.stopped_because = error
         log.error("%s", error)
-        _fail(items, error)
         self.on_give_up()
 
 
@@ -241,6 +246,13 @@ def _fail(items: Iterable[Item], error: Exception) -> None:
     for item in items:
         if isinstance(item, FromUser) and not item.answer.done():
             item.answer.set_exception(_told(error))
+
+
+def _complain(error: Exception) -> None:
+    if isinstance(error, StoreFailed | OSError):
+        log.warning("Nothing was stored, and the books are made again: %s", error)
+    else:
+        log.error("A cycle failed, and the books are made again.", exc_info=error)
 
 
 def _told(error: Exception) -> Exception:
