@@ -153,9 +153,11 @@ def test_a_run_in_which_everything_fails_gives_up_with_exit_1(call: Call, way: P
 
 FAKE = '''#!{python}
 """Stands in for nvidia-smi: keeps instances in a file, and prints them as it does."""
-import json, sys
+import fcntl, json, sys
 from pathlib import Path
 file = Path({file!r})
+lock = open({file!r} + ".lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
 held = json.loads(file.read_text())
 words = sys.argv[2:]
 gpu = words[words.index("-i") + 1] if "-i" in words else None
@@ -244,7 +246,8 @@ def test_nvidia_smi_is_driven_to_the_target(
     assert there == {(gpu.id, one.profile, one.start) for gpu, one in target.instances}
     steps = [s for a in json.loads(way.read_text())["actions"] for s in a["steps"]]
     told = [tuple(line.split()[:2]) for line in heard.read_text().splitlines()]
-    assert told == [(s["verb"], s["service"]) for s in steps if s["verb"] in ("start", "drain")]
+    wanted = [(s["verb"], s["service"]) for s in steps if s["verb"] in ("start", "drain")]
+    assert sorted(told) == sorted(wanted)
 
 
 def test_nvidia_smi_needs_a_command_for_services(call: Call, way: Path) -> None:

@@ -97,6 +97,18 @@ def test_a_link_lets_one_browser_in(machine: Machine) -> None:
         assert second.post("/api/v1/pages").status_code == 401
 
 
+def test_a_token_opens_the_pages(machine: Machine, open_page: Open) -> None:
+    page = open_page("/")
+    page.context.clear_cookies()
+    page.goto(f"{machine.url}/login")
+
+    page.get_by_label("Token").fill(machine.tokens[Role.VIEWER])
+    page.get_by_role("button", name="Sign in").click()
+
+    page.wait_for_url(f"{machine.url}/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
 def test_the_link_that_the_server_prints_opens_the_pages(
     machine: Machine, open_page: Open
 ) -> None:

@@ -132,9 +132,7 @@ def test_what_a_job_leaves_behind_ends_with_it(
 
     assert told.one() == Ran(order.attempt, 4)
     assert not alive(int(note.read_text()))
-    assert "processes that the job left behind (1) end with it" in printed(
-        runner, order.attempt
-    )
+    assert "left behind (1) end with it" in printed(runner, order.attempt)
 
 
 def alive(pid: int) -> bool:

@@ -394,6 +394,7 @@ def _nvidia_smi(way: "Transition", service_command: str | None) -> "Executor":
     import shlex
 
     from interlane.mig.transition.steps import Verb
+    from interlane.migctl.at_once import AtOnce
     from interlane.migctl.nvidia_smi import NvidiaSmi
     from interlane.model import InvalidInput
 
@@ -403,7 +404,7 @@ def _nvidia_smi(way: "Transition", service_command: str | None) -> "Executor":
             "nvidia-smi can neither start nor drain services; name a command that does, with "
             "--service-command."
         )
-    return NvidiaSmi(shlex.split(service_command or ""))
+    return AtOnce(NvidiaSmi(shlex.split(service_command or "")))
 
 
 def _dry_run(

@@ -125,6 +125,7 @@ def _synth_jobs(
     seed: int,
     data: Path | None,
 ) -> None:
+    from interlane.cli.progress import saying_if_slow
     from interlane.model import InvalidInput
     from interlane.traces.clusters import load_cluster
     from interlane.traces.data import data_dir
@@ -135,8 +136,10 @@ def _synth_jobs(
         raise InvalidInput("Say what to make: --jobs N, or all tables with --like pai2020.")
     machines = load_cluster(cluster, data=data_dir(data))
     wanted = 0.9 if load is None else load
-    trace = synthesize(jobs=jobs, cluster=machines, load=wanted, seed=seed, days=days)
-    write_trace(trace, dst)
+    with saying_if_slow(f"Making {jobs:,} jobs..."):
+        trace = synthesize(jobs=jobs, cluster=machines, load=wanted, seed=seed, days=days)
+    with saying_if_slow(f"Writing {jobs:,} jobs to {dst}..."):
+        write_trace(trace, dst)
     typer.echo(f"{dst}: {jobs} jobs for {cluster}, seed {seed}", err=True)
 
 

@@ -1,13 +1,9 @@
 """The journal of a transition: what was begun, what is over, what went wrong, in order.
 
 A record is written before its step is begun (``Begun``) and after it is over (``Done``).  Who
-reads the journal after a crash therefore knows every step's fate but one, and that one can be
-seen by looking at the GPUs.  ``Progress`` is where the records lead:
-
-                 Begun               Replanned, RolledBack
-    ready  ─────────────▶  stepping ───────────────────────▶ ready
-      ▲                     │  │ ▲
-      └──────── Done ───────┘  └─┘ Begun, Failed
+reads the journal after a crash therefore knows the fate of every step but those under way, at
+most one on each GPU, and theirs can be seen by looking at the GPUs.  ``Progress`` is where the
+records lead: which steps are over, which were begun, and which may begin.
 
 A journal is text, one record a line: JSON with a checksum of itself.  A last line without its
 end is what a crash in the middle of writing leaves, and is passed over; any other line that
@@ -18,13 +14,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import count
 from typing import Any, Final
 from zlib import crc32
 
 from interlane.mig.demand import Problem
 from interlane.mig.plan import Plan
 from interlane.mig.transition.documents import read_transition
-from interlane.mig.transition.steps import Step, Transition, after_step
+from interlane.mig.transition.steps import Step, Transition, after_step, awaited
 from interlane.model import IllegalTransition, InterlaneError, InvalidFile
 
 VERSION: Final = 1
@@ -156,23 +153,19 @@ class Phase(StrEnum):
     """Where a transition stands."""
 
     NEW = "new"
-    READY = "ready"
-    STEPPING = "stepping"
+    UNDER_WAY = "under way"
     OVER = "over"
 
 
 NEXT: Final[Mapping[tuple[Phase, type[Record]], Phase]] = {
-    (Phase.NEW, Opened): Phase.READY,
-    (Phase.READY, Begun): Phase.STEPPING,
-    (Phase.STEPPING, Begun): Phase.STEPPING,
-    (Phase.STEPPING, Failed): Phase.STEPPING,
-    (Phase.STEPPING, Done): Phase.READY,
-    (Phase.READY, Replanned): Phase.READY,
-    (Phase.STEPPING, Replanned): Phase.READY,
-    (Phase.READY, RolledBack): Phase.READY,
-    (Phase.STEPPING, RolledBack): Phase.READY,
-    (Phase.OVER, RolledBack): Phase.READY,
-    (Phase.READY, Finished): Phase.OVER,
+    (Phase.NEW, Opened): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, Begun): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, Failed): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, Done): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, Replanned): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, RolledBack): Phase.UNDER_WAY,
+    (Phase.OVER, RolledBack): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, Finished): Phase.OVER,
 }
 """The states of a transition; what is missing cannot happen."""
 
@@ -193,15 +186,23 @@ class Progress:
     def _begin(self, way: Transition) -> None:
         self.way = way
         self.steps: tuple[Step, ...] = tuple(step for _, step in way.steps)
-        self.done = 0
-        self.failures = 0
-        # What is there if every record is true.
+        # Steps that were begun and are not over, with how often each has failed.
+        self.begun: dict[int, int] = {}
+        # What is there if every record is true, and nothing of what was begun has happened.
         self.expected: Plan = way.current
+        # Each action's steps that are not over, and the actions that it waits for.
+        numbers = count()
+        self._left = [[next(numbers) for _ in action.steps] for action in way.actions]
+        self._awaited = awaited(way.actions)
 
     @property
-    def step(self) -> Step | None:
-        """The step that comes next, or was begun last."""
-        return self.steps[self.done] if self.done < len(self.steps) else None
+    def ready(self) -> list[int]:
+        """Steps that may begin now; no two of them, nor of those begun, are on one GPU."""
+        return [
+            left[0]
+            for left, before in zip(self._left, self._awaited, strict=True)
+            if left and left[0] not in self.begun and not any(self._left[n] for n in before)
+        ]
 
     def learn(self, record: Record) -> None:
         """Take one record in."""
@@ -217,21 +218,25 @@ class Progress:
             case RolledBack(document):
                 self.is_back = True
                 self._begin(_way_in(document))
-            case Opened() | Finished():
+            case Finished():
+                if any(self._left):
+                    raise InterlaneError("Steps are left where all should be over.")
+            case Opened():
                 pass
         self.phase = following
 
     def _step(self, record: Record, number: int) -> None:
-        if number != self.done or self.step is None:
-            raise InterlaneError(
-                f"Step {number} is in the journal where step {self.done} should be."
-            )
-        if isinstance(record, Failed):
-            self.failures += 1
-        elif isinstance(record, Done):
-            self.expected = after_step(self.expected, self.step)
-            self.done += 1
-            self.failures = 0
+        is_begun = number in self.begun
+        if not is_begun and not (isinstance(record, Begun) and number in self.ready):
+            raise InterlaneError(f"Step {number} is in the journal before its time.")
+        if isinstance(record, Begun):
+            self.begun.setdefault(number, 0)
+        elif isinstance(record, Failed):
+            self.begun[number] += 1
+        else:
+            self.expected = after_step(self.expected, self.steps[number])
+            del self.begun[number]
+            next(left for left in self._left if number in left).remove(number)
 
 
 def _way_in(document: dict[str, Any]) -> Transition:

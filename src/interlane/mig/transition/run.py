@@ -1,13 +1,15 @@
-"""Carrying a transition out: step by step, with every step in the journal before it begins.
+"""Carrying a transition out: on GPUs at once, with every step in the journal before it begins.
 
-The loop looks at the GPUs before each step.  If they are as the journal says, the step is
-carried out; if a step that was begun turns out to have happened, it is noted; if they are
-otherwise, a new way is planned from what is really there.  A step that fails is tried again a
-few times; then its GPU is left alone from there on, and the rest is planned anew around it.
-All of this is the same after a crash: to resume is to read the journal and enter the loop.
+Whatever may go at once does, one step on each GPU.  Before more is begun, the loop looks at the
+GPUs on which nothing is under way.  If they are as the journal says, the next steps are begun;
+if a step that was begun turns out to have happened, it is noted; if they are otherwise, nothing
+more is begun, and once nothing is under way a new way is planned from what is really there.  A
+step that fails is tried again a few times; then its GPU is left alone from there on, and the
+rest is planned anew around it.  All of this is the same after a crash: to resume is to read the
+journal and enter the loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -30,7 +32,7 @@ from interlane.mig.transition.journal import (
 )
 from interlane.mig.transition.order import ordered
 from interlane.mig.transition.standing import standing
-from interlane.mig.transition.steps import Step, Transition, after_step, content_of
+from interlane.mig.transition.steps import Content, Step, Transition, after_step, content_of
 from interlane.model import InterlaneError, InvalidInput
 
 RETRIES: Final = 2
@@ -50,8 +52,12 @@ class Executor(Protocol):
         """Return what is there; who cannot see services trusts ``expected`` for them."""
         ...
 
-    def perform(self, step: Step) -> None:
-        """Carry a step out; raise ``StepFailed`` if that fails."""
+    def begin(self, step: Step) -> None:
+        """Begin a step; others may be under way, on other GPUs."""
+        ...
+
+    def ended(self) -> tuple[Step, StepFailed | None]:
+        """Wait until a step that was begun is over; return it, and why it failed if it did."""
         ...
 
 
@@ -103,6 +109,8 @@ class Run:
         self._most_retries = retries
         self._most_replans = replans
         self._steps = self._retries = self._replans = 0
+        self._under_way: dict[Step, int] = {}
+        """Steps that the executor carries out now, with their numbers."""
 
     def forward(self) -> Ended:
         """Go on, forward or back as the journal has it, to the end."""
@@ -125,39 +133,64 @@ class Run:
         progress = self._progress
         while progress.phase is not Phase.OVER:
             observed = self._observed()
-            here, step = content_of(observed), progress.step
-            if step is not None and progress.phase is Phase.STEPPING:
-                if here == content_of(after_step(progress.expected, step)):
-                    self._note(Done(progress.done))
-                    continue
-                if progress.failures > self._most_retries:
-                    why = f"{step} failed {progress.failures} times"
-                    if not self._replanned(observed, why, progress.frozen | {step.gpu}):
-                        return self._ended(End.GAVE_UP, why)
-                    continue
-            if here != content_of(progress.expected):
-                why = "what is there is not what the journal says"
-                if not self._replanned(observed, why, progress.frozen):
-                    return self._ended(End.GAVE_UP, why)
-            elif step is None:
-                self._note(Finished())
-            else:
-                self._try(step)
+            self._note_what_happened(observed)
+            trouble = self._trouble(observed)
+            if trouble is None:
+                self._begin_all()
+            elif not self._under_way and not self._replanned(observed, trouble):
+                return self._ended(End.GAVE_UP, trouble.why)
+            if self._under_way:
+                self._await_one()
         return self._ended(End.ROLLED_BACK if progress.is_back else End.DONE, "")
 
-    def _try(self, step: Step) -> None:
-        number = self._progress.done
-        self._note(Begun(number))
-        try:
-            self._executor.perform(step)
-        except StepFailed as error:
-            self._retries += 1
-            self._tell(f"{step}: {error}")
-            self._note(Failed(number, str(error)))
-        else:
+    def _note_what_happened(self, observed: Plan) -> None:
+        """Note steps as over that seemed to have failed, or of which nobody knew."""
+        progress = self._progress
+        for number in [*progress.begun]:
+            step = progress.steps[number]
+            if step not in self._under_way:
+                happened = after_step(progress.expected, step)
+                if _content(observed, {step.gpu}) == _content(happened, {step.gpu}):
+                    self._note(Done(number))
+
+    def _trouble(self, observed: Plan) -> "_Trouble | None":
+        """Return why the way cannot be gone on, if it cannot."""
+        progress = self._progress
+        for number, failures in progress.begun.items():
+            if failures > self._most_retries:
+                step = progress.steps[number]
+                why = f"{step} failed {failures} times"
+                return _Trouble(why, progress.frozen | {step.gpu})
+        known = {gpu.id for gpu in (*observed.gpus, *progress.expected.gpus)}
+        known -= {step.gpu for step in self._under_way}
+        if _content(observed, known) != _content(progress.expected, known):
+            why = "what is there is not what the journal says"
+            return _Trouble(why, progress.frozen)
+        return None
+
+    def _begin_all(self) -> None:
+        """Begin all that may begin, and again what failed; note the end if there is nothing."""
+        progress = self._progress
+        again = [n for n in progress.begun if progress.steps[n] not in self._under_way]
+        for number in (*again, *progress.ready):
+            step = progress.steps[number]
+            self._note(Begun(number))
+            self._under_way[step] = number
+            self._executor.begin(step)
+        if not self._under_way:
+            self._note(Finished())
+
+    def _await_one(self) -> None:
+        step, failure = self._executor.ended()
+        number = self._under_way.pop(step)
+        if failure is None:
             self._steps += 1
             self._tell(str(step))
             self._note(Done(number))
+        else:
+            self._retries += 1
+            self._tell(f"{step}: {failure}")
+            self._note(Failed(number, str(failure)))
 
     def _observed(self) -> Plan:
         return self._executor.observe(self._progress.expected)
@@ -171,7 +204,7 @@ class Run:
 
     # -- other ways -------------------------------------------------------------------
 
-    def _replanned(self, observed: Plan, why: str, frozen: frozenset[str]) -> bool:
+    def _replanned(self, observed: Plan, trouble: "_Trouble") -> bool:
         """Take another way from what is there; False if there is none."""
         self._replans += 1
         if self._replans > self._most_replans:
@@ -181,12 +214,12 @@ class Run:
             if progress.is_back:
                 way = self._way_back(observed)
             else:
-                way = replanned(observed, progress.origin, progress.problem, frozen)
+                way = replanned(observed, progress.origin, progress.problem, trouble.frozen)
         except InvalidInput as error:
             self._tell(str(error))
             return False
-        self._tell(f"{why}; planned anew: {len(way.actions)} actions")
-        self._note(Replanned(why, self._document(way), sorted(frozen)))
+        self._tell(f"{trouble.why}; planned anew: {len(way.actions)} actions")
+        self._note(Replanned(trouble.why, self._document(way), sorted(trouble.frozen)))
         return True
 
     def _way_back(self, observed: Plan) -> Transition:
@@ -196,6 +229,20 @@ class Run:
 
     def _document(self, way: Transition) -> dict[str, object]:
         return transition_document(way, self._progress.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Why another way must be found."""
+
+    why: str
+    frozen: frozenset[str]
+    """GPUs that cannot be changed."""
+
+
+def _content(state: Plan, gpus: Collection[str]) -> Content:
+    """Return what is on some of the GPUs."""
+    return frozenset(one for one in content_of(state) if one[0] in gpus)
 
 
 def replanned(

@@ -1,6 +1,8 @@
 """GPUs that are not there: an executor with seeded failures and a time for every step."""
 
 from collections.abc import Callable, Collection
+from heapq import heappop, heappush
+from itertools import count
 from random import Random
 
 from interlane.mig.plan import Plan
@@ -33,15 +35,30 @@ class SimulatedGpus:
         self._times = times or Times()
         self._broken = frozenset(broken)
         self._keep = keep
+        self._under_way: list[tuple[float, int, Step]] = []
+        """Steps by when they end; the number makes the order total."""
+        self._numbers = count()
 
     def observe(self, expected: Plan) -> Plan:
         """Return what is there."""
         return self.state
 
-    def perform(self, step: Step) -> None:
-        """Carry a step out, or fail."""
+    def begin(self, step: Step) -> None:
+        """Begin a step, which takes its time."""
         # Steps take a quarter more or less than they should.
-        self.elapsed_s += self._times.of(step) * self._dice.uniform(0.75, 1.25)
+        takes_s = self._times.of(step) * self._dice.uniform(0.75, 1.25)
+        heappush(self._under_way, (self.elapsed_s + takes_s, next(self._numbers), step))
+
+    def ended(self) -> tuple[Step, StepFailed | None]:
+        """Let the next step end, well or not."""
+        self.elapsed_s, _, step = heappop(self._under_way)
+        try:
+            self._perform(step)
+        except StepFailed as failure:
+            return step, failure
+        return step, None
+
+    def _perform(self, step: Step) -> None:
         if step.gpu in self._broken:
             raise StepFailed(f"{step.gpu} does not answer.")
         if self._dice.random() >= self._fail_rate:

@@ -198,15 +198,21 @@ class Transition:
         return self.peak_gpus - max(sum(bool(g.instances) for g in one.gpus) for one in ends)
 
 
+def awaited(actions: Sequence[Action]) -> list[set[int]]:
+    """Return whom each action waits for: those it comes after, and the last on its GPUs."""
+    last: dict[str, int] = {}
+    found = []
+    for number, action in enumerate(actions):
+        found.append({*action.after, *(last[gpu] for gpu in action.gpus if gpu in last)})
+        last.update(dict.fromkeys(action.gpus, number))
+    return found
+
+
 def waves(actions: Sequence[Action]) -> list[list[int]]:
     """Return actions in waves: those of one wave can go at once, on GPUs that differ."""
     level: list[int] = []
-    free_at: dict[str, int] = {}
-    for action in actions:
-        at = max((level[before] + 1 for before in action.after), default=0)
-        at = max([at, *(free_at.get(gpu, 0) for gpu in action.gpus)])
-        level.append(at)
-        free_at.update(dict.fromkeys(action.gpus, at + 1))
+    for before in awaited(actions):
+        level.append(max((level[number] + 1 for number in before), default=0))
     found: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
     for number, at in enumerate(level):
         found[at].append(number)
@@ -241,16 +247,11 @@ class Times:
 
 def makespan_s(actions: Sequence[Action], times: Times) -> float:
     """Return how long actions take if each begins as soon as it may and its GPUs are free."""
-    over: list[float] = []
-    free_s: dict[str, float] = {}
-    for action in actions:
-        begin = max(
-            [0.0, *(over[n] for n in action.after), *(free_s.get(g, 0.0) for g in action.gpus)]
-        )
-        end = begin + sum(times.of(step) for step in action.steps)
-        over.append(end)
-        free_s.update(dict.fromkeys(action.gpus, end))
-    return max(over, default=0.0)
+    over_s: list[float] = []
+    for action, before in zip(actions, awaited(actions), strict=True):
+        begin_s = max((over_s[number] for number in before), default=0.0)
+        over_s.append(begin_s + sum(times.of(step) for step in action.steps))
+    return max(over_s, default=0.0)
 
 
 def one_by_one_s(actions: Iterable[Action], times: Times) -> float:
