@@ -44,11 +44,11 @@ class Machine:
                 assert answer.status_code == 200
             yield client
 
-    def session(self, role: Role) -> dict[str, str]:
-        """Sign in; return the cookie of a new session, as a browser takes it."""
+    def sign_in(self, context: BrowserContext, role: Role) -> None:
+        """Give a browser a session of its own."""
         with self.browserlike(role) as client:
             ((name, value),) = client.cookies.items()
-        return {"name": name, "value": value, "url": self.url}
+        context.add_cookies([{"name": name, "value": value, "url": self.url}])
 
     def submit(self, role: Role = Role.USER, **spec: Any) -> str:  # noqa: ANN401
         """Hand in a job; return its id."""
@@ -161,7 +161,7 @@ def open_page(browser: Browser, machine: Machine) -> Iterator[Open]:
     def opened(path: str, role: Role = Role.ADMIN, **how: Any) -> Page:  # noqa: ANN401
         context = browser.new_context(**how)
         contexts.append(context)
-        context.add_cookies([machine.session(role)])
+        machine.sign_in(context, role)
         page = context.new_page()
         watched.watch(page)
         page.goto(f"{machine.url}{path}")

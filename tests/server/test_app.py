@@ -344,7 +344,24 @@ def test_what_is_wrong_with_a_job_is_one_sentence(
 
 def test_what_is_not_json_is_said_to_be(user: httpx.Client) -> None:
     headers = {"Content-Type": "application/json"}
-    assert problem(user.post("/api/v1/jobs", content=b"{", headers=headers), 422)
+    said = problem(user.post("/api/v1/jobs", content=b"{", headers=headers), 422)
+    assert said.startswith("This is not JSON (")
+    assert said.endswith("; send a job as JSON.")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"name": "bob"}, "role is missing; a token needs it"),
+        ({"name": "bob", "role": "king"}, "role is 'king', but it must be 'viewer', 'user' or"),
+        ({"name": "bob", "rôle": "user", "role": "user"}, "did you mean 'role'?"),
+    ],
+)
+def test_what_is_wrong_with_a_token_is_one_sentence(
+    live: Live, body: object, says: str
+) -> None:
+    with live.client(Role.ADMIN) as admin:
+        assert says in problem(admin.post("/api/v1/tokens", json=body), 422)
 
 
 def test_bodies_have_a_limit(user: httpx.Client) -> None:

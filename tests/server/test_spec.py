@@ -120,10 +120,15 @@ def test_ranks_cannot_take_turns() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"nme": "x"}, "nme is not a field of a job"),
-        ({"name": None}, "name is None, but input should be a valid string"),
-        ({"name": "../etc"}, "name is '../etc', but string should match pattern"),
-        ({"priority": 101}, "priority is 101, but input should be less than or equal to 100"),
+        ({"nme": "x"}, "nme is not a field of a job; did you mean 'name'? known are: "),
+        ({"resources": {"gpus": 1}}, "gpus is not a field of a job; did you mean 'gpu'?"),
+        ({"resources": {"gpu": {"colour": 1}}}, "known are: compute, count, memory, type."),
+        ({"name": None, "nme": "x"}, "nme is not a field"),
+        ({"gang": 3}, "gang is 3, but it must have fields: min, nodes."),
+        ({"priority": "high"}, "priority is 'high', but it must be a valid integer."),
+        ({"name": None}, "name is None, but it must be a valid string"),
+        ({"name": "../etc"}, "name is '../etc', but it must be 1 to 63 of a-z, 0-9"),
+        ({"priority": 101}, "priority is 101, but it must be less than or equal to 100"),
         (
             {"resources": {"gpu": {"memory": "12"}}},
             "gpu.memory is '12', but its unit",
@@ -138,11 +143,11 @@ def test_ranks_cannot_take_turns() -> None:
         ({"checkpoint": {"grace": "2h"}}, "at most 3600 s"),
         ({"gang": {"nodes": 2, "min": 3}}, "gang.min is 3, but it must be 1 to gang.nodes, 2"),
         ({"workdir": "here"}, "workdir is 'here', but it must be an absolute path"),
-        ({"env": {"A B": "x"}}, "string should match pattern"),
-        ({"env": {"A": "x\0y"}}, "string should match pattern"),
+        ({"env": {"A B": "x"}}, "it must be 1 to 128 of A-Z, a-z, 0-9 and _"),
+        ({"env": {"A": "x\0y"}}, "it must not hold the character 0"),
         ({"env": {"T": "x"}, "secrets": ["T"]}, "secrets is 'T', but env gives it a value"),
-        ({"kind": "service"}, "kind is 'service', but string should match pattern"),
-        ({"run": ""}, "run is '', but string should have at least 1 character"),
+        ({"kind": "service"}, "kind is 'service', but it must match pattern '^job$'"),
+        ({"run": ""}, "run is '', but it must have at least 1 character"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(wrong: dict[str, object], says: str) -> None:

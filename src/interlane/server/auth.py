@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Final
+from typing import Final, Literal
+
+from pydantic import Field
 
 from interlane.model import InterlaneError, InvalidField, UnknownName
+from interlane.server.fields import Strict
 from interlane.server.record import Record
 from interlane.server.store import Store, TokenRow
 
@@ -44,6 +47,13 @@ class Caller:
 
     name: str
     role: Role
+
+
+class NewToken(Strict):
+    """A token that is wanted."""
+
+    name: str = Field(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00-\x1f]*$")
+    role: Literal["viewer", "user", "admin"]
 
 
 class Denied(InterlaneError):

@@ -11,6 +11,7 @@ from interlane.device.client import Wish
 from interlane.model import InvalidInput, Placement
 from interlane.server import quantities, spec
 from interlane.server.devices import Devices
+from interlane.server.fields import VARIABLE
 from interlane.server.lanes import PATIENCE_S, Lanes
 from interlane.server.record import Record
 from interlane.server.runner import Attempt, Launch, Process
@@ -48,7 +49,7 @@ class Secrets:
             )
 
     def _file(self, name: str) -> Path:
-        if not re.fullmatch(spec.VARIABLE, name):
+        if not re.fullmatch(VARIABLE, name):
             raise InvalidInput(f"{name!r} is not a name of a secret.")
         return self.folder / name
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from interlane.model import InterlaneError, InvalidInput
-from interlane.server.auth import Denied
+from interlane.server.auth import Denied, NewToken
 from interlane.server.driver import (
     AlreadyEnded,
     KeyReused,
@@ -19,8 +20,10 @@ from interlane.server.driver import (
     NotReady,
     VersionDiffers,
 )
+from interlane.server.fields import sentence
 from interlane.server.functions.gateway import NoSuchFunction, NotYours
-from interlane.server.spec import sentence
+from interlane.server.functions.spec import FunctionSpec
+from interlane.server.spec import JobSpec
 from interlane.server.store import StoreFailed
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -39,6 +42,15 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
+
+_WRITTEN: Final[Mapping[str, tuple[type[BaseModel], str]]] = MappingProxyType(
+    {
+        "/functions": (FunctionSpec, "function"),
+        "/tokens": (NewToken, "token"),
+        "/": (JobSpec, "job"),
+    }
+)
+"""What users write, by a part of the path that they send it to."""
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -75,8 +87,9 @@ def _http(_: Request, error: Exception) -> JSONResponse:
 
 def _validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    at = [part for part in first["loc"] if part not in ("body", "query", "path", "header")]
-    what = "function" if "/functions" in request.url.path else "job"
-    said = sentence({**first, "loc": at}, what)
+    errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]  # not where it was sent
+    model, what = next(
+        written for part, written in _WRITTEN.items() if part in request.url.path
+    )
+    said = sentence(errors, model, what)
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, said)

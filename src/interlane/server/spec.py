@@ -6,13 +6,12 @@ by ``quantities``.  Whatever breaks a rule raises ``InvalidInput`` with one sent
 
 import re
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from interlane.model import (
     MILLI,
@@ -25,12 +24,8 @@ from interlane.model import (
     Task,
 )
 from interlane.server import quantities
+from interlane.server.fields import Amount, Line, Strict, Text, Variable, Word, sentence
 
-NAME: Final = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
-"""Names become parts of paths and commands, so that little is allowed in them."""
-
-VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-TEXT_MAX: Final = 64 * 1024
 SECRETS_MAX: Final = 64
 STOP_SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 GRACE_S: Final = 30.0
@@ -38,17 +33,6 @@ GRACE_S: Final = 30.0
 
 GRACE_S_MAX: Final = 3_600.0
 DEFAULT_PRIORITY: Final = 50
-
-Amount = Annotated[str | int | float, Field(union_mode="left_to_right")]
-Word = Annotated[str, Field(max_length=64, pattern=NAME)]
-Variable = Annotated[str, Field(pattern=VARIABLE)]
-Line = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=r"^[^\x00]*$")]
-
-
-class Strict(BaseModel):
-    """Knows no other fields than its own, and never changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Mode(StrEnum):
@@ -126,9 +110,7 @@ class JobSpec(Strict):
     workdir: Line | None = Field(
         default=None, description="Absolute path; a folder of its own if not given."
     )
-    env: dict[Variable, Annotated[str, Field(max_length=TEXT_MAX, pattern=r"^[^\x00]*$")]] = (
-        Field(default_factory=dict, max_length=1_000)
-    )
+    env: dict[Variable, Text] = Field(default_factory=dict, max_length=1_000)
     secrets: list[Variable] = Field(
         default_factory=list,
         max_length=SECRETS_MAX,
@@ -159,22 +141,9 @@ def read_spec(said: object) -> JobSpec:
     try:
         spec = JobSpec.model_validate(said)
     except ValidationError as error:
-        raise InvalidInput(sentence(error.errors(include_url=False)[0])) from None
+        raise InvalidInput(sentence(error.errors(), JobSpec, "job")) from None
     check_spec(spec)
     return spec
-
-
-def sentence(error: Mapping[str, Any], what: str = "job") -> str:
-    """Return one error of a model as a sentence with field, value and rule."""
-    field = ".".join(str(part) for part in error["loc"]) or f"the {what}"
-    if error["type"] == "extra_forbidden":
-        return f"{field} is not a field of a {what}; the {what} file reference lists them."
-    if error["type"] == "missing":
-        return f"{field} is missing; a {what} needs it."
-    shown = repr(error["input"])
-    value = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    rule = str(error["msg"])
-    return f"{field} is {value}, but {rule[:1].lower()}{rule[1:]}."
 
 
 def check_spec(spec: JobSpec) -> None:

@@ -8,16 +8,8 @@ from pydantic import Field, ValidationError
 
 from interlane.model import InvalidField, InvalidInput
 from interlane.server import quantities
-from interlane.server.spec import (
-    SECRETS_MAX,
-    TEXT_MAX,
-    Amount,
-    Line,
-    Strict,
-    Variable,
-    Word,
-    sentence,
-)
+from interlane.server.fields import Amount, Line, Strict, Text, Variable, Word, sentence
+from interlane.server.spec import SECRETS_MAX
 
 CALLABLE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 MODULE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
@@ -74,9 +66,7 @@ class FunctionSpec(Strict):
         description="auto: forecasts decide; else how long replicas stay after a request.",
     )
     queue: int = Field(default=1_000, ge=0, le=100_000, description="Requests that may wait.")
-    env: dict[Variable, Annotated[str, Field(max_length=TEXT_MAX, pattern=r"^[^\x00]*$")]] = (
-        Field(default_factory=dict, max_length=100)
-    )
+    env: dict[Variable, Text] = Field(default_factory=dict, max_length=100)
     secrets: list[Variable] = Field(
         default_factory=list,
         max_length=SECRETS_MAX,
@@ -101,8 +91,7 @@ def read_function(said: object) -> FunctionSpec:
     try:
         spec = FunctionSpec.model_validate(said)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InvalidInput(sentence(first, "function")) from None
+        raise InvalidInput(sentence(error.errors(), FunctionSpec, "function")) from None
     terms_of(spec)
     return spec
 

@@ -6,22 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from interlane.server.access import PREFIX, PROBLEMS, Admin, also
-from interlane.server.auth import role_of
+from interlane.server.auth import NewToken, role_of
 from interlane.server.service import The
 
 routes = APIRouter(prefix=f"{PREFIX}/tokens", responses=PROBLEMS, tags=["tokens"])
-
-
-class NewToken(BaseModel):
-    """A token that is wanted."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*$")
-    role: str = Field(pattern="^(viewer|user|admin)$")
 
 
 @routes.post("", status_code=HTTPStatus.CREATED)

@@ -1,0 +1,90 @@
+"""Kinds of fields that users write, and what they are told of one that breaks its rule."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NAME: Final = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
+"""Names become parts of paths and commands, so that little is allowed in them."""
+
+VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+TEXT: Final = r"^[^\x00]*$"
+TEXT_MAX: Final = 64 * 1024
+SHOWN_MAX: Final = 80
+"""Characters of a value that a sentence repeats."""
+
+_PATTERNS: Final = {
+    NAME: "it must be 1 to 63 of a-z, 0-9, ., _ and -, with a letter or digit at both ends",
+    VARIABLE: "it must be 1 to 128 of A-Z, a-z, 0-9 and _, and not begin with a digit",
+    TEXT: "it must not hold the character 0",
+}
+"""Patterns in words."""
+
+Amount = Annotated[str | int | float, Field(union_mode="left_to_right")]
+Word = Annotated[str, Field(max_length=64, pattern=NAME)]
+Variable = Annotated[str, Field(pattern=VARIABLE)]
+Text = Annotated[str, Field(max_length=TEXT_MAX, pattern=TEXT)]
+Line = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=TEXT)]
+
+
+class Strict(BaseModel):
+    """Knows no other fields than its own, and never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def sentence(errors: Iterable[Mapping[str, Any]], model: type[BaseModel], what: str) -> str:
+    """Return the error of a model that tells most as a sentence with field, value and rule."""
+    # A field that is not known is likely to be one that is missing, spelt wrongly.
+    error = min(errors, key=lambda one: one["type"] != "extra_forbidden")
+    path: Sequence[str | int] = error["loc"]
+    field = ".".join(map(str, path)) or f"the {what}"
+    match error["type"]:
+        case "json_invalid":
+            return f"This is not JSON ({error['ctx']['error']}); send a {what} as JSON."
+        case "extra_forbidden":
+            return f"{field} is not a field of a {what}; {_remedy(model, path)}"
+        case "missing":
+            return f"{field} is missing; a {what} needs it."
+        case "model_type" | "model_attributes_type":
+            known = ", ".join(sorted(_inside(model, path).model_fields))
+            return f"{field} is {_shown(error)}, but it must have fields: {known}."
+        case _:
+            return f"{field} is {_shown(error)}, but {_rule(error)}."
+
+
+def _shown(error: Mapping[str, Any]) -> str:
+    shown = repr(error["input"])
+    return shown if len(shown) <= SHOWN_MAX else f"{shown[: SHOWN_MAX - 3]}..."
+
+
+def _rule(error: Mapping[str, Any]) -> str:
+    pattern = error.get("ctx", {}).get("pattern")
+    if pattern in _PATTERNS:
+        return _PATTERNS[pattern]
+    rule = str(error["msg"]).partition(", unable to parse")[0]
+    return re.sub(r"^\w+ should", "it must", rule)
+
+
+def _remedy(model: type[BaseModel], path: Sequence[str | int]) -> str:
+    """Return what could have been meant by a field that there is not."""
+    *within, last = path
+    known = sorted(_inside(model, within).model_fields)
+    close = get_close_matches(str(last), known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known are: {', '.join(known)}."
+
+
+def _inside(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:
+    """Return the model of a field within a model."""
+    for name in path:
+        kind = model.model_fields[str(name)].annotation
+        model = next(
+            one
+            for one in (kind, *get_args(kind))
+            if isinstance(one, type) and issubclass(one, BaseModel)
+        )
+    return model
