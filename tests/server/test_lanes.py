@@ -61,7 +61,8 @@ CALM = f"train.py {10**9} 0.02"
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Scripts in a folder; not pytest's, whose path may be too long for a socket."""
-    with TemporaryDirectory(prefix="lanes-") as name:
+    # The daemon outlives the server for a while, and may still write there.
+    with TemporaryDirectory(prefix="lanes-", ignore_cleanup_errors=True) as name:
         for script, text in {"train.py": TRAIN, "hoard.py": HOARD}.items():
             (Path(name) / script).write_text(text)
         yield Path(name)
