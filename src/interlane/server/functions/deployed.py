@@ -36,6 +36,8 @@ BACKOFF_S: Final = 1.0
 """Seconds after a failed load in which nobody tries again; doubles each time."""
 BACKOFF_S_MAX: Final = 60.0
 LOAD_S_GUESS: Final = 1.0
+LAST_WORDS_S: Final = 0.1
+"""Seconds after the end of a process in which what it said last is heard."""
 LOG_BYTES: Final = 1 << 16
 """What is kept of the newest output of a function."""
 
@@ -416,7 +418,7 @@ class Deployed:
                     memory_bytes=self.terms.memory_mib << 20 if self.is_capped else None,
                     cores=site.device.cores,
                     fds=(theirs.fileno(), self._output, page),
-                    on_end=lambda why: self.gone(replica, why),
+                    on_end=lambda why: self._ended(replica, why),
                 )
             except (NoNursery, OSError) as error:
                 ours.close()
@@ -491,6 +493,13 @@ class Deployed:
                 self.take(call)
             elif call.end(_reply(Outcome.LOST, said)):
                 self.counts.lost += 1
+
+    def _ended(self, replica: Replica, why: str) -> None:
+        """Note the end of a process, once its last words have been heard."""
+        if replica.state is State.LOADING and replica.failure is None:
+            self._loop.call_later(LAST_WORDS_S, self.gone, replica, why)
+        else:
+            self.gone(replica, why)
 
     def gone(self, replica: Replica, why: str) -> None:
         """Note that a replica's process has ended."""
