@@ -44,7 +44,7 @@ def test_jobs_overlap_where_it_pays(tmp_path: Path, call: Call) -> None:
     header = f"{HEADER},filled"
     jobs = table(tmp_path, "a,0,10,1000,1,2,0.5", "b,0,10,1000,1,2,0.5", header=header)
 
-    said = call("share", "simulate", jobs, "--sharing", "auto", "-o", "json")
+    said = call("share", "simulate", jobs, "--sharing", "measured", "-o", "json")
 
     assert json.loads(said.out)["fair"]["makespan_s"] == pytest.approx(10)
 

@@ -48,6 +48,15 @@ TraceOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same answer.")]
+LANE_ORDERS = "fair, fifo, srtf, rr, pack, priority or las"
+SharingOption = Annotated[
+    str,
+    typer.Option(
+        "--sharing",
+        help="Whether jobs of a device run in turns, beside each other while memory lasts, or "
+        "as measured: whichever gets more done.",
+    ),
+]
 ProcessesOption = Annotated[
     int | None,
     typer.Option("--processes", min=1, help="Runs at a time.", show_default="all cores"),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from interlane.cli.options import LANE_ORDERS, SharingOption
 from interlane.cli.output import Output, OutputOption, emit, grid, say
 
 app = typer.Typer(
@@ -35,15 +36,9 @@ def daemon(
     ] = None,
     order: Annotated[
         str,
-        typer.Option(help="Whose turn it is: fair, fifo, srtf, rr, pack, priority or las."),
+        typer.Option(help=f"Whose turn it is: {LANE_ORDERS}."),
     ] = "fair",
-    sharing: Annotated[
-        str,
-        typer.Option(
-            help="Whether jobs run in turns, beside each other while memory lasts, or as "
-            "measured: whichever gets more done."
-        ),
-    ] = "measured",
+    sharing: SharingOption = "measured",
     socket: SocketOption = None,
     hung_after: Annotated[
         float,
@@ -74,8 +69,9 @@ def daemon(
     ] = None,
 ) -> None:
     """Share this machine's devices until interrupted."""
-    from interlane.device.daemon import Daemon, Settings
+    from interlane.device.daemon import Daemon
     from interlane.device.rendezvous import socket_path
+    from interlane.device.settings import Settings
     from interlane.device.specs import read_spec
 
     settings = Settings(
@@ -91,7 +87,7 @@ def daemon(
     if metrics is not None:
         from interlane.device.exposition import expose
 
-        say(f"metrics at http://127.0.0.1:{expose(served, metrics)}/metrics")
+        say(f"metrics at http://127.0.0.1:{expose(lambda: served.published, metrics)}/metrics")
     for shared in served.devices:
         say(f"sharing {shared.describe()}, order {order}")
     say(f"listening at {settings.socket}; interrupt to stop")
@@ -157,21 +153,16 @@ def run(
 ) -> int:
     """Run a PyTorch program on a shared device and pass its exit code on."""
     from interlane.device import launch
-    from interlane.device.attach import demanded
-    from interlane.device.client import Wish
     from interlane.device.link import NoDaemon
     from interlane.device.rendezvous import socket_path
-    from interlane.device.wire import ANY_DEVICE
+    from interlane.device.wish import wish_for
 
-    persistent, ephemeral = demanded(memory)
-    wish = Wish(
+    wish = wish_for(
         name or launch.name_of(command),
-        ANY_DEVICE if device is None else device,
-        priority,
-        time_s,
-        persistent,
-        ephemeral,
-        is_declared=memory is not None,
+        memory=memory,
+        device=device,
+        priority=priority,
+        total_s=time_s,
     )
     path = socket_path(socket)
     try:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlane.cli.options import LANE_ORDERS, SharingOption, SkipOption
 from interlane.cli.output import Output, OutputOption, emit, grid, say
 
 if TYPE_CHECKING:
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from interlane.sim.lane_figures import LaneFigures
 
 MIB = 1 << 20
-
-
-class Sharing(StrEnum):
-    """How jobs spread over lanes."""
-
-    TURNS = "turns"
-    BESIDE = "beside"
-    AUTO = "auto"
 
 
 HEAD = ("order", "makespan s", "mean JCT s", "p95 JCT s", "mean wait s", "switches", "busy %")
@@ -34,23 +26,18 @@ def simulate(
         typer.Argument(
             metavar="JOBS",
             help="Table of jobs: job_id, submit_s, iterations, iteration_ms, persistent_mib, "
-            "ephemeral_mib; optional startup_s, filled, priority, estimate_s, model.",
+            "ephemeral_mib; optional startup_s, filled (how much of the device a job keeps "
+            "busy alone, from 0 to 1), priority, estimate_s, model.",
         ),
     ],
     order: Annotated[
         list[str] | None,
         typer.Option(
-            help="Whose turn it is: fair, fifo, srtf, rr, pack, priority or las; repeatable.",
+            help=f"Whose turn it is: {LANE_ORDERS}; repeatable.",
             show_default="fair",
         ),
     ] = None,
-    sharing: Annotated[
-        Sharing,
-        typer.Option(
-            help="In turns, beside each other while memory lasts, or beside only where that "
-            "gets more done (by the column 'filled')."
-        ),
-    ] = Sharing.TURNS,
+    sharing: SharingOption = "turns",
     memory_mib: Annotated[
         int, typer.Option("--memory", metavar="MIB", min=1, help="Of each device.")
     ] = 16_384,
@@ -68,7 +55,7 @@ def simulate(
             help="Extra slow-down for each device that jobs want beyond the one there is.",
         ),
     ] = 0.0,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad rows out.")] = False,
+    skip_bad: SkipOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play jobs on simulated devices with lanes and print the figures of each order."""
@@ -83,7 +70,7 @@ def simulate(
     base = LaneExperiment(
         read,
         Budget(memory_mib * MIB, context_mib * MIB),
-        sharing=sharing.value,
+        sharing=sharing,
         devices=devices,
         physics=Physics(switch_ms / 1000, contention),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from interlane.cli.client import StateOption, state_folder
-from interlane.cli.options import takes
+from interlane.cli.options import LANE_ORDERS, SharingOption, takes
 from interlane.cli.output import say
 from interlane.model.errors import InterlaneError, InvalidInput
 
@@ -52,18 +52,9 @@ class UpOptions:
     ] = "skip"
     turns: Annotated[
         str,
-        typer.Option(
-            help="Whose turn it is on a device that jobs share: fair, fifo, srtf, rr, pack, "
-            "priority or las."
-        ),
+        typer.Option(help=f"Whose turn it is on a device that jobs share: {LANE_ORDERS}."),
     ] = "fair"
-    sharing: Annotated[
-        str,
-        typer.Option(
-            help="Whether jobs on a device run in turns, beside each other while memory lasts, "
-            "or as measured: whichever gets more done."
-        ),
-    ] = "measured"
+    sharing: SharingOption = "measured"
     slot: Annotated[
         str,
         typer.Option(help="How often it is decided anew which functions are warm."),

@@ -10,11 +10,10 @@ import os
 import sys
 from pathlib import Path
 
-from interlane.device import wire
-from interlane.device.amounts import bytes_in
 from interlane.device.backends import backend_of
-from interlane.device.client import Client, Wish
+from interlane.device.client import Client
 from interlane.device.rendezvous import socket_path
+from interlane.device.wish import Wish, wish_for
 
 _mine: dict[int, Client] = {}
 """The client of this process, by process id: a forked child has none."""
@@ -45,15 +44,12 @@ def attach(
     known = _mine.get(os.getpid())
     if known is not None and not known.closed:
         return known
-    persistent, ephemeral = demanded(memory)
-    wish = Wish(
+    wish = wish_for(
         name or Path(sys.argv[0]).name or "python",
-        wire.ANY_DEVICE if device is None else device,
-        priority,
-        total_s,
-        persistent,
-        ephemeral,
-        is_declared=memory is not None,
+        memory=memory,
+        device=device,
+        priority=priority,
+        total_s=total_s,
     )
     return place(wish, socket)
 
@@ -64,14 +60,3 @@ def place(wish: Wish, socket: Path | None = None) -> Client:
     client = _mine[os.getpid()] = Client(wish, socket_path(socket), backend_of)
     os.register_at_fork(after_in_child=client.forget)
     return client
-
-
-def demanded(memory: str | None) -> tuple[int | None, int | None]:
-    """Return the persistent and ephemeral bytes in ``PERSISTENT+EPHEMERAL`` or ``TOTAL``."""
-    if memory is None:
-        return None, None
-    persistent, _, ephemeral = memory.partition("+")
-    return (
-        bytes_in(persistent, "--memory"),
-        bytes_in(ephemeral, "--memory") if ephemeral else 0,
-    )

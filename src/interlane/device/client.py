@@ -15,11 +15,9 @@ import os
 import secrets
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Final
@@ -27,7 +25,7 @@ from typing import Final
 from interlane.device import wire
 from interlane.device.backends.base import Backend
 from interlane.device.link import Link, NoDaemon, admitted
-from interlane.device.memory import Meter, after_overrun
+from interlane.device.needs import Needs
 from interlane.device.page import (
     ADMITTED_NS,
     BEGAN_NS,
@@ -45,14 +43,14 @@ from interlane.device.page import (
     WAITED_NS,
     WANTED,
 )
+from interlane.device.talk import say
 from interlane.device.wire import Flag, Frame, Kind
+from interlane.device.wish import Wish
 from interlane.lanes.wishes import Demand
 from interlane.model.errors import Rejected
 
 BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 """Pauses between attempts to connect again; the last one repeats."""
-MEASURED_FIRST: Final = 4
-"""Iterations after which a job is taken to be known."""
 LONG_GAP_NS: Final = 2_000_000
 """A job that takes longer than this between iterations gives its lease back if it is wanted;
 a model that is asked as seldom does in any case, so that nobody waits for it to be idle."""
@@ -60,51 +58,6 @@ LONGEST_GAP_NS: Final = 2 * LONG_GAP_NS
 """Longer gaps count as this, so that one pause does not make a job look slow for long."""
 COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
 """Words of the page that go along to a new daemon."""
-GROWN: Final = 1.02
-"""Demand that exceeds what was last told by this factor is told at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a job asks of the daemon."""
-
-    name: str
-    device: int = wire.ANY_DEVICE
-    priority: int = 0
-    total_s: float | None = None
-    persistent_bytes: int | None = None
-    ephemeral_bytes: int | None = None
-    is_declared: bool = False
-    """Whether the job is held to these bytes, or they are what is to be expected."""
-    run: int = 0
-    """Number of the ``share run`` that the job belongs to."""
-    share: int = 0
-    """Thousandths of the device that the job holds, for turns by share; 0: all of it."""
-    is_guest: bool = False
-    """Whether the context of the job's process is booked by another job."""
-    patience_s: float = 0.0
-    """How long to wait for a daemon that does not answer: whoever started the job starts it."""
-
-    def hello(self, job: int) -> Frame:
-        """Return the frame that says this."""
-        return Frame(
-            Kind.HELLO,
-            job,
-            self.device,
-            max(-(2**15), min(self.priority, 2**15 - 1)),
-            run=self.run,
-            flags=(Flag.DECLARED if self.is_declared else Flag.NONE)
-            | (Flag.GUEST if self.is_guest else Flag.NONE),
-            share=self.share,
-            first=_told(self.persistent_bytes),
-            second=_told(self.ephemeral_bytes),
-            third=0 if self.total_s is None else round(self.total_s * 1e9),
-            text=self.name,
-        )
-
-
-def _told(amount: int | None) -> int:
-    return wire.UNKNOWN if amount is None else min(amount, wire.UNKNOWN - 1)
 
 
 class Iteration:
@@ -151,15 +104,12 @@ class Client:
         self._iteration = Iteration(self)
         # A guest serves requests: until it is known better, they come one at a time.
         self._gap_ns = LONGEST_GAP_NS if wish.is_guest else 0
-        self._told: Demand | None = None
-        self._needs = Demand(0, 0)
-        self._limit_bytes = 0
         self._link = _admitted_in_time(path, wish.hello(self._job), wish.patience_s)
         self._words = self._link.page.words
         self._words[ADMITTED_NS] = monotonic_ns()
         # What the process holds by now is not the job's: so late, and not earlier.
         self._backend = backend_of(self._link.admission.text)
-        self._meter = Meter(self._backend)
+        self._needs = Needs(self._backend)
         self._arrive(self._link.admission)
         threading.Thread(target=self._watch, name="interlane", daemon=True).start()
 
@@ -201,7 +151,7 @@ class Client:
         if (
             self._epoch <= words[REVOKE]
             or words[WANTED]
-            or iterations >= self._meter.due
+            or iterations >= self._needs.due
             or self._wish.is_guest
         ):
             self._end_slowly()
@@ -237,10 +187,7 @@ class Client:
     def overran(self) -> None:
         """Say that the job ran out of what it is held to: it will need more the next time."""
         with self._state:
-            persistent = self._needs.persistent_bytes
-            needs = after_overrun(Demand(persistent, max(0, self._limit_bytes - persistent)))
-            if self._limit_bytes:
-                self._tell(needs)
+            self._tell(self._needs.after_overrun())
 
     def close(self) -> None:
         """Leave the device for good."""
@@ -282,9 +229,7 @@ class Client:
             else:
                 self._link.hear()  # so that there is less to do when it matters
             # Measuring takes a while, and needs no lease.
-            needs = self._meter.reached(self._iterations)
-            if needs is not None:
-                self._learn(needs)
+            self._tell(self._needs.reached(self._iterations))
 
     def _enter(self) -> None:
         self._inside = True
@@ -292,32 +237,16 @@ class Client:
         self._waited_ns += self._began_ns - self._asked_ns
         self._words[WAITED_NS] = self._waited_ns
 
-    def _obey_limit(self) -> None:
-        limit_bytes = int(self._words[LIMIT_BYTES])
-        if limit_bytes != self._limit_bytes:
-            self._limit_bytes = limit_bytes
-            self._backend.limit(limit_bytes or None)
-
-    def _learn(self, needs: Demand) -> None:
-        """Tell the daemon what the job needs: once it is known, and when it is more."""
-        before, self._needs = self._told, needs
-        if self._iterations >= MEASURED_FIRST and (
-            before is None
-            or needs.persistent_bytes > before.persistent_bytes * GROWN
-            or needs.ephemeral_bytes > before.ephemeral_bytes * GROWN
-        ):
-            self._tell(needs)
-
-    def _tell(self, needs: Demand) -> None:
-        self._told = needs
-        self._send(
-            Frame(
-                Kind.RESIZE,
-                self._job,
-                first=needs.persistent_bytes,
-                second=needs.ephemeral_bytes,
+    def _tell(self, needs: Demand | None) -> None:
+        if needs is not None:
+            self._send(
+                Frame(
+                    Kind.RESIZE,
+                    self._job,
+                    first=needs.persistent_bytes,
+                    second=needs.ephemeral_bytes,
+                )
             )
-        )
 
     def _give_back(self, kind: Kind) -> None:
         """Give the lease back, with all work done and, where room is short, the cache empty."""
@@ -396,7 +325,7 @@ class Client:
                 if link.is_lost or self._closed:
                     return False
                 self._epoch = self._newest_epoch = self._words[EPOCH] = epoch
-                self._obey_limit()
+                self._needs.obey(self._words[LIMIT_BYTES])
                 self._enter()
                 self._words[TAKEN_NS], self._words[FIRST_NS] = self._began_ns, 0
                 self._taken_at = self._iterations
@@ -443,7 +372,7 @@ class Client:
                 return
             with self._state:
                 lost.is_lost = True
-            _say("the device daemon is gone; the job goes on and looks for a new one")
+            say("the device daemon is gone; the job goes on and looks for a new one")
             attempt = 0
             while not self._closed:
                 sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
@@ -456,14 +385,15 @@ class Client:
         """Say what this job has: its place, its lease, and the memory it holds."""
         with self._state:
             hello, admission = self._wish.hello(self._job), self._link.admission
-            booked = Flag.DECLARED in hello.flags or self._told is None
+            booked = Flag.DECLARED in hello.flags or self._needs.told is None
+            measured = self._needs.measured
             return hello._replace(
                 device=admission.device,
                 lane=admission.lane,
                 flags=hello.flags | Flag.REATTACH | (Flag.HOLDS if self._epoch else Flag.NONE),
                 epoch=self._epoch,
-                first=max(self._needs.persistent_bytes, admission.first if booked else 0),
-                second=max(self._needs.ephemeral_bytes, admission.second if booked else 0),
+                first=max(measured.persistent_bytes, admission.first if booked else 0),
+                second=max(measured.ephemeral_bytes, admission.second if booked else 0),
             )
 
     def _adopt(self, link: Link, lost: Link) -> None:
@@ -479,7 +409,7 @@ class Client:
 
     def _arrive(self, admission: Frame) -> None:
         """Take the place that the daemon gave: these cores, this much memory."""
-        self._obey_limit()
+        self._needs.obey(self._words[LIMIT_BYTES])
         if admission.third:
             cores = [core for core in range(64) if admission.third >> core & 1]
             _go_to(cores)
@@ -503,10 +433,5 @@ def _admitted_in_time(path: Path, hello: Frame, patience_s: float) -> Link:
             sleep(BACKOFF_S[-1])
 
 
-def _say(text: str) -> None:
-    with suppress(OSError, ValueError):
-        print(f"interlane: {text}", file=sys.stderr, flush=True)
-
-
 def _say_queued(why: str) -> None:
-    _say(f"queued: {why}")
+    say(f"queued: {why}")

@@ -1,34 +1,33 @@
 """Metrics for Prometheus, made from the same document as ``share status``."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
-if TYPE_CHECKING:
-    from interlane.device.daemon import Daemon
-
 
 LABELS: Final = ["index", "device"]
 """Two devices can have one name: parts of one CPU."""
 
 
-def expose(daemon: "Daemon", port: int) -> int:
-    """Serve metrics on this machine only; return the port."""
+def expose(status: Callable[[], Mapping[str, Any]], port: int) -> int:
+    """Serve metrics on this machine only, from a status that any thread may ask for.
+
+    Returns the port.
+    """
     registry = CollectorRegistry()
-    registry.register(_Collector(daemon))
+    registry.register(_Collector(status))
     server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
     return int(server.server_port)
 
 
 class _Collector:
-    def __init__(self, daemon: "Daemon") -> None:
-        self._daemon = daemon
+    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """Return what the daemon last wrote down; its own thread makes that, once a second."""
-        devices = self._daemon.published["devices"]
+        """Return the numbers of every device."""
+        devices = self._status()["devices"]
         yield from _gauges(devices)
         yield from _counters(devices)
 

@@ -13,10 +13,12 @@ from types import ModuleType, TracebackType
 from typing import Final, NoReturn
 
 from interlane.device.attach import place
-from interlane.device.client import Client, Wish
+from interlane.device.client import Client
 from interlane.device.link import NoDaemon
 from interlane.device.memory import is_out_of_memory
+from interlane.device.talk import say
 from interlane.device.torch_hooks import TorchHooks
+from interlane.device.wish import Wish
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected
 
 WISH_VARIABLE: Final = "INTERLANE_SHARE_WISH"
@@ -61,8 +63,7 @@ def _end(error: InterlaneError) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    with suppress(OSError, ValueError):
-        print(f"interlane: error: {error}", file=sys.stderr, flush=True)
+    say(f"error: {error}")
     os._exit(codes.get(type(error), 1))
 
 

@@ -17,12 +17,14 @@ from interlane.device import wire
 from interlane.device.amounts import written
 from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client, Wish
+from interlane.device.client import Client
 from interlane.device.inject import ATTACHED_VARIABLE, WISH_VARIABLE
 from interlane.device.link import NoDaemon, connected, received
 from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
 from interlane.device.rendezvous import SOCKET_VARIABLE
+from interlane.device.talk import say
 from interlane.device.wire import Frame, Kind
+from interlane.device.wish import Wish
 from interlane.device.zygote import caller
 from interlane.lanes.wishes import Demand
 from interlane.model.errors import InvalidInput
@@ -74,11 +76,7 @@ def run_shared(
     wish = _expecting(wish, Programs(kept).demand(program))
     code, needed = _run_once(command, wish, path, warm=warm)
     if retry and code and needed is not None and _overran(wish, needed):
-        print(
-            f"interlane: the job ran out of its memory; once more with "
-            f"{written(needed.peak_bytes)}.",
-            file=sys.stderr,
-        )
+        say(f"the job ran out of its memory; once more with {written(needed.peak_bytes)}.")
         larger = _with_demand(wish, needed)
         code, needed = _run_once(command, larger, path, warm=warm)
     if needed is not None:
@@ -249,8 +247,7 @@ def _say_what_it_missed(command: Sequence[str], tally: Mapping[str, int] | None)
         why = "never ran an iteration (a model's forward pass or an optimizer's step)"
     else:
         return
-    print(
-        f"interlane: {Path(command[0]).name!r} {why}, so it ran without a lease; "
-        "'interlane share run --whole' gives a program the device from start to end.",
-        file=sys.stderr,
+    say(
+        f"{Path(command[0]).name!r} {why}, so it ran without a lease; "
+        "'interlane share run --whole' gives a program the device from start to end."
     )

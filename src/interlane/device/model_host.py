@@ -25,9 +25,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Self
 
-from interlane.device.attach import demanded
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client, Wish
+from interlane.device.client import Client
+from interlane.device.wish import wish_for
 from interlane.model import InterlaneError, InvalidInput, UnknownName
 
 START_S: Final = 120.0
@@ -274,12 +274,4 @@ class ModelHost:
 
 def _place(name: str, memory: str | None, share: Path, *, is_guest: bool = False) -> Client:
     """Take a place on the device, and wait for it if need be."""
-    persistent, ephemeral = demanded(memory)
-    wish = Wish(
-        name,
-        persistent_bytes=persistent,
-        ephemeral_bytes=ephemeral,
-        is_declared=memory is not None,
-        is_guest=is_guest,
-    )
-    return Client(wish, share, Unmeasured)
+    return Client(wish_for(name, memory=memory, is_guest=is_guest), share, Unmeasured)

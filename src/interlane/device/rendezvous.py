@@ -1,6 +1,8 @@
 """Where the daemon and its jobs meet: a socket in a directory closed to other users."""
 
+import fcntl
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Final
@@ -37,3 +39,34 @@ def make_directory(path: Path) -> None:
 def _own_directory() -> Path:
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / "interlane" if base else Path(f"/tmp/interlane-{os.getuid()}")
+
+
+def only_daemon(path: Path) -> tuple[int, bool]:
+    """Lock the place for this daemon; tell, too, whether there has never been one here."""
+    lock = path.with_suffix(".lock")
+    is_first = not lock.exists()
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InvalidInput(
+            f"a device daemon runs at {path} already; stop it, or name another --socket."
+        ) from None
+    return descriptor, is_first
+
+
+def listening(path: Path) -> socket.socket:
+    """Listen; the path appears when somebody answers there, and not before."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(fresh))
+    finally:
+        os.umask(before)
+    listener.listen(1024)
+    listener.setblocking(False)
+    fresh.replace(path)
+    return listener

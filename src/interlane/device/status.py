@@ -1,39 +1,39 @@
 """What the daemon tells about itself: one document for people, dashboards and tests."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from interlane import __version__
 from interlane.device import page
-from interlane.device.shared import SharedDevice, SharedJob
+from interlane.device.settings import Settings
+from interlane.device.shared import SharedDevice
+from interlane.device.shared_job import SharedJob
+from interlane.device.tally import Tally
 
-if TYPE_CHECKING:
-    from interlane.device.daemon import Daemon
 
-
-def status_of(daemon: "Daemon", run: int = 0) -> dict[str, Any]:
+def status_of(
+    settings: Settings,
+    devices: Sequence[SharedDevice],
+    journal_trouble: str | None,
+    run: int,
+    tallied: Tally | None,
+) -> dict[str, Any]:
     """Return the state of all devices, and what became of one run."""
+    jobs = [job for device in devices for job in device.jobs.values() if job.run == run]
     return {
-        "socket": str(daemon.settings.socket),
+        "socket": str(settings.socket),
         "pid": os.getpid(),
         "version": __version__,
-        "order": daemon.settings.order,
-        "sharing": daemon.settings.sharing,
-        "journal": daemon.journal_trouble or "complete",
-        "devices": [_device(one) for one in daemon.devices],
-        "run": _run(daemon, run) if run in daemon.runs else None,
+        "order": settings.order,
+        "sharing": settings.sharing,
+        "journal": journal_trouble or "complete",
+        "devices": [_device(one) for one in devices],
+        "run": None if tallied is None else _run(tallied.with_those(jobs)),
     }
 
 
-def _run(daemon: "Daemon", run: int) -> Mapping[str, object]:
-    """Return what became of a run: its jobs that left, and those that are here."""
-    tally = replace(daemon.runs[run])
-    for device in daemon.devices:
-        for job in device.jobs.values():
-            if job.run == run:
-                tally.add(job)
+def _run(tally: Tally) -> Mapping[str, object]:
     return {
         "jobs": tally.jobs,
         "iterations": tally.iterations,
@@ -46,7 +46,7 @@ def _run(daemon: "Daemon", run: int) -> Mapping[str, object]:
 
 
 def _device(device: SharedDevice) -> Mapping[str, object]:
-    view = device.domain.view()
+    view, total = device.domain.view(), device.total
     return {
         "index": device.index,
         "device": device.spec.name,
@@ -55,9 +55,9 @@ def _device(device: SharedDevice) -> Mapping[str, object]:
         "booked_bytes": view.booked_bytes,
         "recovering": device.is_recovering,
         "quantum_s": view.quantum_s,
-        "iterations": device.iterations,
-        "busy_seconds": device.busy_s,
-        "switches": device.switches,
+        "iterations": total.iterations,
+        "busy_seconds": total.busy_ns / 1e9,
+        "switches": device.domain.switches,
         "switches_per_s": round(device.switches_per_s, 1),
         "lanes": [
             {

@@ -14,7 +14,8 @@ from math import inf
 from typing import Final
 
 from interlane.device import page
-from interlane.device.shared import SharedDevice, SharedJob
+from interlane.device.shared import SharedDevice
+from interlane.device.shared_job import SharedJob
 from interlane.lanes.sharing import MeasuredSlowDown, OverlapIfItPays
 from interlane.lanes.wishes import LaneId
 from interlane.model import JobId

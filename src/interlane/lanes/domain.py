@@ -83,6 +83,8 @@ class _Turns:
     """Jobs that the holder may pass the lane to, with the epochs of their leases."""
     named: JobId | None = None
     """The heir whom the holder was told of last."""
+    last: JobId | None = None
+    """Who holds the lane, or held it last."""
 
     def vacate(self) -> None:
         """Nobody runs here any more."""
@@ -156,6 +158,8 @@ class Domain:
         """Of the latest lease; must exceed those of the domain before a restart."""
         self._names_heirs = names_heirs
         self._serial = 0
+        self.switches = 0
+        """Leases so far that went to another job than the one before in their lane."""
         self._recovering_until_s = recovering_until_s
         self.book.is_open = recovering_until_s is None
 
@@ -329,8 +333,7 @@ class Domain:
         answer.wishes.append(Admit(fact.job_id, fact.lane, fact.demand))
         if fact.epoch is not None:
             self._epoch = max(self._epoch, fact.epoch)
-            lease = Lease(fact.job_id, fact.lane, fact.epoch, now_s, self.quantum_s)
-            self._hand_over(lease, tenant, turns)
+            self._hand_over(fact.lane, tenant, fact.epoch, now_s)
         answer.stirred.add(fact.lane)
 
     def _want(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
@@ -365,8 +368,7 @@ class Domain:
         heir = self.heir_of(turns.lease, fact.heir_epoch)
         self._release(fact.job_id, fact.epoch, fact.iterations, now_s, answer)
         if heir is not None:
-            lease = Lease(heir, lane_id, fact.heir_epoch, now_s, self.quantum_s)
-            self._hand_over(lease, self._tenants[heir], turns)
+            self._hand_over(lane_id, self._tenants[heir], fact.heir_epoch, now_s)
 
     def _move(
         self, tenant: Tenant, lane_id: LaneId | None, now_s: float, answer: _Answer
@@ -460,16 +462,19 @@ class Domain:
     def _grant(self, lane_id: LaneId, waiting: list[Tenant], now_s: float) -> Grant:
         tenant = self._order.pick(waiting, now_s)
         self._epoch += 1
-        lease = Lease(tenant.job_id, lane_id, self._epoch, now_s, self.quantum_s)
-        self._hand_over(lease, tenant, self._turns[lane_id])
-        return Grant(lease)
+        return Grant(self._hand_over(lane_id, tenant, self._epoch, now_s))
 
-    def _hand_over(self, lease: Lease, tenant: Tenant, turns: _Turns) -> None:
+    def _hand_over(self, lane_id: LaneId, tenant: Tenant, epoch: int, now_s: float) -> Lease:
+        turns, job_id = self._turns[lane_id], tenant.job_id
+        before = None if turns.last == job_id else turns.last
+        self.switches += before is not None
+        turns.last = job_id
+        turns.lease = Lease(job_id, lane_id, epoch, now_s, self.quantum_s, before)
         tenant.wanted_since_s = None
-        tenant.held_since_s = lease.granted_s
-        tenant.last_turn = lease.epoch
-        turns.lease = lease
-        self.book.began(lease.lane)
+        tenant.held_since_s = now_s
+        tenant.last_turn = epoch
+        self.book.began(lane_id)
+        return turns.lease
 
     def _virtual_s(self, lane_id: LaneId, now_s: float, but: JobId | None = None) -> float:
         """Move the lane's virtual time up to its slowest participant but this one."""

@@ -5,11 +5,12 @@ nothing from running side by side and lose by contention; two that half-fill it 
 the time.  What decides is how much they slow each other down, measured or predicted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Protocol
 
-from interlane.model import InvalidField, JobId
+from interlane.model import InvalidField, JobId, UnknownName
 
 Tenants = Sequence[JobId]
 """The jobs of one lane."""
@@ -131,3 +132,20 @@ class OverlapIfItPays:
         if first is None or second is None:
             return 0.0
         return 1.0 / first + 1.0 / second
+
+
+SHARINGS: Final[Mapping[str, Callable[[SlowDown], Sharing]]] = MappingProxyType(
+    {
+        "turns": lambda _: Serialise(),
+        "beside": lambda _: Overlap(),
+        "measured": OverlapIfItPays,
+    }
+)
+"""How jobs spread over lanes, by name: as far as the slow-down is known, where that counts."""
+
+
+def make_sharing(name: str, slow_down: SlowDown) -> Sharing:
+    """Return the sharing of this name."""
+    if name not in SHARINGS:
+        raise UnknownName("sharing", name, SHARINGS)
+    return SHARINGS[name](slow_down)

@@ -44,6 +44,8 @@ class Lease:
     granted_s: float
     quantum_s: float
     """How long the holder may go on while others wait, where the order takes turns."""
+    taken_from: JobId | None = None
+    """Who had the lane before; None: nobody, or the same job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from interlane import __version__
-from interlane.device.client import Wish
-from interlane.device.daemon import make_sharing
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon
 from interlane.device.rendezvous import SOCKET_PATH_BYTES
 from interlane.device.specs import DeviceSpec
+from interlane.device.wish import Wish
 from interlane.lanes.order import make_order
-from interlane.lanes.sharing import MeasuredSlowDown
+from interlane.lanes.sharing import MeasuredSlowDown, make_sharing
 
 LOOK_EVERY_S: Final = 1.0
 LOOK_SOON_S: Final = 0.1

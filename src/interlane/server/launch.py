@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from interlane.device.client import Wish
+from interlane.device.wish import Wish
 from interlane.model import InvalidInput, Placement
 from interlane.server import quantities, spec
 from interlane.server.devices import Devices

@@ -154,13 +154,10 @@ class _Device:
         self.number = number
         self.domain = domain
         self.outcomes: dict[JobId, LaneOutcome] = {}
-        self.switches = 0
         self.busy_s = 0.0
         """Time in which at least one lane ran."""
         self._physics = physics
         self._runs: dict[LaneId, _Run] = {}
-        self._last: dict[LaneId, JobId] = {}
-        """Who ran last in each lane."""
         self._progress: dict[JobId, _Progress] = {}
         self._pending: list[tuple[float, int, Fact]] = []
         """What will happen at its time, whatever the domain wishes."""
@@ -254,16 +251,13 @@ class _Device:
     def _run(self, lease: Lease) -> None:
         outcome = self.outcomes[lease.job_id]
         job, progress = outcome.job, self._progress[lease.job_id]
-        switched = self._last.get(lease.lane, job.id) != job.id
-        self._last[lease.lane] = job.id
-        self.switches += switched
         outcome.turns += 1
         if outcome.first_run_s is None:
             outcome.first_run_s = self._now_s
             if job.says != job.needs:
                 self._later(self._now_s + job.iteration_s, Observed(job.id, job.needs))
         iterations = 1 if job.requests_s else job.iterations - progress.done
-        cost_s = self._physics.switch_s if switched else 0.0
+        cost_s = 0.0 if lease.taken_from is None else self._physics.switch_s
         left_s = cost_s + iterations * job.iteration_s
         self._runs[lease.lane] = _Run(lease, job, iterations, left_s)
 
@@ -314,7 +308,7 @@ def play(
     found = {job_id: one for device in devices for job_id, one in device.outcomes.items()}
     return LaneRun(
         tuple(found[job.id] for job in jobs),
-        sum(device.switches for device in devices),
+        sum(device.domain.switches for device in devices),
         sum(device.busy_s for device in devices),
     )
 

@@ -1,0 +1,65 @@
+"""Jobs that outlive their daemon: what the journal keeps of them, and how they are found again.
+
+After a crash the next daemon reads the journal and waits for the jobs whose processes live.
+Until all of them are back, or a grace period is over, nobody comes in and no lane is granted.
+"""
+
+import os
+
+from interlane.device.journal import Record, started_ticks
+from interlane.device.shared import SharedDevice
+from interlane.device.shared_job import SharedJob
+from interlane.lanes.wishes import Demand, LaneId
+from interlane.model import JobId
+
+
+def record_of(job: SharedJob, device: SharedDevice) -> Record:
+    """Return what a job holds, for the journal."""
+    lane = device.domain.book.lane_of(job.id)
+    assert lane is not None
+    demand = lane.tenants[job.id]
+    return Record(
+        key=job.key,
+        job_id=job.id,
+        name=job.name,
+        pid=job.pid,
+        started=started_ticks(job.pid) or 0,
+        device=device.index,
+        lane=lane.id,
+        lane_bytes=lane.size_bytes,
+        persistent_bytes=demand.persistent_bytes,
+        ephemeral_bytes=demand.ephemeral_bytes,
+        priority=job.priority,
+        is_declared=job.is_declared,
+        processes=job.processes,
+        share=job.share,
+    )
+
+
+def survivor(record: Record) -> SharedJob | None:
+    """Return the job of a record, its process watched; None if that is gone."""
+    try:
+        pidfd = os.pidfd_open(record.pid)
+    except OSError:
+        return None
+    if started_ticks(record.pid) != record.started:
+        os.close(pidfd)
+        return None
+    return SharedJob(
+        JobId(record.job_id),
+        record.key,
+        record.pid,
+        record.name,
+        Demand(record.persistent_bytes, record.ephemeral_bytes),
+        record.is_declared,
+        record.priority,
+        processes=record.processes,
+        share=record.share,
+        pidfd=pidfd,
+    )
+
+
+def inherit(device: SharedDevice, job: SharedJob, record: Record) -> None:
+    """Book what a job of the daemon before holds, until it is back or dead."""
+    demand = Demand(record.persistent_bytes, record.ephemeral_bytes)
+    device.inherit(job, demand, LaneId(record.lane), record.lane_bytes)

@@ -1,0 +1,84 @@
+"""What a job asks of the daemon."""
+
+from dataclasses import dataclass
+from math import inf
+
+from interlane.device import wire
+from interlane.device.amounts import bytes_in
+from interlane.device.wire import Flag, Frame, Kind
+from interlane.model.errors import InvalidField
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A place on a device."""
+
+    name: str
+    device: int = wire.ANY_DEVICE
+    priority: int = 0
+    total_s: float | None = None
+    persistent_bytes: int | None = None
+    ephemeral_bytes: int | None = None
+    is_declared: bool = False
+    """Whether the job is held to these bytes, or they are what is to be expected."""
+    run: int = 0
+    """Number of the ``share run`` that the job belongs to."""
+    share: int = 0
+    """Thousandths of the device that the job holds, for turns by share; 0: all of it."""
+    is_guest: bool = False
+    """Whether the context of the job's process is booked by another job."""
+    patience_s: float = 0.0
+    """How long to wait for a daemon that does not answer: whoever started the job starts it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.device <= wire.ANY_DEVICE:
+            rule = f"devices have numbers from 0 to {wire.ANY_DEVICE - 1}"
+            raise InvalidField("device", self.device, rule)
+        if self.total_s is not None and not 0 <= self.total_s < inf:
+            rule = "a device time is 0 seconds or more; leave it out if nobody knows"
+            raise InvalidField("time", self.total_s, rule)
+
+    def hello(self, job: int) -> Frame:
+        """Return the frame that says this."""
+        total_ns = 0 if self.total_s is None else round(self.total_s * 1e9)
+        return Frame(
+            Kind.HELLO,
+            job,
+            self.device,
+            max(-(2**15), min(self.priority, 2**15 - 1)),
+            run=self.run,
+            flags=(Flag.DECLARED if self.is_declared else Flag.NONE)
+            | (Flag.GUEST if self.is_guest else Flag.NONE),
+            share=self.share,
+            first=_told(self.persistent_bytes),
+            second=_told(self.ephemeral_bytes),
+            third=min(total_ns, wire.U64),
+            text=self.name,
+        )
+
+
+def _told(amount: int | None) -> int:
+    return wire.UNKNOWN if amount is None else min(amount, wire.UNKNOWN - 1)
+
+
+def wish_for(
+    name: str,
+    *,
+    memory: str | None = None,
+    device: int | None = None,
+    priority: int = 0,
+    total_s: float | None = None,
+    is_guest: bool = False,
+) -> Wish:
+    """Return a wish in people's words: ``memory`` is ``PERSISTENT+EPHEMERAL`` or ``TOTAL``."""
+    persistent, _, ephemeral = (memory or "").partition("+")
+    return Wish(
+        name,
+        wire.ANY_DEVICE if device is None else device,
+        priority,
+        total_s,
+        None if memory is None else bytes_in(persistent, "--memory"),
+        None if memory is None else bytes_in(ephemeral or "0", "--memory"),
+        is_declared=memory is not None,
+        is_guest=is_guest,
+    )
