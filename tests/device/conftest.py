@@ -6,32 +6,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interlane.device.client import Wish
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon
+from interlane.device.wish import Wish
 from interlane.device.zygote import caller
 from interlane.device.zygote.request import request_of, socket_of
+from interlane.testing.waiting import PATIENCE_S, until
 
 SCRIPTS = Path(__file__).parent / "scripts"
-PATIENCE_S = 120.0
-"""Generous, because machines that run tests are busy; nothing is asserted about speed."""
 MIB = 1 << 20
-
-
-def wait_until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Wait for something to become true."""
-    end_s = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < end_s, f"waited {patience_s} s in vain"
-        time.sleep(0.02)
 
 
 @dataclass
@@ -79,7 +69,7 @@ class Stage:
                 stderr=log,
             )
         self.daemons.append(process)
-        wait_until(lambda: process.poll() is not None or self.answers())
+        until(lambda: process.poll() is not None or self.answers())
         assert process.poll() is None, self.log
         return process
 

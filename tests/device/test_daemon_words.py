@@ -9,13 +9,15 @@ import pytest
 from interlane import cli
 from interlane.device import attach
 from interlane.device.amounts import bytes_in, written
-from interlane.device.client import Client, Wish
+from interlane.device.backends.unmeasured import Unmeasured
+from interlane.device.client import Client
 from interlane.device.rendezvous import make_directory, socket_path
 from interlane.device.specs import read_spec
+from interlane.device.wish import Wish
 from interlane.model import InvalidField, InvalidInput, Rejected
+from interlane.testing.waiting import PATIENCE_S, until
 
-from .conftest import MIB, PATIENCE_S, Stage, wait_until
-from .test_faults import NoMemory
+from .conftest import MIB, Stage
 
 
 @pytest.mark.parametrize(
@@ -102,12 +104,12 @@ def test_status_and_metrics_tell_of_the_same_jobs(
     stage.daemon("--metrics", "0")
     port = stage.log.split("127.0.0.1:")[1].split("/")[0]
     wish = Wish("mine", persistent_bytes=100 * MIB, ephemeral_bytes=156 * MIB)
-    with Client(wish, stage.address, NoMemory) as client, client.iteration():
+    with Client(wish, stage.address, Unmeasured) as client, client.iteration():
         assert cli.run(["share", "status", "--socket", str(stage.address)]) == 0
         table = capsys.readouterr().out
         assert cli.run(["share", "status", "-o", "json", "--socket", str(stage.address)]) == 0
         document = json.loads(capsys.readouterr().out)
-        wait_until(lambda: 'state="running"' in metrics(port))
+        until(lambda: 'state="running"' in metrics(port))
         exposed = metrics(port)
 
     assert table.startswith("cpu  #####............... 256.0 MiB of 1.0 GiB booked")
@@ -134,7 +136,7 @@ def test_two_lines_attach_a_program_that_knows_its_iterations(stage: Stage) -> N
         assert device.iterations == 1
         assert stage.device["jobs"][0]["priority"] == 3
 
-    wait_until(lambda: not stage.device["jobs"])
+    until(lambda: not stage.device["jobs"])
     with attach(name="again", socket=stage.address) as another:
         assert another is not device
         with pytest.raises(Rejected, match="the job has left the device"):

@@ -13,50 +13,29 @@ from typing import Any
 import pytest
 
 from interlane.device import wire
-from interlane.device.client import Client, Wish
-from interlane.device.daemon import Daemon, Settings
+from interlane.device.backends.unmeasured import Unmeasured
+from interlane.device.client import Client
+from interlane.device.daemon import Daemon
 from interlane.device.journal import Journal, Record
 from interlane.device.link import NoDaemon, connected
+from interlane.device.settings import Settings
 from interlane.device.specs import DeviceSpec
 from interlane.device.wire import Frame, Kind
+from interlane.device.wish import Wish
 from interlane.model import Rejected
+from interlane.testing.waiting import PATIENCE_S, until
 
-from .conftest import MIB, PATIENCE_S, Job, Stage, wait_until
-
-
-class NoMemory:
-    """A backend of a job that needs none."""
-
-    def __init__(self, device: str = "cpu") -> None:
-        self.limit_bytes: int | None = None
-
-    def live(self) -> int:
-        return 0
-
-    def peak(self) -> int:
-        return 0
-
-    def reset_peak(self) -> None:
-        pass
-
-    def trim(self) -> int:
-        return 0
-
-    def fence(self) -> None:
-        pass
-
-    def limit(self, nbytes: int | None) -> None:
-        self.limit_bytes = nbytes
+from .conftest import MIB, Job, Stage
 
 
 def client(stage: Stage, name: str = "test", **wish: Any) -> Client:  # noqa: ANN401 - as Wish has them
-    return Client(Wish(name, **wish), stage.address, NoMemory)
+    return Client(Wish(name, **wish), stage.address, Unmeasured)
 
 
 def goes_on(stage: Stage, job: Job) -> None:
     """Wait until a job has run some iterations more."""
     before = stage.iterations(job)
-    wait_until(lambda: stage.iterations(job) > before + 3)
+    until(lambda: stage.iterations(job) > before + 3)
 
 
 ONE_MIB: dict[str, Any] = {"persistent_bytes": MIB, "ephemeral_bytes": MIB}
@@ -67,14 +46,14 @@ def test_when_the_holder_is_killed_the_next_goes_on_and_the_ledger_is_exact(
 ) -> None:
     stage.daemon("--order", "fifo")
     holder = stage.start("mlp.py", 100_000, name="holder", memory_mib=(50, 70))
-    wait_until(lambda: stage.iterations(holder) > 5)
+    until(lambda: stage.iterations(holder) > 5)
     waiter = stage.start("mlp.py", 100_000, name="waiter", memory_mib=(30, 40))
-    wait_until(lambda: "waiting" in stage.states.get("waiter", ""))
+    until(lambda: "waiting" in stage.states.get("waiter", ""))
     assert stage.device["booked_bytes"] == (50 + 30 + 70) * MIB
 
     holder.process.send_signal(signal.SIGKILL)
 
-    wait_until(lambda: "holder" not in stage.states)
+    until(lambda: "holder" not in stage.states)
     assert stage.device["booked_bytes"] == (30 + 40) * MIB
     goes_on(stage, waiter)
     assert set(stage.states) == {"waiter"}
@@ -83,7 +62,7 @@ def test_when_the_holder_is_killed_the_next_goes_on_and_the_ledger_is_exact(
 def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) -> None:
     stage.daemon("--order", "rr")
     jobs = [stage.start("mlp.py", 100_000, name=name, memory_mib=(50, 50)) for name in "abc"]
-    wait_until(lambda: all(stage.iterations(job) > 5 for job in jobs))
+    until(lambda: all(stage.iterations(job) > 5 for job in jobs))
     booked = stage.device["booked_bytes"]
 
     for _ in range(2):
@@ -91,13 +70,13 @@ def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) ->
         stage.daemons[-1].wait()
         stage.daemon("--order", "rr")
         assert stage.device["booked_bytes"] == booked
-        wait_until(lambda: not stage.device["recovering"])
+        until(lambda: not stage.device["recovering"])
         assert stage.device["booked_bytes"] == booked
         for job in jobs:
             goes_on(stage, job)
 
     assert [job.process.poll() for job in jobs] == [None] * 3
-    wait_until(lambda: all(job.text.count("\n0x") > 100 for job in jobs))
+    until(lambda: all(job.text.count("\n0x") > 100 for job in jobs))
     losses = [[line for line in job.text.splitlines() if line.startswith("0x")] for job in jobs]
     assert losses[0][:100] == losses[1][:100] == losses[2][:100]
 
@@ -105,19 +84,19 @@ def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) ->
 def test_nobody_is_admitted_while_jobs_of_the_daemon_before_are_away(stage: Stage) -> None:
     stage.daemon()
     job = stage.start("mlp.py", 100_000, memory_mib=(500, 400))
-    wait_until(lambda: stage.iterations(job) > 5)
+    until(lambda: stage.iterations(job) > 5)
     job.process.send_signal(signal.SIGSTOP)
     stage.daemons[-1].kill()
     stage.daemons[-1].wait()
 
     stage.daemon()
     late = stage.start("mlp.py", 10, name="late", memory_mib=(300, 10))
-    wait_until(lambda: stage.states.get("late") == "queued")
+    until(lambda: stage.states.get("late") == "queued")
 
     assert stage.device["booked_bytes"] == 900 * MIB
     assert stage.states["mlp.py"] == "away"
     job.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: not stage.device["recovering"])
+    until(lambda: not stage.device["recovering"])
     # The stopped job is back, with its 900 MiB; the late one does not fit beside it.
     assert stage.states["late"] == "queued"
     job.process.send_signal(signal.SIGKILL)
@@ -146,7 +125,7 @@ for step in range(20):
     # A second job must have been there for the first to be asked to give way.
     stuck = stage.start(script, memory_mib=(20, 20))
     other = stage.start("mlp.py", 100_000, memory_mib=(20, 20))
-    wait_until(lambda: "stuck" in stuck.text)
+    until(lambda: "stuck" in stuck.text)
 
     assert stuck.process.wait(PATIENCE_S) == -signal.SIGTERM
     goes_on(stage, other)
@@ -171,7 +150,7 @@ time.sleep(1000)
 """
     )
     idle = stage.start(script, memory_mib=(20, 20))
-    wait_until(lambda: "idle" in idle.text)
+    until(lambda: "idle" in idle.text)
 
     stage.start("mlp.py", 200, memory_mib=(20, 20)).finished()
 
@@ -185,7 +164,7 @@ import sys
 sys.path[:0] = {path!r}
 from interlane.device.link import connected
 from interlane.device import wire
-from interlane.device.client import Wish
+from interlane.device.wish import Wish
 from pathlib import Path
 line = connected(Path({address!r}))
 line.send(wire.packed(Wish("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
@@ -216,12 +195,12 @@ def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: 
         daemon.turn()
     leaves.send(wire.packed(Frame(Kind.ACQUIRE, 1)))
     daemon.turn()
-    (_, peer) = daemon._peers.values()
+    (_, peer) = daemon._peers._peers.values()
     leaves.send(wire.packed(Frame(Kind.BYE, 1)))
     leaves.close()
 
     daemon._take(peer, Frame(Kind.ACQUIRE, 2))  # which the holder, who is gone, is told of
-    daemon._drop_broken()
+    daemon._peers.drop_broken()
 
     assert [job.key for job in daemon.devices[0].jobs.values()] == [2]
     assert [lease.job_id for lease in daemon.devices[0].domain.leases] == [
@@ -254,7 +233,7 @@ def test_garbage_ends_the_connection_that_sent_it_and_nothing_else(stage: Stage)
     stage.daemon()
     dice = random.Random(7)
     job = stage.start("mlp.py", 100_000, memory_mib=(20, 20))
-    wait_until(lambda: stage.iterations(job) > 5)
+    until(lambda: stage.iterations(job) > 5)
     header = wire.packed(Frame(Kind.HELLO))[:3]
 
     for _ in range(1500):
@@ -369,7 +348,7 @@ def test_a_lease_of_the_past_changes_nothing(stage: Stage) -> None:
                 line.send(wire.packed(Frame(Kind.RELEASE, 99, epoch=epoch)))
                 line.send(wire.packed(Frame(Kind.YIELD, 99, epoch=epoch)))
             line.send(wire.packed(Frame(Kind.ACQUIRE, 99)))
-            wait_until(lambda: stage.states.get("two") == "waiting")
+            until(lambda: stage.states.get("two") == "waiting")
             assert stage.states["one"] == "running"
             one.end()
             granted = wire.read(line.recv(wire.FRAME_BYTES))

@@ -4,7 +4,6 @@ import os
 import signal
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from interlane.device.launch import status
 from interlane.device.model_host import STRIKES, ModelFailed, ModelHost
 from interlane.model import InvalidInput, UnknownName
 from interlane.model.errors import Rejected
+from interlane.testing.waiting import until
 
 MODELS = """
 import os, time
@@ -241,10 +241,7 @@ def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(
         host.add("d", "hosted_models:double", memory="30MiB+20MiB")
 
         assert host("d", 3) == 6
-        end_s = time.monotonic() + 60
-        while (left := status(Path(path))["devices"][0]["booked_bytes"]) != 90 << 20:
-            assert time.monotonic() < end_s, left
-            time.sleep(0.01)
+        until(lambda: status(Path(path))["devices"][0]["booked_bytes"] == 90 << 20)
 
 
 def test_the_models_of_a_host_cost_one_context(tmp_path: Path) -> None:

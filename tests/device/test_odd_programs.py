@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from interlane import cli
+from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
-from .conftest import MIB, PATIENCE_S, Stage, wait_until
+from .conftest import MIB, Stage
 
 TRAIN = """
 import os, sys, torch
@@ -88,7 +88,7 @@ def test_a_job_that_ends_abruptly_leaves_nothing_behind(
     job = stage.start(stage.script(TRAIN + f"train({steps})\n{ending}"), memory_mib=(20, 20))
 
     assert job.process.wait(PATIENCE_S) == (-9 if "kill" in ending else 4)
-    wait_until(lambda: not stage.device["jobs"])
+    until(lambda: not stage.device["jobs"])
     assert stage.device["booked_bytes"] == 0
     assert stage.status(job.run)["run"]["iterations"] == steps
 
@@ -125,8 +125,8 @@ print("trained", flush=True)
     job = stage.start(script, memory_mib=(20, 20))
 
     assert job.process.wait(PATIENCE_S) == 0
-    wait_until(lambda: "trained" in job.text)
-    wait_until(lambda: not stage.device["jobs"])
+    until(lambda: "trained" in job.text)
+    until(lambda: not stage.device["jobs"])
     assert stage.status(job.run)["run"]["jobs"] == 2
     # The fork's first forward pass came before it was known to train.
     assert stage.status(job.run)["run"]["iterations"] == 3 + 7
@@ -157,7 +157,7 @@ if __name__ == "__main__":
     job = stage.start(script, memory_mib=(20, 20))
 
     assert job.finished() == "trained\n"
-    wait_until(lambda: not stage.device["jobs"])
+    until(lambda: not stage.device["jobs"])
     tally = stage.status(job.run)["run"]
     assert (tally["jobs"], tally["iterations"]) == (1, 4)
 
@@ -197,20 +197,13 @@ def test_an_interrupt_ends_the_whole_job(stage: Stage) -> None:
         ],
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: marks.exists() and len(marks.read_text().split()) == 2)
+    until(lambda: marks.exists() and len(marks.read_text().split()) == 2)
 
     launcher.send_signal(signal.SIGINT)
 
     assert launcher.wait(PATIENCE_S) == 130
-    for pid in marks.read_text().split():
-        wait_until(lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+    pids = [int(pid) for pid in marks.read_text().split()]
+    until(lambda: not any(map(is_alive, pids)), "the end of the job")
 
 
 # -- memory ----------------------------------------------------------------------------------
@@ -236,7 +229,7 @@ print("and on")
 def test_a_job_that_needs_ten_times_what_it_declared_runs_out_alone(stage: Stage) -> None:
     stage.daemon(device="cpu:600MiB")
     other = stage.start("mlp.py", 100_000, memory_mib=(100, 100))
-    wait_until(lambda: stage.iterations(other) > 5)
+    until(lambda: stage.iterations(other) > 5)
 
     greedy = stage.start(stage.script(GREEDY), memory_mib=(20, 20))
 
@@ -244,7 +237,7 @@ def test_a_job_that_needs_ten_times_what_it_declared_runs_out_alone(stage: Stage
     assert "out of memory after" in said
     assert "and on" in said
     before = stage.iterations(other)
-    wait_until(lambda: stage.iterations(other) > before)
+    until(lambda: stage.iterations(other) > before)
 
 
 def test_a_job_that_declares_ten_times_what_it_needs_keeps_it_until_it_ends(
@@ -252,10 +245,10 @@ def test_a_job_that_declares_ten_times_what_it_needs_keeps_it_until_it_ends(
 ) -> None:
     stage.daemon(device="cpu:600MiB")
     modest = stage.start("mlp.py", 100_000, name="modest", memory_mib=(300, 200))
-    wait_until(lambda: stage.iterations(modest) > 20)
+    until(lambda: stage.iterations(modest) > 20)
     late = stage.start("mlp.py", 10, name="late", memory_mib=(200, 10))
 
-    wait_until(lambda: stage.states.get("late") == "queued")
+    until(lambda: stage.states.get("late") == "queued")
     job = next(one for one in stage.device["jobs"] if one["name"] == "modest")
     assert job["persistent_bytes"] == 300 * MIB
     assert job["measured_persistent_bytes"] < 100 * MIB
@@ -274,7 +267,7 @@ def test_an_estimate_that_is_not_a_promise_is_corrected_by_measuring(
         "mlp.py", 100_000, memory_mib=(int(90 * factor), int(10 * factor)), declared=False
     )
 
-    wait_until(lambda: stage.iterations(job) > 20)
+    until(lambda: stage.iterations(job) > 20)
     (seen,) = stage.device["jobs"]
     for kind in ("persistent", "ephemeral"):
         measured = seen[f"measured_{kind}_bytes"]
@@ -295,7 +288,7 @@ def test_a_job_of_several_ranks_is_refused_rather_than_hung(
 def test_a_whole_program_has_its_lane_to_itself(stage: Stage) -> None:
     stage.daemon("--order", "rr")
     other = stage.start("mlp.py", 100_000, memory_mib=(50, 50))
-    wait_until(lambda: stage.iterations(other) > 5)
+    until(lambda: stage.iterations(other) > 5)
     log = stage.folder / "seen"
     ask = f"{sys.executable} -m interlane share status -o json --socket {stage.address}"
 

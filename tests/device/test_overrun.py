@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from interlane.device.bench.stage import Stage
-from interlane.device.client import Wish
 from interlane.device.launch import run_shared, status
 from interlane.device.memory import Programs, program_of
+from interlane.device.wish import Wish
 
 MIB = 1 << 20
 NEIGHBOUR = """

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interlane.device import page, wire
-from interlane.device.client import Client, Wish
+from interlane.device.backends.unmeasured import Unmeasured
+from interlane.device.client import Client
 from interlane.device.link import Link, link_of
-from interlane.device.shared import MOST_HEIRS, SharedDevice, SharedJob
+from interlane.device.shared import SharedDevice
+from interlane.device.shared_job import MOST_HEIRS, SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.wire import Flag, Frame, Kind
+from interlane.device.wish import Wish
 from interlane.lanes.domain import Domain
 from interlane.lanes.facts import Switched
 from interlane.lanes.memory import Budget
@@ -28,9 +31,10 @@ from interlane.lanes.order import ORDERS, make_order
 from interlane.lanes.sharing import Serialise
 from interlane.lanes.wishes import Demand
 from interlane.model import JobId, Ticked
+from interlane.testing.waiting import until
 
-from .conftest import Job, Stage, wait_until
-from .test_faults import NoMemory, goes_on
+from .conftest import Job, Stage
+from .test_faults import goes_on
 
 if TYPE_CHECKING:
     from _typeshed import HasFileno
@@ -48,6 +52,9 @@ class Line:
     def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
         with suppress(OSError):  # it died
             socket.send_fds(self.ours, [wire.packed(frame)], list(descriptors))
+
+    def close(self) -> None:
+        self.ours.close()
 
 
 def linked(line: Line) -> Link:
@@ -127,7 +134,7 @@ class World:
         line = self.line()
         name = JobId(f"j{self.made}")
         job = SharedJob(
-            name, self.made, 1, name, 0, self.now_s, DEMAND, False,
+            name, self.made, 1, name, DEMAND, False,
             priority=self.dice.randrange(3), total_s=1.0, line=line,
         )  # fmt: skip
         self.device.join(job)
@@ -217,7 +224,7 @@ class World:
         for body in self.dead:
             self.device.leave(body.shared)
         for line in self.lines:
-            line.ours.close()
+            line.close()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -256,7 +263,7 @@ def test_a_holder_that_does_not_look_is_told_of_so_many_heirs_and_no_more() -> N
 
 
 def test_a_switch_costs_the_way_and_what_the_first_iteration_takes_longer() -> None:
-    job = SharedJob(JobId("a"), 1, 1, "a", 0, 0.0, DEMAND, False)
+    job = SharedJob(JobId("a"), 1, 1, "a", DEMAND, False)
     job.page, descriptor = page.make_page()
     os.close(descriptor)
     job.begin_lease()
@@ -281,8 +288,8 @@ def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
     stage.daemon("--order", "fifo")
     wish = Wish("first", persistent_bytes=1, ephemeral_bytes=1)
     with (
-        Client(wish, stage.address, NoMemory) as first,
-        Client(wish, stage.address, NoMemory) as second,
+        Client(wish, stage.address, Unmeasured) as first,
+        Client(wish, stage.address, Unmeasured) as second,
         ThreadPoolExecutor(1) as pool,
     ):
         for _ in range(10):
@@ -291,7 +298,7 @@ def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
         time.sleep(0.3)
         first.begin()
         waiting = pool.submit(second.begin)
-        wait_until(lambda: first._words[page.WANTED])
+        until(lambda: first._words[page.WANTED])
         for _ in range(10):
             first.end()
             first.begin()
@@ -304,10 +311,10 @@ def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
 def test_a_model_that_is_asked_seldom_gives_its_lease_back_at_once(stage: Stage) -> None:
     stage.daemon("--order", "fair")
     wish = Wish("model", persistent_bytes=1, ephemeral_bytes=1, is_guest=True)
-    with Client(wish, stage.address, NoMemory) as model:
+    with Client(wish, stage.address, Unmeasured) as model:
         with model.iteration():
             assert stage.states == {"model": "running"}
-        wait_until(lambda: stage.states == {"model": "idle"})
+        until(lambda: stage.states == {"model": "idle"})
 
 
 DIES = """
@@ -356,13 +363,13 @@ def test_a_holder_that_dies_while_it_passes_the_lane_on_leaves_it_to_the_heir(
 ) -> None:
     stage.daemon("--order", "rr")
     dies = stage.start(stage.script(DIES), stage.address, where, shared=False)
-    wait_until(lambda: "holds" in dies.text)
+    until(lambda: "holds" in dies.text)
 
     wish = Wish("heir", persistent_bytes=1, ephemeral_bytes=1)
-    with Client(wish, stage.address, NoMemory) as heir:
+    with Client(wish, stage.address, Unmeasured) as heir:
         for _ in range(3):
             with heir.iteration():
-                wait_until(lambda: stage.states == {"heir": "running"})
+                until(lambda: stage.states == {"heir": "running"})
 
     assert dies.process.wait(60) == -signal.SIGKILL, dies.text
 

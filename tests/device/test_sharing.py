@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.client import Client, Wish
+from interlane.device.backends.unmeasured import Unmeasured
+from interlane.device.client import Client
+from interlane.device.wish import Wish
 from interlane.lanes.order import ORDERS
+from interlane.testing.waiting import PATIENCE_S, until
 
-from .conftest import PATIENCE_S, Stage, wait_until
-from .test_faults import ONE_MIB, NoMemory
+from .conftest import Stage
+from .test_faults import ONE_MIB
 
 STEPS = {"mlp.py": 60, "cnn.py": 30, "transformer.py": 40, "trainer.py": 40}
 ITERATIONS = {
@@ -50,7 +53,7 @@ def test_four_scripts_take_turns_and_learn_what_they_learn_alone(
     for script, job in jobs.items():
         assert job.finished() == alone[script]
         assert stage.status(job.run)["run"]["iterations"] == ITERATIONS[script]
-    wait_until(lambda: not stage.device["jobs"])
+    until(lambda: not stage.device["jobs"])
     assert stage.device["booked_bytes"] == 0
     assert stage.device["switches"] >= len(jobs) - 1
 
@@ -101,12 +104,12 @@ def test_jobs_that_say_nothing_about_memory_are_measured_and_then_share(stage: S
     stage.daemon("--order", "fair", device="cpu:600MiB")
 
     first = stage.start("mlp.py", 100_000, name="first")
-    wait_until(lambda: stage.device["booked_bytes"] < 300 << 20 and stage.states)
+    until(lambda: stage.device["booked_bytes"] < 300 << 20 and stage.states)
     second = stage.start("mlp.py", 100_000, name="second")
 
-    wait_until(lambda: stage.iterations(second) > 10)
+    until(lambda: stage.iterations(second) > 10)
     known = stage.iterations(first)
-    wait_until(lambda: stage.iterations(first) > known)
+    until(lambda: stage.iterations(first) > known)
     jobs = {job["name"]: job for job in stage.device["jobs"]}
     assert jobs["first"]["measured_persistent_bytes"] > 0
     assert jobs["first"]["persistent_bytes"] < 300 << 20
@@ -115,17 +118,17 @@ def test_jobs_that_say_nothing_about_memory_are_measured_and_then_share(stage: S
 def test_a_job_of_higher_priority_goes_first_and_the_other_waits(stage: Stage) -> None:
     stage.daemon("--order", "priority")
     low, high = (
-        Client(Wish(name, priority=priority, **ONE_MIB), stage.address, NoMemory)
+        Client(Wish(name, priority=priority, **ONE_MIB), stage.address, Unmeasured)
         for name, priority in (("low", 0), ("high", 5))
     )
     with low, high, ThreadPoolExecutor() as others:
         low.begin()
         wanted = others.submit(high.begin)
-        wait_until(lambda: low.revoked)
+        until(lambda: low.revoked)
         low.end()
         wanted.result(PATIENCE_S)
         waiting = others.submit(low.begin)
-        wait_until(lambda: stage.states == {"low": "waiting", "high": "running"})
+        until(lambda: stage.states == {"low": "waiting", "high": "running"})
 
         for _ in range(50):  # nothing takes the lane from it between its iterations
             high.end()
@@ -140,7 +143,7 @@ def test_a_job_of_higher_priority_goes_first_and_the_other_waits(stage: Stage) -
 def test_shortest_remaining_time_lets_a_short_job_pass(stage: Stage) -> None:
     stage.daemon("--order", "srtf")
     long = stage.start("mlp.py", 100_000, name="long", memory_mib=(60, 60), total_s=1000)
-    wait_until(lambda: stage.iterations(long) > 5)
+    until(lambda: stage.iterations(long) > 5)
 
     # Its estimate is ten times too small, and it ends all the same.
     stage.start("mlp.py", 300, memory_mib=(60, 60), total_s=0.02).finished()

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from interlane.device import page
-from interlane.device.shared import SharedDevice, SharedJob
+from interlane.device.shared import SharedDevice
+from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.trials import Trials
 from interlane.device.wire import Frame, Kind
@@ -29,6 +30,9 @@ class Line:
     def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
         if frame.kind is Kind.GRANT:
             self.epoch = frame.epoch
+
+    def close(self) -> None:
+        self.epoch = 0
 
 
 @dataclass
@@ -55,8 +59,6 @@ class World:
             len(self.lines),
             1,
             name,
-            0,
-            0.0,
             Demand(10, 100),
             False,
             share=share,

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +22,8 @@ from interlane.device.zygote.caller import (
     start,
 )
 from interlane.device.zygote.request import LENGTH, read_request, request_of, socket_of
+from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
-PATIENCE_S = 240.0
 SELF_PORTRAIT = """
 import json, os, resource, signal, sys, threading, torch
 torch.set_num_threads(1)
@@ -216,18 +215,7 @@ def test_interrupt_reaches_the_processes_that_the_job_has_started(stage: Stage) 
 
 
 def await_text(file: Path, text: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while text not in file.read_text():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+    until(lambda: text in file.read_text(), f"{text!r} in {file.name}")
 
 
 def test_a_job_whose_caller_is_killed_ends_too(stage: Stage) -> None:
@@ -237,10 +225,7 @@ def test_a_job_whose_caller_is_killed_ends_too(stage: Stage) -> None:
 
     job._line.close()
 
-    end_s = time.monotonic() + PATIENCE_S
-    while is_alive(job.pid):
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    until(lambda: not is_alive(job.pid), "the end of the job")
 
 
 @pytest.mark.parametrize(
@@ -300,10 +285,7 @@ def test_a_zygote_whose_socket_is_gone_ends(stage: Stage) -> None:
 
     stage.zygote.unlink()
 
-    end_s = time.monotonic() + PATIENCE_S
-    while is_alive(zygote):
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
+    until(lambda: not is_alive(zygote), "the end of the zygote")
     launch(stage.zygote, sys.executable, stage.environment)
     assert await_zygote(stage.zygote, PATIENCE_S)
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from interlane.pages.catalogue import PAGES
 from interlane.server.auth import Role
-from interlane.testing.live import until
+from interlane.testing.waiting import until
 
 from .conftest import Machine, Open
 

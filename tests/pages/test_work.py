@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from interlane.model import InvalidInput
 from interlane.pages.planner import Wanted, planned
 from interlane.server.auth import Role
-from interlane.testing.live import until
+from interlane.testing.waiting import until
 
 from .conftest import Machine, Open
 

@@ -17,7 +17,8 @@ from interlane.server.driver import Driver
 from interlane.server.etas import Etas
 from interlane.server.record import State
 from interlane.server.service import Service
-from interlane.testing.live import PATIENCE_S, clear, driving, serving, until
+from interlane.testing.live import clear, driving, serving
+from interlane.testing.waiting import PATIENCE_S, until
 
 JOB = {"name": "a", "run": "true", "resources": {"gpu": {"count": 1}}}
 FOREVER = {**JOB, "name": "long", "run": "echo up; exec sleep 1000"}

@@ -24,7 +24,8 @@ from interlane.server.driver.loop import AGAIN_S
 from interlane.server.record import Kind, Record, State, fold
 from interlane.server.runner import Attempt, Launch
 from interlane.server.store import JobsWanted, Store, StoreFailed
-from interlane.testing.live import PATIENCE_S, clear, driving, ended, make_driver, spec, until
+from interlane.testing.live import clear, driving, ended, make_driver, spec
+from interlane.testing.waiting import PATIENCE_S, until
 
 FOREVER = "echo up; exec sleep 1000"
 

@@ -8,7 +8,8 @@ import pytest
 from interlane.model import JobId
 from interlane.server import etas
 from interlane.server.etas import Etas
-from interlane.testing.live import driving, spec, until
+from interlane.testing.live import driving, spec
+from interlane.testing.waiting import until
 from interlane.wiring import played_starts
 
 

@@ -21,7 +21,8 @@ from interlane.predict.arrivals.series import Floats
 from interlane.server.auth import Role
 from interlane.server.functions.gateway import FunctionSettings
 from interlane.server.store import FunctionRow
-from interlane.testing.live import PATIENCE_S, driving, serving, until
+from interlane.testing.live import driving, serving
+from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
 HERE = str(Path(__file__).parent)
 ECHO = {"name": "new", "handler": "handlers:echo", "path": HERE}
@@ -90,14 +91,6 @@ def said(answer: httpx.Response, status: int) -> str:
     assert answer.headers["content-type"] == "application/problem+json"
     sentence: str = answer.json()["detail"]
     return sentence
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 # -- what they answer ---------------------------------------------------------------------

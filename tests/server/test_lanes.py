@@ -19,15 +19,8 @@ from interlane.server.monitor import Use
 from interlane.server.occupancy import ABSENT
 from interlane.server.record import Record, State
 from interlane.server.runner import Attempt
-from interlane.testing.live import (
-    PATIENCE_S,
-    driving,
-    ended,
-    make_driver,
-    make_lanes,
-    spec,
-    until,
-)
+from interlane.testing.live import driving, ended, make_driver, make_lanes, spec
+from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
 pytest.importorskip("torch")
 
@@ -179,7 +172,7 @@ def test_a_daemon_that_falls_silent_is_replaced(folder: Path) -> None:
 
         os.kill(before, signal.SIGSTOP)
 
-        until(lambda: not Path(f"/proc/{before}/status").exists(), "the end of the silent one")
+        until(lambda: not is_alive(before), "the end of the silent one")
         until(lambda: daemon_pid(folder) not in (None, before), "another daemon")
 
 

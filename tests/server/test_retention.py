@@ -8,7 +8,7 @@ import pytest
 
 from interlane.server import keeper
 from interlane.server.retention import Retention, prune
-from interlane.testing.live import until
+from interlane.testing.waiting import until
 
 DAY_S = 86_400.0
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from interlane.server.runner import (
     Ran,
     Report,
 )
-from interlane.testing.live import until
+from interlane.testing.waiting import is_alive, until
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -131,16 +130,8 @@ def test_what_a_job_leaves_behind_ends_with_it(
     runner.start(order)
 
     assert told.one() == Ran(order.attempt, 4)
-    assert not alive(int(note.read_text()))
+    assert not is_alive(int(note.read_text()))
     assert "left behind (1) end with it" in printed(runner, order.attempt)
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_gang_ends_when_one_of_it_fails(runner: ProcessRunner, told: Told) -> None:
@@ -222,9 +213,7 @@ def test_two_keepers_of_one_attempt_run_it_once(
     order = launch(f"echo ran >> {tmp_path / 'ran'}; sleep 0.5")
 
     runner.start(order)
-    wait_s = time.monotonic() + 5
-    while not (tmp_path / "ran").exists() and time.monotonic() < wait_s:
-        time.sleep(0.01)
+    until((tmp_path / "ran").exists, "the job")
     late = subprocess.run(
         ("python3", "-I", "-S", keeper.__file__, str(runner.folder(order.attempt))),
         input=b"{}",
@@ -247,7 +236,7 @@ def test_a_keeper_that_was_killed_takes_its_job_along(
     os.kill(pid, signal.SIGKILL)
 
     assert told.one() == Ran(order.attempt, None, LOST)
-    until(lambda: not alive(int((tmp_path / "pid").read_text())), "the end of the job")
+    until(lambda: not is_alive(int((tmp_path / "pid").read_text())), "the end of the job")
 
 
 def test_a_keeper_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -> None:
@@ -259,7 +248,7 @@ def test_a_keeper_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -
     shutil.rmtree(runner.folder(order.attempt))
 
     assert told.one() == Ran(order.attempt, None, LOST)
-    assert not alive(pid)
+    assert not is_alive(pid)
 
 
 def test_secrets_are_neither_in_files_nor_in_the_process_list(

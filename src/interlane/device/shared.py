@@ -319,9 +319,10 @@ class SharedDevice:
     @contextmanager
     def _given_up(self, lease: Lease, job: SharedJob) -> Iterator[int]:
         """Yield how many iterations a lease had, to tell of its end; then learn from it."""
-        iterations, switched = job.lease_iterations, job.end_lease()
+        switched = job.switched()
+        job.end_lease()
         self._freed = lease.lane, job.word(page.GAVE_NS)
-        yield iterations
+        yield job.lease_iterations
         self._freed = None
         if self._moves:
             self._move_idle()

@@ -108,14 +108,13 @@ class SharedJob:
         self.iterations_before = self.word(page.ITERATIONS)
         self.busy_before_ns = self.word(page.BUSY_NS)
 
-    def end_lease(self) -> Switched | None:
-        """Forget the present lease; return what taking the lane over cost, if it did."""
-        switched = self._switched()
+    def end_lease(self) -> None:
+        """Forget the present lease."""
         self.took_from_ns = self.overdue_stage = 0
         self.overdue_next_s = self.extended_until_s = 0.0
-        return switched
 
-    def _switched(self) -> Switched | None:
+    def switched(self) -> Switched | None:
+        """Return what taking the lane over cost, if it was taken over from somebody."""
         way_ns = self.word(page.TAKEN_NS) - self.took_from_ns
         if not self.took_from_ns or not 0 < way_ns < LONGEST_SWITCH_NS:
             return None

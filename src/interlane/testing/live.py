@@ -1,7 +1,6 @@
 """Builders for the live machine: real stores, real processes, a real server."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,24 +27,13 @@ from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner,
 from interlane.server.service import Service
 from interlane.server.spec import JobSpec, read_spec
 from interlane.server.store import Store
+from interlane.testing.waiting import until
 from interlane.wiring import played_starts
-
-PATIENCE_S = 180.0
-"""Seconds after which what was waited for has not come."""
 
 
 def spec(name: str = "a", run: str = "true", *, gpus: int = 1, **more: Any) -> JobSpec:  # noqa: ANN401
     """Return a job for whole GPUs."""
     return read_spec({"name": name, "run": run, "resources": {"gpu": {"count": gpus}}, **more})
-
-
-def until(condition: Callable[[], Any], what: str = "it") -> None:
-    """Wait until something is so."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end_s:
-            raise AssertionError(f"{what} did not come about in {PATIENCE_S:g} s.")
-        time.sleep(0.02)
 
 
 def this_machine(gpus: int = 2) -> Cluster:

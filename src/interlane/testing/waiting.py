@@ -1,0 +1,26 @@
+"""Wait for what other processes and threads do."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE_S = 180.0
+"""Generous, because machines that run tests are busy; nothing is asserted about speed."""
+
+
+def until(condition: Callable[[], object], what: str = "it") -> None:
+    """Wait until something is so."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end_s:
+            raise AssertionError(f"{what} did not come about in {PATIENCE_S:g} s.")
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2]
+    except OSError:
+        return False
+    return state.split()[0] != "Z"
