@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Call
 
+from interlane.cli.options import LANE_ORDERS
+from interlane.lanes.order import ORDERS
+
 HEADER = "job_id,submit_s,iterations,iteration_ms,persistent_mib,ephemeral_mib"
 
 
@@ -153,7 +156,15 @@ def test_no_file_and_no_jobs_are_bad_input(tmp_path: Path, call: Call) -> None:
     assert "no jobs" in call("share", "simulate", table(tmp_path)).error
 
 
-def test_an_unknown_order_is_bad_input(tmp_path: Path, call: Call) -> None:
+def test_unknown_words_are_bad_input(tmp_path: Path, call: Call) -> None:
     jobs = table(tmp_path, "a,0,1,1,1,1")
 
     assert "did you mean 'srtf'?" in call("share", "simulate", jobs, "--order", "stf").error
+    assert (
+        "known are: beside, measured, turns"
+        in call("share", "simulate", jobs, "--sharing", "auto").error
+    )
+
+
+def test_the_help_names_every_order() -> None:
+    assert sorted(LANE_ORDERS.replace(" or", ",").split(", ")) == sorted(ORDERS)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from interlane.cli.options import DataOption, SkipOption
+from interlane.cli.options import DataOption, ModelArgument, ModelOutOption, SkipOption
 from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
 from interlane.cli.progress import progress
 
@@ -69,7 +69,7 @@ HEADINGS: Final = {
 def train(
     requests: RequestsArgument,
     *,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
+    out: ModelOutOption,
     model: ModelOption = "trees",
     slot: SlotOption = None,
     least: LeastOption = 0,
@@ -161,7 +161,7 @@ def evaluate(
 @app.command()
 def forecast(
     requests: RequestsArgument,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `train` wrote.")],
+    model: ModelArgument,
     *,
     weight: Annotated[
         float,

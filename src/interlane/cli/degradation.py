@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from interlane.cli.options import DataOption, SeedOption
+from interlane.cli.options import DataOption, ModelArgument, ModelOutOption, SeedOption
 from interlane.cli.output import Output, OutputOption, emit, grid, say
 from interlane.cli.progress import progress
 
@@ -27,9 +27,6 @@ SourceArgument = Annotated[
         metavar="CORUNS",
         help="A folder that `measure` wrote, or a published set: lucid, gavel or tally.",
     ),
-]
-ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model that `train` wrote.")
 ]
 WayOption = Annotated[
     str | None,
@@ -119,7 +116,7 @@ def _measured(solos: "list[Solo]", kept: "list[Pair]") -> "CoRuns":
 def train(
     source: SourceArgument,
     *,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
+    out: ModelOutOption,
     seed: SeedOption = 0,
     data: DataOption = None,
 ) -> None:

@@ -47,6 +47,10 @@ TraceOption = Annotated[
         "--trace", metavar="TRACE", help="Trace file, or a directory of PAI v2020 tables."
     ),
 ]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model that `train` wrote.")
+]
+ModelOutOption = Annotated[Path, typer.Option("--out", help="Where to write the model.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same answer.")]
 LANE_ORDERS = "fair, fifo, srtf, rr, pack, priority or las"
 SharingOption = Annotated[

@@ -10,6 +10,8 @@ from interlane.cli import arrivals, degradation
 from interlane.cli.options import (
     DataOption,
     FormatOption,
+    ModelArgument,
+    ModelOutOption,
     SeedOption,
     SkipOption,
     TraceArgument,
@@ -54,9 +56,6 @@ KeysOption = Annotated[
         show_default="group+user+resource",
     ),
 ]
-ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model that `train` wrote.")
-]
 
 SHOWN: Final = {
     "within_25_percent": "within 25 %",
@@ -75,7 +74,7 @@ SHOWN: Final = {
 def train(
     trace: TraceArgument,
     *,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
+    out: ModelOutOption,
     model: ModelOption = "recall",
     keys: KeysOption = None,
     fmt: FormatOption = None,
