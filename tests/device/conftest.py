@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from interlane.device.backends.unmeasured import Unmeasured
+from interlane.device.client import Client
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon
 from interlane.device.wish import Wish
@@ -22,6 +23,7 @@ from interlane.testing.waiting import PATIENCE_S, until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 MIB = 1 << 20
+ONE_MIB: dict[str, Any] = {"persistent_bytes": MIB, "ephemeral_bytes": MIB}
 
 
 @dataclass
@@ -57,12 +59,15 @@ class Stage:
     def log(self) -> str:
         return (self.folder / "daemon.log").read_text(encoding="utf-8")
 
-    def daemon(self, *words: str, device: str = "cpu:1GiB") -> subprocess.Popen[bytes]:
-        """Start a daemon, and wait until it answers."""
+    def daemon(
+        self, *words: str, device: str = "cpu:1GiB", descriptors: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a daemon that may have so many descriptors, and wait until it answers."""
+        limit = () if descriptors is None else ("prlimit", f"--nofile={descriptors}")
         with (self.folder / "daemon.log").open("ab") as log:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "interlane", "share", "daemon"),
+                    *(*limit, sys.executable, "-m", "interlane", "share", "daemon"),
                     *("--socket", str(self.address), "--device", device),
                     *("--sharing", "turns", *words),
                 ],
@@ -72,6 +77,14 @@ class Stage:
         until(lambda: process.poll() is not None or self.answers())
         assert process.poll() is None, self.log
         return process
+
+    def kill_daemon(self) -> None:
+        self.daemons[-1].kill()
+        self.daemons[-1].wait()
+
+    def client(self, name: str = "test", **wish: Any) -> Client:  # noqa: ANN401 - as Wish has them
+        """Return a job in this process that needs no memory."""
+        return Client(Wish(name, **wish), self.address, Unmeasured)
 
     def answers(self) -> bool:
         try:
@@ -101,6 +114,11 @@ class Stage:
             ),
             0,
         )
+
+    def goes_on(self, job: Job) -> None:
+        """Wait until a job has run some iterations more."""
+        before = self.iterations(job)
+        until(lambda: self.iterations(job) > before + 3)
 
     def start(
         self,
@@ -165,10 +183,7 @@ def zygotes() -> Iterator[Path]:
         yield path
         if not path.exists():  # idle for long, it has ended by itself
             return
-        with socket.socket(socket.AF_UNIX) as line:
-            line.connect(str(path))
-            peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        os.kill(int.from_bytes(peer[:4], sys.byteorder), signal.SIGKILL)
+        os.kill(caller.pid_of(path), signal.SIGKILL)
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from interlane import cli
-from interlane.device import attach
+from interlane.device import attach, wire
 from interlane.device.amounts import bytes_in, written
-from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
 from interlane.device.rendezvous import make_directory, socket_path
 from interlane.device.specs import read_spec
 from interlane.device.wish import Wish
@@ -81,6 +79,28 @@ def test_words_that_the_daemon_does_not_know_are_said_so(
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--time", "inf"), "time is inf, but a device time is 0 seconds or more"),
+        (("--time", "nan"), "Invalid value for '--time'"),
+        (("--device", "70000"), "device is 70000, but devices have numbers from 0 to 65534"),
+        (("--memory", "+1GiB"), "--memory is '', but an amount of memory reads like"),
+    ],
+)
+def test_wishes_that_no_daemon_could_be_told_of_are_said_so(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["share", "run", "--socket", "/tmp/never/s", *words, "--", "true"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_time_beyond_all_clocks_still_fits_into_a_frame() -> None:
+    hello = Wish("job", total_s=1e300).hello(1)
+
+    assert wire.read(wire.packed(hello)) == hello
+
+
 def test_a_directory_that_others_can_write_to_is_no_place_for_a_daemon(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
@@ -103,8 +123,8 @@ def test_status_and_metrics_tell_of_the_same_jobs(
 ) -> None:
     stage.daemon("--metrics", "0")
     port = stage.log.split("127.0.0.1:")[1].split("/")[0]
-    wish = Wish("mine", persistent_bytes=100 * MIB, ephemeral_bytes=156 * MIB)
-    with Client(wish, stage.address, Unmeasured) as client, client.iteration():
+    memory = {"persistent_bytes": 100 * MIB, "ephemeral_bytes": 156 * MIB}
+    with stage.client("mine", **memory) as client, client.iteration():
         assert cli.run(["share", "status", "--socket", str(stage.address)]) == 0
         table = capsys.readouterr().out
         assert cli.run(["share", "status", "-o", "json", "--socket", str(stage.address)]) == 0

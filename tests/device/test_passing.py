@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interlane.device import page, wire
-from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
-from interlane.device.link import Link, link_of
+from interlane.device.admission import link_of
+from interlane.device.link import Link
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import MOST_HEIRS, SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.wire import Flag, Frame, Kind
-from interlane.device.wish import Wish
 from interlane.lanes.domain import Domain
 from interlane.lanes.facts import Switched
 from interlane.lanes.memory import Budget
@@ -33,8 +31,7 @@ from interlane.lanes.wishes import Demand
 from interlane.model import JobId, Ticked
 from interlane.testing.waiting import until
 
-from .conftest import Job, Stage
-from .test_faults import goes_on
+from .conftest import ONE_MIB, Job, Stage
 
 if TYPE_CHECKING:
     from _typeshed import HasFileno
@@ -286,10 +283,9 @@ def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
     stage: Stage,
 ) -> None:
     stage.daemon("--order", "fifo")
-    wish = Wish("first", persistent_bytes=1, ephemeral_bytes=1)
     with (
-        Client(wish, stage.address, Unmeasured) as first,
-        Client(wish, stage.address, Unmeasured) as second,
+        stage.client("first", **ONE_MIB) as first,
+        stage.client("second", **ONE_MIB) as second,
         ThreadPoolExecutor(1) as pool,
     ):
         for _ in range(10):
@@ -310,8 +306,7 @@ def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(
 
 def test_a_model_that_is_asked_seldom_gives_its_lease_back_at_once(stage: Stage) -> None:
     stage.daemon("--order", "fair")
-    wish = Wish("model", persistent_bytes=1, ephemeral_bytes=1, is_guest=True)
-    with Client(wish, stage.address, Unmeasured) as model:
+    with stage.client("model", is_guest=True, **ONE_MIB) as model:
         with model.iteration():
             assert stage.states == {"model": "running"}
         until(lambda: stage.states == {"model": "idle"})
@@ -365,8 +360,7 @@ def test_a_holder_that_dies_while_it_passes_the_lane_on_leaves_it_to_the_heir(
     dies = stage.start(stage.script(DIES), stage.address, where, shared=False)
     until(lambda: "holds" in dies.text)
 
-    wish = Wish("heir", persistent_bytes=1, ephemeral_bytes=1)
-    with Client(wish, stage.address, Unmeasured) as heir:
+    with stage.client("heir", **ONE_MIB) as heir:
         for _ in range(3):
             with heir.iteration():
                 until(lambda: stage.states == {"heir": "running"})
@@ -402,11 +396,11 @@ def test_jobs_that_are_killed_at_any_moment_leave_the_lane_to_one_other(stage: S
 
     jobs = [another() for _ in range(3)]
     for _ in range(20):
-        goes_on(stage, jobs[0])
+        stage.goes_on(jobs[0])
         time.sleep(dice.random() * 0.05)
         victim = jobs.pop(dice.randrange(len(jobs)))
         victim.process.send_signal(signal.SIGKILL)
         jobs.append(another())
     for job in jobs:
-        goes_on(stage, job)
+        stage.goes_on(job)
     assert all(job.text == "" for job in stage.jobs)

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
-from interlane.device.wish import Wish
 from interlane.lanes.order import ORDERS
 from interlane.testing.waiting import PATIENCE_S, until
 
-from .conftest import Stage
-from .test_faults import ONE_MIB
+from .conftest import ONE_MIB, Stage
 
 STEPS = {"mlp.py": 60, "cnn.py": 30, "transformer.py": 40, "trainer.py": 40}
 ITERATIONS = {
@@ -118,7 +114,7 @@ def test_jobs_that_say_nothing_about_memory_are_measured_and_then_share(stage: S
 def test_a_job_of_higher_priority_goes_first_and_the_other_waits(stage: Stage) -> None:
     stage.daemon("--order", "priority")
     low, high = (
-        Client(Wish(name, priority=priority, **ONE_MIB), stage.address, Unmeasured)
+        stage.client(name, priority=priority, **ONE_MIB)
         for name, priority in (("low", 0), ("high", 5))
     )
     with low, high, ThreadPoolExecutor() as others:
@@ -140,12 +136,12 @@ def test_a_job_of_higher_priority_goes_first_and_the_other_waits(stage: Stage) -
         waiting.result(PATIENCE_S)
 
 
-def test_shortest_remaining_time_lets_a_short_job_pass(stage: Stage) -> None:
+@pytest.mark.parametrize("estimate_s", [0.02, 2.0])  # ten times too small, ten times too large
+def test_shortest_remaining_time_lets_a_short_job_pass(stage: Stage, estimate_s: float) -> None:
     stage.daemon("--order", "srtf")
     long = stage.start("mlp.py", 100_000, name="long", memory_mib=(60, 60), total_s=1000)
     until(lambda: stage.iterations(long) > 5)
 
-    # Its estimate is ten times too small, and it ends all the same.
-    stage.start("mlp.py", 300, memory_mib=(60, 60), total_s=0.02).finished()
+    stage.start("mlp.py", 300, memory_mib=(60, 60), total_s=estimate_s).finished()
 
     assert long.process.poll() is None

@@ -18,6 +18,7 @@ from interlane.lanes.facts import (
     Reattached,
     Recovered,
     Released,
+    Stalled,
     Switched,
     Wanted,
     Yielded,
@@ -212,10 +213,37 @@ def test_a_holder_that_does_not_stop_when_asked_is_overdue_after_ten_iterations(
     assert device.overdue(50.0) == (lease,)
 
 
+def test_what_a_holder_says_of_its_boundary_counts_though_it_was_not_asked_yet() -> None:
+    device = domain("rr")
+    lease = start(device, A)
+    device.handle(Extended(A, lease.epoch, until_s=1e6), 0.0)
+    device.handle(Joined(B, SMALL), 1.0)
+
+    assert revoked(device.handle(Wanted(B), 2.0)) == [A]
+
+    assert device.overdue(1e6 - 1) == ()
+    assert device.overdue(1e6) == (lease,)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_holder_that_stalls_is_asked_to_stop_once_and_hung_if_it_does_not(
+    order: str,
+) -> None:
+    device = domain(order)
+    lease = start(device, A, B)
+
+    assert revoked(device.handle(Stalled(A, lease.epoch, hung_at_s=7.0), 4.0)) == [A]
+    assert revoked(device.handle(Stalled(A, lease.epoch, hung_at_s=8.0), 5.0)) == []
+
+    assert device.overdue(6.9) == ()
+    assert device.overdue(7.0) == (lease,)
+
+
 def test_a_hung_holder_harms_nobody_while_nobody_waits() -> None:
     device = domain()
-    start(device, A)
+    lease = start(device, A)
 
+    assert device.handle(Stalled(A, lease.epoch, hung_at_s=1.0), 2.0) == ()
     assert device.overdue(1e9) == ()
 
 

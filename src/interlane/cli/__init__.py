@@ -40,6 +40,7 @@ from interlane.cli import (
     up,
 )
 from interlane.cli.client import Failure
+from interlane.cli.output import say
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected, Unreachable
 
 OK: Final = 0
@@ -154,7 +155,7 @@ def _usage(error: Exception) -> int:
 
 def _fail(sentence: str, code: int) -> int:
     one_line = " ".join(sentence.split())
-    typer.echo(f"interlane: error: {one_line}", err=True)
+    say(f"interlane: error: {one_line}")
     return code
 
 

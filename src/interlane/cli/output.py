@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated
 
@@ -21,8 +22,9 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 
 def say(text: str) -> None:
-    """Talk to the user, beside the data."""
-    typer.echo(text, err=True)
+    """Talk to the user, beside the data; where nobody can hear it, that is all the same."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
 
 
 def emit(answer: Mapping[str, object], output: Output, table: str | None = None) -> None:

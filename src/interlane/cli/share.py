@@ -181,7 +181,12 @@ def status(
     socket: SocketOption = None,
     watch: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Print again every so many seconds."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            max=86_400,
+            help="Print again every so many seconds.",
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

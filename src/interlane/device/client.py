@@ -18,13 +18,15 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import Final
 
 from interlane.device import wire
+from interlane.device.admission import BACKOFF_S, admitted, admitted_in_time, say_queued
 from interlane.device.backends.base import Backend
-from interlane.device.link import Link, NoDaemon, admitted
+from interlane.device.link import Link, NoDaemon
 from interlane.device.needs import Needs
 from interlane.device.page import (
     ADMITTED_NS,
@@ -49,8 +51,6 @@ from interlane.device.wish import Wish
 from interlane.lanes.wishes import Demand
 from interlane.model.errors import Rejected
 
-BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
-"""Pauses between attempts to connect again; the last one repeats."""
 LONG_GAP_NS: Final = 2_000_000
 """A job that takes longer than this between iterations gives its lease back if it is wanted;
 a model that is asked as seldom does in any case, so that nobody waits for it to be idle."""
@@ -99,12 +99,14 @@ class Client:
         self._iterations = 0
         self._taken_at = 0
         """Iterations that had ended when the present lease was taken up."""
+        self._extended = 0, 0
+        """The number of the iteration that takes longer, and until when."""
         self._busy_ns = 0
         self._waited_ns = 0
         self._iteration = Iteration(self)
         # A guest serves requests: until it is known better, they come one at a time.
         self._gap_ns = LONGEST_GAP_NS if wish.is_guest else 0
-        self._link = _admitted_in_time(path, wish.hello(self._job), wish.patience_s)
+        self._link = admitted_in_time(path, wish.hello(self._job), wish.patience_s)
         self._words = self._link.page.words
         self._words[ADMITTED_NS] = monotonic_ns()
         # What the process holds by now is not the job's: so late, and not earlier.
@@ -182,7 +184,14 @@ class Client:
     def extend(self, seconds: float) -> None:
         """Say that the current iteration will take this much longer than usual."""
         with self._state:
-            self._send(Frame(Kind.EXTEND, self._job, first=round(seconds * 1e9)))
+            self._extended = self._iterations, monotonic_ns() + round(seconds * 1e9)
+            self._say_extended()
+
+    def _say_extended(self) -> None:
+        iteration, until_ns = self._extended
+        left_ns = until_ns - monotonic_ns()
+        if iteration == self._iterations and left_ns > 0:
+            self._send(Frame(Kind.EXTEND, self._job, first=left_ns))
 
     def overran(self) -> None:
         """Say that the job ran out of what it is held to: it will need more the next time."""
@@ -373,13 +382,18 @@ class Client:
             with self._state:
                 lost.is_lost = True
             say("the device daemon is gone; the job goes on and looks for a new one")
-            attempt = 0
+            rejected, pauses_s = "", chain(BACKOFF_S, repeat(BACKOFF_S[-1]))
             while not self._closed:
-                sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
-                attempt += 1
-                with suppress(NoDaemon, Rejected, OSError):
-                    self._adopt(admitted(self._path, self._hello_again(), _say_queued), lost)
+                sleep(next(pauses_s))
+                try:
+                    self._adopt(admitted(self._path, self._hello_again(), say_queued), lost)
                     return
+                except Rejected as error:
+                    if str(error) != rejected:
+                        rejected = str(error)
+                        say(f"the new daemon does not take the job: {rejected}")
+                except (NoDaemon, OSError):
+                    pass
 
     def _hello_again(self) -> Frame:
         """Say what this job has: its place, its lease, and the memory it holds."""
@@ -405,6 +419,7 @@ class Client:
             self._link, self._words = link, words
             if self._epoch:
                 self._epoch = link.admission.epoch
+            self._say_extended()
         lost.close()
 
     def _arrive(self, admission: Frame) -> None:
@@ -419,19 +434,3 @@ def _go_to(cores: list[int]) -> None:
     """Let the thread run on these cores only; where they are not to be had, it stays."""
     with suppress(OSError):
         os.sched_setaffinity(0, cores)
-
-
-def _admitted_in_time(path: Path, hello: Frame, patience_s: float) -> Link:
-    """Ask to be admitted, and again while there is no daemon and patience lasts."""
-    end_ns = monotonic_ns() + round(patience_s * 1e9)
-    while True:
-        try:
-            return admitted(path, hello, _say_queued)
-        except NoDaemon:
-            if monotonic_ns() >= end_ns:
-                raise
-            sleep(BACKOFF_S[-1])
-
-
-def _say_queued(why: str) -> None:
-    say(f"queued: {why}")

@@ -21,6 +21,7 @@ from interlane.device.peers import Peer, Peers
 from interlane.device.reception import Reception
 from interlane.device.settings import Settings
 from interlane.device.shared import SharedDevice
+from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.status import status_of
 from interlane.device.talk import log
@@ -52,26 +53,27 @@ class Daemon:
         self._lock, is_first = rendezvous.only_daemon(settings.socket)
         self._journal = Journal(settings.socket.with_suffix(".journal"))
         known = self._journal.read()
-        found = [
-            (record, job)
-            for record in known or ()
-            if record.device < len(settings.devices)
-            and (job := recovery.survivor(record)) is not None
-        ]
+        if is_first and known is None:
+            known = []
+        found = recovery.survivors(known or (), len(settings.devices))
         wait_s = settings.hung_after_s if found else 0.0
-        if known is None and not is_first:
+        if known is None:
             wait_s = settings.grace_s
         self._trials: list[Trials] = []
         self.devices = [
             self._device(at, spec, wait_s) for at, spec in enumerate(settings.devices)
         ]
-        self._journal.begin(record for record, _ in found)
         self._reception = Reception(
             self.devices,
             self._selector,
             room=limits.room_for_jobs(),
             gone=self._journal.drop,
+            knows_all=known is not None,
         )
+        if known is None:
+            self._journal.distrust("jobs of the daemon before are waited for")
+        else:
+            self._journal.begin(record for record, _ in found)
         for record, job in found:
             self._reception.watch(job, self.devices[record.device])
             recovery.inherit(self.devices[record.device], job, record)
@@ -99,7 +101,7 @@ class Daemon:
             last_epoch=int(now_s * 1e6),
             names_heirs=True,
         )
-        device = SharedDevice(index, spec, domain, monotonic)
+        device = SharedDevice(index, spec, domain, monotonic, self._keep)
         if isinstance(sharing, OverlapIfItPays):
             self._trials.append(Trials(device, slow_down, sharing))
         device.tell(Ticked())
@@ -142,7 +144,7 @@ class Daemon:
             device.settle()
             if device.wake_s is not None and device.wake_s <= now_s:
                 device.tell(Ticked())
-            device.idle.recall(now_s)
+            device.recall(now_s)
         for trials in self._trials:
             trials.look(now_s)
         if now_s >= self._tick_s:
@@ -155,16 +157,17 @@ class Daemon:
         now_s = monotonic()
         due_s = [self._tick_s]
         due_s += [device.wake_s for device in self.devices if device.wake_s is not None]
-        due_s += [device.idle.next_s(now_s) for device in self.devices]
+        due_s += [device.holders.look_s(now_s) for device in self.devices]
         return max(0.0, min(due_s) - now_s)
 
     def _tick(self, now_s: float) -> None:
         self._peers.tick(now_s)
         for device in self.devices:
             device.count_switches(now_s)
-            for lease in device.domain.overdue(now_s):
-                press(device.jobs[lease.job_id], now_s, self.settings)
-        self._journal.mend()
+            for job in device.overdue(now_s):
+                press(job, now_s, self.settings)
+        if not any(device.is_recovering for device in self.devices):
+            self._journal.mend()
         if self._reception.residents:
             self._needed_s = now_s
         elif now_s - self._needed_s > self.settings.leave_after_s:
@@ -174,11 +177,14 @@ class Daemon:
     def _write_journal(self) -> None:
         for device in self.devices:
             for job_id in device.changed:
-                self._journal.keep(recovery.record_of(device.jobs[job_id], device))
+                self._keep(device.jobs[job_id], device)
             device.changed.clear()
         if self._journal.trouble != self._said_trouble:
             self._said_trouble = self._journal.trouble
             log(self._said_trouble or "the journal is complete again")
+
+    def _keep(self, job: SharedJob, device: SharedDevice) -> None:
+        self._journal.keep(recovery.record_of(job, device))
 
     def close(self) -> None:
         """Let everything go; jobs go on and look for another daemon."""
@@ -204,15 +210,11 @@ class Daemon:
         """Answer with a file: a status may be longer than a message."""
         answer = json.dumps(self._status(run)).encode()
         try:
-            descriptor = os.memfd_create("interlane-status", os.MFD_CLOEXEC)
-        except OSError:
-            peer.refuse("The daemon is out of descriptors; ask again.")
-            return
-        try:
-            os.write(descriptor, answer)
-            peer.send(Frame(Kind.STATUS, first=len(answer)), (descriptor,))
-        finally:
-            os.close(descriptor)
+            with os.fdopen(os.memfd_create("interlane-status"), "wb", buffering=0) as file:
+                file.write(answer)
+                peer.send(Frame(Kind.STATUS, first=len(answer)), (file.fileno(),))
+        except OSError as error:
+            peer.refuse(f"The daemon cannot answer ({error.strerror}); ask again.")
 
     def _status(self, run: int = 0) -> dict[str, Any]:
         tallied = self._reception.runs.of(run)

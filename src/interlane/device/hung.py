@@ -3,6 +3,7 @@
 import signal
 from typing import Final
 
+from interlane.device import page
 from interlane.device.settings import Settings
 from interlane.device.shared_job import SharedJob
 from interlane.device.talk import log
@@ -13,12 +14,14 @@ PRESS_AFTER_S: Final = 5.0
 
 def press(job: SharedJob, now_s: float, settings: Settings) -> None:
     """Warn of a hung holder, then terminate it, then kill it."""
-    if now_s < max(job.overdue_next_s, job.extended_until_s):
+    if now_s < job.overdue_next_s:
         return
     job.overdue_stage += 1
     job.overdue_next_s = now_s + min(PRESS_AFTER_S, settings.hung_after_s)
     if job.overdue_stage == 1:
-        log(f"{job.id} is inside one iteration for too long, and others wait")
+        inside = job.word(page.BEGAN_NS)
+        why = "is inside one iteration for too long" if inside else "keeps an idle lane"
+        log(f"{job.id} {why}, and others wait")
     elif settings.kills_hung:
         number = signal.SIGTERM if job.overdue_stage == 2 else signal.SIGKILL
         job.kill(number)

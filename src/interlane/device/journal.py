@@ -85,6 +85,15 @@ class Journal:
         self._records = {record.key: record for record in records}
         self._write_anew()
 
+    def distrust(self, why: str) -> None:
+        """Have no journal, until it is mended: what it would tell is not all there is."""
+        self.trouble = f"{self.path}: {why}"
+        with suppress(OSError):
+            self.close()
+        self._file = None
+        with suppress(OSError):
+            self.path.unlink()
+
     def mend(self) -> None:
         """Write everything anew, after a failure or when most lines are past."""
         if self.trouble is not None or self._lines > len(self._records) + SPARE_LINES:
@@ -110,7 +119,7 @@ class Journal:
             self._file.flush()
             self._lines += 1
         except OSError as error:
-            self._fail(error)
+            self.distrust(error.strerror or str(error))
 
     def _replace(self, lines: Iterable[str]) -> None:
         fresh = self.path.with_suffix(".journal.new")
@@ -120,7 +129,7 @@ class Journal:
             fresh.chmod(0o600)
             fresh.replace(self.path)
         except OSError as error:
-            self._fail(error)
+            self.distrust(error.strerror or str(error))
         else:
             self.trouble = None
             self._lines = len(self._records)
@@ -128,14 +137,6 @@ class Journal:
     def _opened(self) -> TextIO:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
-
-    def _fail(self, error: OSError) -> None:
-        self.trouble = f"{self.path}: {error.strerror or error}"
-        with suppress(OSError):
-            self.close()
-        self._file = None
-        with suppress(OSError):
-            self.path.unlink()
 
 
 _MAY_BE_LESS: Final = frozenset({"priority", "job_id", "name"})

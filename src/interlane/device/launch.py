@@ -40,13 +40,13 @@ PATIENCE_S: Final = 5.0
 
 
 def status(path: Path, run: int = 0) -> dict[str, Any]:
-    """Ask the daemon for its status; one that is silent for seconds counts as none."""
+    """Ask the daemon for its status; one that dies or is silent for seconds counts as none."""
     with connected(path) as line:
         line.settimeout(ANSWER_S)
         try:
             line.send(wire.packed(Frame(Kind.STATUS, run=run)))
             message, descriptors = received(line)
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             raise NoDaemon(path) from None
     frame = wire.read(message)
     if frame is None or frame.kind is not Kind.STATUS or not descriptors:

@@ -9,7 +9,8 @@ from interlane.device.peers import STRANGERS
 
 NICE: Final = -10
 SPARE_DESCRIPTORS: Final = 64
-DESCRIPTORS_PER_JOB: Final = 4
+DESCRIPTORS_PER_JOB: Final = 5
+"""Its connection, its process, its page, its bell and its pipe."""
 
 
 def room_for_jobs() -> int:

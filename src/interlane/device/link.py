@@ -5,7 +5,6 @@ import select
 import socket
 import sys
 from array import array
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from interlane.device import wire
-from interlane.device.page import HEIR, TOLD, Page, map_page
+from interlane.device.page import HEIR, TOLD, Page
 from interlane.device.wire import Frame, Kind
-from interlane.model.errors import Rejected, Unreachable
+from interlane.model.errors import Unreachable
 
 EPOCH_BYTES: Final = 8
 ADMITTED_WITH: Final = 3
@@ -23,12 +22,15 @@ ADMITTED_WITH: Final = 3
 
 
 class NoDaemon(Unreachable):
-    """Nobody listens on the socket."""
+    """Nobody listens on the socket, or not to us."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"no device daemon answers at {path}; start one with 'interlane share daemon'."
+    def __init__(self, path: Path, *, is_denied: bool = False) -> None:
+        what = (
+            f"the device daemon at {path} serves another user; start your own"
+            if is_denied
+            else f"no device daemon answers at {path}; start one"
         )
+        super().__init__(f"{what} with 'interlane share daemon'.")
 
 
 @dataclass(slots=True)
@@ -108,50 +110,14 @@ class Link:
         return frame
 
 
-def admitted(path: Path, hello: Frame, on_queued: Callable[[str], None]) -> Link:
-    """Connect, ask, and wait until the daemon admits the job."""
-    line = connected(path)
-    try:
-        line.send(wire.packed(hello))
-        link = link_of(line, on_queued)
-    except ConnectionError:
-        link = None
-    except BaseException:
-        line.close()
-        raise
-    if link is None:
-        line.close()
-        raise NoDaemon(path)
-    return link
-
-
-def link_of(line: socket.socket, on_queued: Callable[[str], object] = str) -> Link | None:
-    """Wait on a line that has said HELLO for admission; None when the daemon is gone."""
-    while True:
-        message, descriptors = received(line)
-        frame = wire.read(message)
-        if frame is None:
-            return None
-        if frame.kind is Kind.REJECT:
-            raise Rejected(frame.text)
-        if frame.kind is Kind.QUEUED:
-            on_queued(frame.text)
-        if frame.kind is Kind.ADMIT and len(descriptors) == ADMITTED_WITH:
-            memory, bell, baton = descriptors
-            try:
-                return Link(line, frame, map_page(memory), bell, FileIO(baton))
-            finally:
-                os.close(memory)
-
-
 def connected(path: Path) -> socket.socket:
     """Return a connection to the daemon."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         line.connect(str(path))
-    except OSError:
+    except OSError as error:
         line.close()
-        raise NoDaemon(path) from None
+        raise NoDaemon(path, is_denied=isinstance(error, PermissionError)) from None
     return line
 
 

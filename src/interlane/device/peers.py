@@ -7,7 +7,6 @@ import errno
 import os
 import selectors
 import socket
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from time import monotonic
 from typing import Final
 
 from interlane.device import wire
+from interlane.device.rendezvous import credentials
 from interlane.device.wire import Frame, Kind
 
 STRANGERS: Final = 512
@@ -24,7 +24,6 @@ FRAMES_PER_TURN: Final = 32
 """Frames read from one connection before others are looked at."""
 NOISE_PER_TICK: Final = 1000
 """Frames that change nothing, after which a connection is closed."""
-_CREDENTIALS: Final = struct.Struct("iII")
 
 
 @dataclass(slots=True, eq=False)
@@ -142,7 +141,7 @@ class Peers:
 
     def _greet(self, line: socket.socket) -> None:
         line.setblocking(False)
-        pid, uid = _credentials(line)
+        pid, uid = credentials(line)
         peer = Peer(line, pid, monotonic(), self)
         if len(self._strangers()) >= STRANGERS:
             self._make_room()
@@ -170,15 +169,8 @@ class Peers:
             if not message:
                 peer.close()
             elif frame is None or peer.noise > NOISE_PER_TICK:
-                peer.refuse("This is not what the daemon understands.")
+                peer.refuse("The daemon does not understand; is it of another version?")
             else:
                 self._take(peer, frame)
             if not peer.is_open:
                 return
-
-
-def _credentials(line: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end, as the kernel knows them."""
-    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(told)
-    return pid, uid

@@ -39,6 +39,7 @@ class Reception:
         *,
         room: int,
         gone: Callable[[int], None],
+        knows_all: bool,
     ) -> None:
         """Begin with nobody.
 
@@ -47,6 +48,7 @@ class Reception:
             selector: what waits for the death of processes.
             room: how many jobs there may be.
             gone: called with the number of each job that is let go.
+            knows_all: whether nobody is on the devices but those who will be watched.
         """
         self.residents: dict[int, Resident] = {}
         """By the job's own number."""
@@ -55,6 +57,7 @@ class Reception:
         self._selector = selector
         self._room = room
         self._gone = gone
+        self._knows_all = knows_all
 
     # -- frames ----------------------------------------------------------------------------
 
@@ -213,7 +216,9 @@ class Reception:
             job.close_page()
 
     def _end_recovery_if_complete(self) -> None:
-        if all(job.line is not None for job, _ in self.residents.values()):
-            for device in self._devices:
-                if device.is_recovering:
-                    device.tell(Recovered())
+        away = any(job.line is None for job, _ in self.residents.values())
+        if away or not self._knows_all:
+            return
+        for device in self._devices:
+            if device.is_recovering:
+                device.tell(Recovered())

@@ -5,6 +5,7 @@ Until all of them are back, or a grace period is over, nobody comes in and no la
 """
 
 import os
+from collections.abc import Iterable
 
 from interlane.device.journal import Record, started_ticks
 from interlane.device.shared import SharedDevice
@@ -36,7 +37,13 @@ def record_of(job: SharedJob, device: SharedDevice) -> Record:
     )
 
 
-def survivor(record: Record) -> SharedJob | None:
+def survivors(records: Iterable[Record], devices: int) -> list[tuple[Record, SharedJob]]:
+    """Return the jobs whose processes live, of those on so many devices."""
+    found = [(record, _survivor(record)) for record in records if record.device < devices]
+    return [(record, job) for record, job in found if job is not None]
+
+
+def _survivor(record: Record) -> SharedJob | None:
     """Return the job of a record, its process watched; None if that is gone."""
     try:
         pidfd = os.pidfd_open(record.pid)

@@ -4,6 +4,7 @@ import fcntl
 import os
 import socket
 import stat
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from interlane.model.errors import InvalidField, InvalidInput
 SOCKET_VARIABLE: Final = "INTERLANE_SHARE_SOCKET"
 SOCKET_PATH_BYTES: Final = 103
 """What the kernel can hold of a socket's path, less an ending."""
+_CREDENTIALS: Final = struct.Struct("iII")
 
 
 def socket_path(given: Path | None = None) -> Path:
@@ -70,3 +72,10 @@ def listening(path: Path) -> socket.socket:
     listener.setblocking(False)
     fresh.replace(path)
     return listener
+
+
+def credentials(line: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end, as the kernel knows them."""
+    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(told)
+    return pid, uid

@@ -8,7 +8,7 @@ from typing import Final
 
 from interlane.device import page
 from interlane.device.amounts import written
-from interlane.device.idle import IdleWatch
+from interlane.device.holders import Holders
 from interlane.device.memory import most, with_margin
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
@@ -16,6 +16,7 @@ from interlane.device.tally import Tally
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.lanes.domain import Domain
 from interlane.lanes.facts import (
+    Extended,
     Fact,
     Joined,
     Left,
@@ -55,8 +56,10 @@ class SharedDevice:
     spec: DeviceSpec
     domain: Domain
     clock: Callable[[], float]
+    keep: Callable[[SharedJob, "SharedDevice"], None] = lambda job, device: None
+    """Called before a job is told that it is in: that must outlive a crash."""
     jobs: dict[JobId, SharedJob] = field(default_factory=dict)
-    idle: IdleWatch = field(init=False)
+    holders: Holders = field(init=False)
     wake_s: float | None = None
     past: Tally = field(default_factory=Tally)
     """Of jobs that have left."""
@@ -76,7 +79,7 @@ class SharedDevice:
     """What was last offered to jobs that do not know what they need."""
 
     def __post_init__(self) -> None:
-        self.idle = IdleWatch(self.domain, self.jobs)
+        self.holders = Holders(self.domain, self.jobs)
 
     def describe(self) -> str:
         """Return the device in words."""
@@ -136,7 +139,7 @@ class SharedDevice:
             if job.id in self.domain.tenants:
                 self.tell(Left(job.id))
         if lane is not None:
-            self.idle.flag(lane.id)
+            self.holders.flag(lane.id)
         job.close_page()
 
     def inherit(
@@ -196,7 +199,7 @@ class SharedDevice:
         return all(lease.lane != lane for lease in self.domain.leases)
 
     def _admit(self, job: SharedJob, lane: LaneId, demand: Demand, epoch: int) -> None:
-        self.changed.add(job.id)
+        self.keep(job, self)
         job.admit(
             Frame(
                 Kind.ADMIT,
@@ -272,12 +275,15 @@ class SharedDevice:
         self.tell(Wanted(job.id))
         lane = self.domain.book.lane_of(job.id)
         if lane is not None:
-            self.idle.flag(lane.id)
+            self.holders.flag(lane.id)
         return True
 
     def extend(self, job: SharedJob, seconds: float) -> None:
         """Give the holder more time to its next boundary."""
-        job.extended_until_s = self.clock() + seconds
+        self.settle()
+        lease = self.domain.lease_of(job.id)
+        if lease is not None:
+            self.tell(Extended(job.id, lease.epoch, self.clock() + seconds))
 
     def take_back(self, job: SharedJob, frame: Frame) -> bool:
         """Take a lease back that its holder gives up (RELEASE, or YIELD to get it again).
@@ -330,6 +336,18 @@ class SharedDevice:
         if switched is not None:
             self.tell(switched)
 
+    def recall(self, now_s: float) -> None:
+        """Ask holders for their lanes that run nothing while others wait."""
+        for idle in self.holders.idle(now_s):
+            self.tell(idle)
+            self.jobs[idle.job_id].revoke(idle.epoch)  # until it has heard
+
+    def overdue(self, now_s: float) -> list[SharedJob]:
+        """Return holders that count as hung."""
+        for overlong in self.holders.overlong(now_s):
+            self.tell(overlong)
+        return [self.jobs[lease.job_id] for lease in self.domain.overdue(now_s)]
+
     def _grant(self, lease: Lease) -> None:
         job = self.jobs[lease.job_id]
         if job.line is None:  # it went away while it waited: others are not to wait for it
@@ -345,7 +363,7 @@ class SharedDevice:
             job.took_from_ns = self._freed[1] if lease.taken_from is not None else 0
         job.told_at_grant = job.told
         job.write(page.TRIMS, self.is_crowded)
-        self.idle.flag(lease.lane)
+        self.holders.flag(lease.lane)
 
     # -- lanes -----------------------------------------------------------------------------
 
@@ -366,7 +384,7 @@ class SharedDevice:
             if before is None:
                 continue
             self.tell(Moved(job_id, lane))
-            self.idle.flag(before.id)
+            self.holders.flag(before.id)
             self.changed.add(job_id)
 
     # -- accounts --------------------------------------------------------------------------

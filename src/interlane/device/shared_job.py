@@ -74,7 +74,6 @@ class SharedJob:
     measured: Demand | None = None
     overdue_stage: int = 0
     overdue_next_s: float = 0.0
-    extended_until_s: float = 0.0
 
     @property
     def weight(self) -> float:
@@ -111,7 +110,7 @@ class SharedJob:
     def end_lease(self) -> None:
         """Forget the present lease."""
         self.took_from_ns = self.overdue_stage = 0
-        self.overdue_next_s = self.extended_until_s = 0.0
+        self.overdue_next_s = 0.0
 
     def switched(self) -> Switched | None:
         """Return what taking the lane over cost, if it was taken over from somebody."""

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from interlane.device import wire
 from interlane.device.amounts import bytes_in
 from interlane.device.wire import Flag, Frame, Kind
 from interlane.model.errors import InvalidField
+
+LONGEST_S: Final = 1e10
+"""Times beyond this count as this: nanoseconds must fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,6 @@ class Wish:
 
     def hello(self, job: int) -> Frame:
         """Return the frame that says this."""
-        total_ns = 0 if self.total_s is None else round(self.total_s * 1e9)
         return Frame(
             Kind.HELLO,
             job,
@@ -52,7 +55,7 @@ class Wish:
             share=self.share,
             first=_told(self.persistent_bytes),
             second=_told(self.ephemeral_bytes),
-            third=min(total_ns, wire.U64),
+            third=round(min(self.total_s or 0.0, LONGEST_S) * 1e9),
             text=self.name,
         )
 

@@ -32,6 +32,7 @@ from interlane.lanes.facts import (
     Reattached,
     Recovered,
     Released,
+    Stalled,
     Switched,
     Wanted,
     Yielded,
@@ -75,6 +76,8 @@ class _Turns:
     """Since when the holder is asked to stop."""
     deadline_s: float = inf
     """When the holder counts as hung; infinite until it is asked to stop."""
+    extended_until_s: float = 0.0
+    """Before when it does not, because it said so."""
     revoke_at_s: float = inf
     """When the holder is to be asked, as things stand."""
     virtual_s: float = 0.0
@@ -90,8 +93,15 @@ class _Turns:
         """Nobody runs here any more."""
         self.lease = self.revoked_s = None
         self.deadline_s = self.revoke_at_s = inf
+        self.extended_until_s = 0.0
         self.heirs = {}
         self.named = None
+
+    def extend(self, until_s: float) -> None:
+        """Give the holder until then, asked to stop or not."""
+        self.extended_until_s = max(self.extended_until_s, until_s)
+        if self.revoked_s is not None:
+            self.deadline_s = max(self.deadline_s, until_s)
 
     def disinherit(self, job_id: JobId) -> None:
         """Forget a job that is gone."""
@@ -150,7 +160,8 @@ class Domain:
         """Memory; read it, change it only through facts."""
         self._order = order
         self._quantum = Quantum(TurnRule() if turns is None else turns)
-        self._hangs = HangRule() if hangs is None else hangs
+        self.hangs = HangRule() if hangs is None else hangs
+        """When holders count as hung."""
         self._tenants: dict[JobId, Tenant] = {}
         """Everybody, admitted or waiting."""
         self._turns: dict[LaneId, _Turns] = {}
@@ -272,7 +283,11 @@ class Domain:
             case Extended(job_id, epoch, until_s):
                 turns = self._turns_of(job_id, epoch)
                 if turns is not None:
-                    turns.deadline_s = max(turns.deadline_s, until_s)
+                    turns.extend(until_s)
+            case Stalled(job_id, epoch, hung_at_s):
+                turns = self._turns_of(job_id, epoch)
+                if turns and turns.lease and self._waiting_in(turns.lease.lane):
+                    self._revoke(turns, turns.lease, hung_at_s, now_s, answer)
             case Switched(way_s, warm_up_s):
                 self._quantum.learn(way_s, warm_up_s)
             case Recovered():
@@ -440,10 +455,18 @@ class Domain:
         turn_ends_s = turns.lease.granted_s + turns.lease.quantum_s
         turns.revoke_at_s = self._order.revoke_at_s(holder, waiting, turn_ends_s, now_s)
         if turns.revoke_at_s <= now_s:
-            turns.revoke_at_s = inf
+            hung_at_s = now_s + self.hangs.allowed_s(holder.iteration_s)
+            self._revoke(turns, turns.lease, hung_at_s, now_s, answer)
+
+    def _revoke(
+        self, turns: _Turns, lease: Lease, hung_at_s: float, now_s: float, answer: _Answer
+    ) -> None:
+        """Ask the holder to stop, unless it was asked before."""
+        turns.deadline_s = max(min(turns.deadline_s, hung_at_s), turns.extended_until_s)
+        turns.revoke_at_s = inf
+        if turns.revoked_s is None:
             turns.revoked_s = now_s
-            turns.deadline_s = now_s + self._hangs.allowed_s(holder.iteration_s)
-            answer.wishes.append(Revoke(turns.lease))
+            answer.wishes.append(Revoke(lease))
 
     def _name(self, turns: _Turns, lease: Lease, heir: Tenant, answer: _Answer) -> None:
         """Let the holder know who is next, if that is news."""

@@ -105,6 +105,18 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """Others wait for a holder that runs nothing, or has been in one iteration for too long.
+
+    No order leaves a lane to it: it is asked to stop, and counts as hung if it does not.
+    """
+
+    job_id: JobId
+    epoch: int
+    hung_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Switched:
     """A lane was passed from one job to another, and it was measured what that cost."""
 
@@ -136,6 +148,7 @@ Fact = (
     | Observed
     | Moved
     | Extended
+    | Stalled
     | Switched
     | Recovered
     | Left

@@ -5,7 +5,6 @@ import selectors
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from interlane.device.rendezvous import credentials
 from interlane.device.zygote.request import LENGTH, STATUS, Request, request_of, socket_of
 from interlane.model.errors import InterlaneError
 
@@ -134,9 +134,7 @@ def pid_of(path: Path) -> int:
     """Return the process of the zygote that listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(str(path))
-        peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", peer)[0]
-    return pid
+        return credentials(line)[0]
 
 
 def await_zygote(path: Path, timeout_s: float) -> bool:

@@ -6,7 +6,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from interlane.device.rendezvous import credentials
 from interlane.device.zygote import child
 from interlane.device.zygote.request import LENGTH, MOST_BYTES, STATUS, Request, read_request
 
@@ -22,7 +22,6 @@ IDLE_S: Final = 600.0
 ARRIVAL_S: Final = 5.0
 """Seconds in which a request must have arrived."""
 STREAMS: Final = 3
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 def main() -> None:
@@ -151,8 +150,8 @@ class Zygote:
     def _accept(self) -> None:
         with suppress(OSError):
             line, _ = self._listener.accept()
-            peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(peer)[1] != os.getuid():
+            _, uid = credentials(line)
+            if uid != os.getuid():
                 line.close()
                 return
             line.setblocking(False)

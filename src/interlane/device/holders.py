@@ -1,6 +1,6 @@
-"""Holders that others wait for: told that they do, and asked for a lease that lies idle."""
+"""Holders that others wait for: told that they do, and found when they stall."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -8,6 +8,7 @@ from typing import Final
 from interlane.device import page
 from interlane.device.shared_job import SharedJob
 from interlane.lanes.domain import Domain
+from interlane.lanes.facts import Stalled
 from interlane.lanes.wishes import LaneId, Lease
 from interlane.model import JobId
 
@@ -19,11 +20,8 @@ LOOK_AT_LEAST_S: Final = 0.05
 
 
 @dataclass(slots=True)
-class IdleWatch:
-    """Looks at the holders of a device.
-
-    No order keeps a lane idle for a job that may come back to it in an hour.
-    """
+class Holders:
+    """Looks at the pages of those who hold the lanes of a device."""
 
     domain: Domain
     jobs: Mapping[JobId, SharedJob]
@@ -43,24 +41,40 @@ class IdleWatch:
                 if waiting:
                     self._wanted.add(lane)
 
-    def next_s(self, now_s: float) -> float:
-        """Return when to look again.
+    def look_s(self, now_s: float) -> float:
+        """Return when to look for idle ones again.
 
-        That is when a holder would be idle for too long, if its iteration takes as long as
-        usual.
+        That is when one would be idle for too long, if its iteration takes as long as usual.
         """
         looks_s = [self._idle_s(one, now_s) for one in self._wanted_leases()]
         return max(min(looks_s, default=inf), now_s + LOOK_AGAIN_S)
 
-    def recall(self, now_s: float) -> None:
-        """Ask for leases on which nothing happens."""
+    def idle(self, now_s: float) -> Iterator[Stalled]:
+        """Yield holders that run nothing.
+
+        No order keeps a lane idle for a job that may come back to it in an hour.
+        """
         for lease in self._wanted_leases():
             job = self.jobs[lease.job_id]
             if not job.word(page.BEGAN_NS) and self._idle_s(lease, now_s) <= now_s:
-                job.revoke(lease.epoch)
+                yield Stalled(job.id, lease.epoch, now_s + self._allowed_s(job))
+
+    def overlong(self, now_s: float) -> Iterator[Stalled]:
+        """Yield holders that are inside one iteration for longer than they may."""
+        for lease in self._wanted_leases():
+            job = self.jobs[lease.job_id]
+            began_s = job.word(page.BEGAN_NS) / 1e9
+            hung_at_s = began_s + self._allowed_s(job)
+            if began_s and hung_at_s <= now_s:
+                yield Stalled(job.id, lease.epoch, hung_at_s)
 
     def _wanted_leases(self) -> list[Lease]:
         return [one for one in self.domain.leases if one.lane in self._wanted]
+
+    def _allowed_s(self, job: SharedJob) -> float:
+        iterations = job.word(page.ITERATIONS)
+        mean_s = job.word(page.BUSY_NS) / 1e9 / iterations if iterations else None
+        return self.domain.hangs.allowed_s(mean_s)
 
     def _idle_s(self, lease: Lease, now_s: float) -> float:
         job, usual_s = self.jobs[lease.job_id], self.domain.tenants[lease.job_id].iteration_s

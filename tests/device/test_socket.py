@@ -1,0 +1,287 @@
+"""What comes in by the socket, from whomever, hurts nobody but its sender."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from interlane.device import wire
+from interlane.device.daemon import Daemon
+from interlane.device.link import connected
+from interlane.device.peers import STRANGERS
+from interlane.device.settings import Settings
+from interlane.device.specs import DeviceSpec
+from interlane.device.wire import Frame, Kind
+from interlane.device.wish import Wish
+from interlane.testing.waiting import PATIENCE_S, until
+
+from .conftest import MIB, ONE_MIB, Stage
+
+
+def test_a_job_that_says_goodbye_and_dies_at_once_is_let_go_once(tmp_path: Path) -> None:
+    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    code = """
+import sys
+sys.path[:0] = {path!r}
+from interlane.device.link import connected
+from interlane.device import wire
+from interlane.device.wish import Wish
+from pathlib import Path
+line = connected(Path({address!r}))
+line.send(wire.packed(Wish("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
+line.recv(wire.FRAME_BYTES)
+line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code.format(path=sys.path, address=str(tmp_path / "s"))]
+    )
+    while process.poll() is None and not daemon.devices[0].jobs:
+        daemon.turn(wait_s=0.1)
+
+    process.wait()  # now its goodbye and its death are both there to be noticed
+    daemon.turn()
+    daemon.turn()
+
+    assert daemon.devices[0].jobs == {}
+    assert daemon.devices[0].domain.book.booked_bytes == 0
+    daemon.close()
+
+
+def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: Path) -> None:
+    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    leaves, stays = connected(tmp_path / "s"), connected(tmp_path / "s")
+    for key, line in enumerate((leaves, stays), start=1):
+        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(key)))
+        daemon.turn()
+        daemon.turn()
+    leaves.send(wire.packed(Frame(Kind.ACQUIRE, 1)))
+    daemon.turn()
+    (_, peer) = daemon._peers._peers.values()
+    leaves.send(wire.packed(Frame(Kind.BYE, 1)))
+    leaves.close()
+
+    daemon._take(peer, Frame(Kind.ACQUIRE, 2))  # which the holder, who is gone, is told of
+    daemon._peers.drop_broken()
+
+    assert [job.key for job in daemon.devices[0].jobs.values()] == [2]
+    assert [lease.job_id for lease in daemon.devices[0].domain.leases] == [
+        one.id for one in daemon.devices[0].jobs.values()
+    ]
+    daemon.close()
+    stays.close()
+
+
+def test_a_goodbye_is_heard_though_the_job_never_read_what_it_was_sent(tmp_path: Path) -> None:
+    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    with connected(tmp_path / "s") as line:
+        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(1)))
+        daemon.turn()
+        daemon.turn()
+        assert len(daemon.devices[0].jobs) == 1
+        line.send(wire.packed(Frame(Kind.BYE, 1)))
+
+    daemon.turn()
+    daemon.turn()
+
+    assert daemon.devices[0].jobs == {}
+    daemon.close()
+
+
+def test_garbage_ends_the_connection_that_sent_it_and_nothing_else(stage: Stage) -> None:
+    stage.daemon()
+    dice = random.Random(7)
+    job = stage.start("mlp.py", 100_000, memory_mib=(20, 20))
+    until(lambda: stage.iterations(job) > 5)
+    header = wire.packed(Frame(Kind.HELLO))[:3]
+
+    for _ in range(1500):
+        with connected(stage.address) as line:
+            kind = dice.randrange(4)
+            if kind == 0:
+                message = dice.randbytes(dice.randrange(1, 2 * wire.FRAME_BYTES))
+            elif kind == 1:
+                message = header + dice.randbytes(wire.FRAME_BYTES - len(header))
+            else:
+                message = wire.packed(
+                    Frame(
+                        dice.choice(list(Kind)),
+                        job=dice.getrandbits(dice.choice((1, 64))),
+                        device=dice.choice((0, 1, wire.ANY_DEVICE)),
+                        lane=dice.getrandbits(32),
+                        flags=wire.Flag(dice.randrange(sum(wire.Flag) + 1)),
+                        epoch=dice.getrandbits(64),
+                        first=dice.getrandbits(dice.choice((8, 64))),
+                        second=dice.getrandbits(dice.choice((8, 64))),
+                        third=dice.getrandbits(64),
+                        text="x",
+                    )
+                )
+            with suppress(ConnectionError):
+                for _ in range(dice.randrange(1, 4)):
+                    line.send(message)
+
+    stage.goes_on(job)
+    assert stage.daemons[-1].poll() is None, stage.log
+
+
+def test_thousands_of_connections_keep_no_job_out(stage: Stage) -> None:
+    stage.daemon()
+    idle = []
+    try:
+        for _ in range(3000):
+            idle.append(connected(stage.address))
+        stage.start("mlp.py", 20, memory_mib=(20, 20)).finished()
+    finally:
+        for line in idle:
+            line.close()
+    assert stage.daemons[-1].poll() is None, stage.log
+
+
+def test_jobs_and_strangers_up_to_the_last_descriptor_leave_the_daemon_alive(
+    stage: Stage,
+) -> None:
+    stage.daemon(descriptors=STRANGERS + 64 + 5 * 90)
+    with ExitStack() as lines:
+        for _ in range(STRANGERS):
+            lines.enter_context(connected(stage.address))
+        told = []
+        for key in range(1, 100):
+            line = lines.enter_context(connected(stage.address))
+            line.settimeout(PATIENCE_S)
+            line.send(wire.packed(Wish("job", **ONE_MIB).hello(key)))
+            told.append(wire.read(line.recv(wire.FRAME_BYTES)))
+
+        assert [one and one.kind for one in told] == [Kind.ADMIT] * 90 + [Kind.REJECT] * 9
+        assert told[-1] is not None
+        assert told[-1].text == "The daemon has 90 jobs, and room for no more."
+        # Whoever asks is answered all the same.
+        assert len(stage.device["jobs"]) == 90
+
+
+def test_a_connection_that_floods_is_cut_off(stage: Stage) -> None:
+    stage.daemon()
+    with connected(stage.address) as line:
+        line.settimeout(PATIENCE_S)
+        line.send(wire.packed(Wish("flood", **ONE_MIB).hello(77)))
+        sent = 0
+        with suppress(ConnectionError):
+            for sent in range(1_000_000):  # noqa: B007
+                line.send(wire.packed(Frame(Kind.ACQUIRE, 77)))
+    assert sent < 999_999
+    assert stage.answers()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_client_of_another_user_is_refused(stage: Stage) -> None:
+    stage.daemon()
+    stage.folder.chmod(0o755)
+    stage.address.chmod(0o666)  # as if somebody had opened the door by mistake
+    code = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+line.connect(sys.argv[1])
+sys.stdout.write(line.recv(512)[56:].decode("latin-1"))
+"""
+
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(stage.address)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "The daemon serves user 0, you are user 65534." in answer.stdout
+    assert stage.device["jobs"] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_the_socket_is_closed_to_other_users(stage: Stage) -> None:
+    stage.daemon()
+    stage.folder.chmod(0o755)
+    code = """
+import os, sys
+from pathlib import Path
+from interlane.device.link import connected
+os.setuid(65534)
+connected(Path(sys.argv[1]))
+"""
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(stage.address)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "serves another user; start your own with 'interlane share" in ended.stderr
+
+
+def test_a_lease_of_the_past_changes_nothing(stage: Stage) -> None:
+    stage.daemon()
+    with stage.client("one", **ONE_MIB) as one:
+        one.begin()
+        with connected(stage.address) as line:
+            line.settimeout(PATIENCE_S)
+            line.send(wire.packed(Wish("two", **ONE_MIB).hello(99)))
+            admitted = wire.read(line.recv(wire.FRAME_BYTES))
+            assert admitted is not None
+            assert admitted.kind is Kind.ADMIT
+            # It never had a lease, and gives back all that it can think of.
+            for epoch in (0, 1, 2**63, wire.U64):
+                line.send(wire.packed(Frame(Kind.RELEASE, 99, epoch=epoch)))
+                line.send(wire.packed(Frame(Kind.YIELD, 99, epoch=epoch)))
+            line.send(wire.packed(Frame(Kind.ACQUIRE, 99)))
+            until(lambda: stage.states.get("two") == "waiting")
+            assert stage.states["one"] == "running"
+            one.end()
+            granted = wire.read(line.recv(wire.FRAME_BYTES))
+            assert granted is not None
+            assert granted.kind is Kind.GRANT
+
+
+def test_no_frames_at_all_make_the_books_unsafe(tmp_path: Path) -> None:
+    """The daemon itself, without a process around it, hears 20,000 frames of 12 jobs."""
+    dice = random.Random(11)
+    daemon = Daemon(Settings((DeviceSpec("cpu", 100),), tmp_path / "s"))
+    lines: dict[int, socket.socket] = {}
+    for turn in range(20_000):
+        key = dice.randrange(1, 13)
+        if key not in lines or dice.random() < 0.01:
+            if key in lines:
+                lines[key].close()
+            lines[key] = connected(tmp_path / "s")
+            lines[key].setblocking(False)
+        kind = Kind.HELLO if dice.random() < 0.2 else dice.choice(list(Kind))
+        tenants = daemon.devices[0].domain.leases
+        epochs = [lease.epoch for lease in tenants] + [0, dice.getrandbits(64)]
+        amounts = [dice.choice((0, dice.randrange(150), wire.U64)) for _ in range(3)]
+        frame = Frame(
+            kind,
+            key,
+            priority=dice.randrange(-9, 9),
+            lane=dice.randrange(3),
+            flags=wire.Flag(dice.randrange(sum(wire.Flag) + 1)),
+            epoch=dice.choice(epochs),
+            first=amounts[0],
+            second=amounts[1],
+            third=amounts[2],
+        )
+        try:
+            lines[key].send(wire.packed(frame))
+            with suppress(BlockingIOError):
+                lines[key].recv(wire.FRAME_BYTES)
+        except ConnectionError:
+            lines.pop(key).close()
+        daemon.turn(wait_s=0.0)
+        if turn % 20 == 0:
+            daemon.devices[0].domain.check()
+    assert daemon.devices[0].domain.leases or daemon.devices[0].jobs
+    daemon.close()
+    for line in lines.values():
+        line.close()
