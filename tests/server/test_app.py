@@ -204,6 +204,25 @@ def test_a_key_hands_in_once(user: httpx.Client) -> None:
     assert "use a new key" in problem(other, 422)
 
 
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "either-way"}])
+def test_the_short_way_and_the_long_one_answer_alike(
+    user: httpx.Client, key: dict[str, str]
+) -> None:
+    short, long = (
+        user.post(
+            "/api/v1/jobs", content=json.dumps(JOB), headers={**key, "Content-Type": kind}
+        )
+        for kind in ("application/json", "application/json; charset=utf-8")
+    )
+
+    assert short.status_code == long.status_code == 201
+    assert short.headers.keys() == long.headers.keys()
+    for answer in (short, long):
+        assert answer.headers["location"] == f"/api/v1/jobs/{answer.json()['id']}"
+    assert short.json().keys() == long.json().keys()
+    assert (short.json()["id"] == long.json()["id"]) is bool(key)
+
+
 def test_a_stale_etag_changes_nothing(user: httpx.Client) -> None:
     made = user.post("/api/v1/jobs", json=FOREVER)
     where = made.headers["location"]

@@ -10,11 +10,12 @@ from fastapi import FastAPI
 from interlane import __version__
 from interlane.server.body_limit import BodyLimit
 from interlane.server.functions.gateway import Gateway
-from interlane.server.functions.routes import ShortWay, functions
+from interlane.server.functions.routes import functions
 from interlane.server.news import News
 from interlane.server.problems import answer_with_problems
 from interlane.server.routes import jobs, machine, probes, tokens
 from interlane.server.service import Service
+from interlane.server.short_way import ShortWay
 
 ROUTERS: Final = (jobs.routes, machine.routes, tokens.routes, functions, probes.routes)
 
@@ -46,7 +47,7 @@ def make_app(service: Service) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(BodyLimit)
-    app.add_middleware(ShortWay, state=app.state, tokens=service.tokens)
+    app.add_middleware(ShortWay, state=app.state, service=service)
     answer_with_problems(app)
     return app
 

@@ -1,23 +1,16 @@
-"""Functions over HTTP.
+"""Functions over HTTP."""
 
-An invocation that is as it should be (a valid token, a known function, a body of known length)
-takes the short way, ``ShortWay``, in front of everything else; any other takes the long way
-through the router, which says what is wrong.  Both end in ``Gateway.ask``.
-"""
-
-import asyncio
-from collections.abc import Callable
 from http import HTTPStatus
 from math import ceil
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
 from interlane.server import quantities
-from interlane.server.access import BODY_BYTES_MAX, PREFIX, PROBLEMS, User, Viewer, also
-from interlane.server.auth import Role, Tokens
+from interlane.server.access import PREFIX, PROBLEMS, User, Viewer, also
+from interlane.server.auth import Role
 from interlane.server.functions.deployed import Outcome, Reply
 from interlane.server.functions.gateway import Gateway
 from interlane.server.functions.spec import FunctionSpec
@@ -92,10 +85,7 @@ async def invoke(
 ) -> Response:
     """Call a function with a JSON document and return what it answers."""
     deadline_s = None if x_deadline is None else _deadline_s(x_deadline)
-    reply = await the.ask(name, await request.body(), deadline_s)
-    if reply.outcome is Outcome.GOOD:
-        return Response(reply.data, media_type=JSON.decode())
-    return _problem(reply)
+    return answer_of(await the.ask(name, await request.body(), deadline_s))
 
 
 def _deadline_s(text: str) -> float:
@@ -112,74 +102,11 @@ _STATUS: Final = {
 }
 
 
-def _problem(reply: Reply) -> Response:
+def answer_of(reply: Reply) -> Response:
+    """Return what a caller sees of a reply."""
+    if reply.outcome is Outcome.GOOD:
+        return Response(reply.data, media_type="application/json")
     headers = {}
     if reply.retry_s is not None:
         headers["Retry-After"] = str(max(1, ceil(reply.retry_s)))
     return problem(_STATUS[reply.outcome], reply.data.decode(errors="replace"), headers)
-
-
-# -- the short way --------------------------------------------------------------------
-
-_BEGIN: Final = f"{PREFIX}/functions/"
-_END: Final = "/invoke"
-
-
-class ShortWay:
-    """Answers plain invocations before anybody else looks at them."""
-
-    def __init__(self, app: Callable[..., Any], state: Any, tokens: Tokens) -> None:  # noqa: ANN401 - Starlette's bag
-        self._app = app
-        self._state = state
-        self._tokens = tokens
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
-        """Answer an invocation, or pass the request on."""
-        future = None
-        if scope["type"] == "http" and scope["path"].endswith(_END):
-            future = await self._asked(scope, receive)
-        if future is None:
-            await self._app(scope, receive, send)
-            return
-        reply = await future
-        if reply.outcome is not Outcome.GOOD:
-            await _problem(reply)(scope, receive, send)
-            return
-        length = b"%d" % len(reply.data)
-        headers = [(b"content-type", JSON), (b"content-length", length)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.data})
-
-    async def _asked(self, scope: Any, receive: Any) -> "asyncio.Future[Reply] | None":  # noqa: ANN401 - ASGI
-        """Take a request in; None, and nothing is read, where it is not plain."""
-        path: str = scope["path"]
-        name = path[len(_BEGIN) : -len(_END)]
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"")
-        is_plain = (
-            scope["method"] == "POST"
-            and path.startswith(_BEGIN)
-            and length.isdigit()
-            and int(length) <= BODY_BYTES_MAX
-            and b"x-deadline" not in headers
-            and name in self._state.functions
-            and self._may(headers.get(b"authorization", b""))
-        )
-        if not is_plain:
-            return None
-        body = b""
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return None
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                future: asyncio.Future[Reply] = self._state.functions.ask(name, body)
-                return future
-
-    def _may(self, shown: bytes) -> bool:
-        word, _, token = shown.partition(b" ")
-        if word.lower() != b"bearer":
-            return False
-        caller = self._tokens.caller(token.decode("latin-1"))
-        return caller is not None and caller.role >= Role.USER

@@ -15,7 +15,7 @@ from interlane.model import JobId
 from interlane.server import whatif
 from interlane.server.access import PAGE_MAX, PREFIX, PROBLEMS, SERIAL_MAX, User, Viewer, also
 from interlane.server.auth import insist_may_cancel
-from interlane.server.driver import Key, NoSuchJob
+from interlane.server.driver import Driver, Key, NoSuchJob
 from interlane.server.picture import entry_document, job_document
 from interlane.server.record import Record, State
 from interlane.server.runner import Attempt
@@ -23,6 +23,7 @@ from interlane.server.service import Service, The
 from interlane.server.spec import JobSpec, check_spec
 from interlane.server.store import JobsWanted
 
+KEY_LENGTH_MAX: Final = 255
 LOG_BYTES_MAX: Final = 1 << 20
 AHEAD_SHOWN: Final = 10
 
@@ -36,14 +37,23 @@ async def submit(
     job: JobSpec,
     caller: User,
     the: The,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    idempotency_key: Annotated[
+        str | None, Header(min_length=1, max_length=KEY_LENGTH_MAX)
+    ] = None,
 ) -> Response:
     """Hand in a job; the answer means that it is stored."""
+    return await handed_in(the.driver, job, caller.name, idempotency_key)
+
+
+async def handed_in(
+    driver: Driver, job: JobSpec, user: str, idempotency_key: str | None
+) -> Response:
+    """Store a job and answer so; where this raises, nothing was stored."""
     check_spec(job)
     key = None
     if idempotency_key is not None:
         key = Key(idempotency_key, sha256(job.model_dump_json().encode()).hexdigest())
-    record = await asyncio.wrap_future(the.driver.submit(job, caller.name, key))
+    record = await asyncio.wrap_future(driver.submit(job, user, key))
     return _job_answer(record, HTTPStatus.CREATED, {"Location": f"{PREFIX}/jobs/{record.id}"})
 
 
