@@ -96,6 +96,21 @@ def test_counters_that_are_missing_are_said_and_filled(
     assert "1 workloads lack a counter, the first w0" in said.err
 
 
+def test_a_way_to_share_with_few_pairs_is_left_out(
+    folder: Path, tmp_path: Path, call: Call
+) -> None:
+    path = folder / own.CORUNS
+    path.write_text(f"{path.read_text()}T4,side-by-side,latency,w0,w1,0.5\n")
+    words = ("predict", "degradation", "train", folder, "--out", tmp_path / "m")
+
+    said = call(*words)
+
+    assert said.code == 0
+    assert "side-by-side/latency: left out, because fewer than 8 pairs are known" in said.err
+    path.write_text("\n".join(path.read_text().splitlines()[:3]) + "\n")
+    assert "at least 8 are needed" in call(*words).error
+
+
 def test_a_folder_without_co_runs_is_refused(tmp_path: Path, call: Call) -> None:
     said = call("predict", "degradation", "train", tmp_path, "--out", tmp_path / "m")
     assert "the folder has none of coruns.csv (own)" in said.error

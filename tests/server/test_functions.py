@@ -138,19 +138,24 @@ def test_a_replica_knows_its_function_its_device_and_its_secrets(user: Client) -
 
 
 def test_inputs_that_come_together_are_answered_together(user: Client) -> None:
-    user.ready("sizes", "sizes", batch={"max": 4, "window": "1s"})
+    user.ready("sizes", "sizes", batch={"max": 4, "window": "10m"}, deadline="10m")
 
     with ThreadPoolExecutor(4) as pool:
         answers = [one.json() for one in pool.map(user.call, ["sizes"] * 4, range(4))]
 
     assert answers == [4] * 4
+
+
+def test_an_input_waits_for_others_until_the_window_closes(user: Client) -> None:
+    user.ready("sizes", "sizes", batch={"max": 4, "window": "1s"})
+
     begin_s = time.monotonic()
     assert user.call("sizes", 0).json() == 1
     assert time.monotonic() - begin_s >= 0.9
 
 
 def test_one_that_is_no_json_does_not_spoil_its_batch(user: Client) -> None:
-    user.ready("sizes", "sizes", batch={"max": 2, "window": "5s"})
+    user.ready("sizes", "sizes", batch={"max": 2, "window": "10m"}, deadline="10m")
 
     with ThreadPoolExecutor(2) as pool:
         good = pool.submit(user.call, "sizes", 1)
@@ -280,16 +285,18 @@ def test_a_thousand_requests_at_once_are_all_answered(user: Client) -> None:
 
 
 def test_what_nobody_asks_for_is_let_go(tmp_path: Path) -> None:
-    with gateway(tmp_path, slot_s=0.2, first_s=5.0) as client:
-        client.ready("echo", "echo", keep="1s")
-        assert client.call("echo").status_code == 200
+    with gateway(tmp_path, slot_s=0.2, first_s=0.0) as client:
+        client.deploy("echo", "echo", keep="3s")
+        client.call("echo")
         begin_s = time.monotonic()
+        assert client.call("echo").status_code == 200
 
         until(lambda: client.look("echo")["state"] == "cold")
 
-        assert time.monotonic() - begin_s >= 0.8
+        assert time.monotonic() - begin_s >= 2.4
+        cold_starts = client.look("echo")["cold_starts"]
         assert client.call("echo", 1).json() == 1
-        assert client.look("echo")["cold_starts"] == 1
+        assert client.look("echo")["cold_starts"] == cold_starts + 1
 
 
 class Told:

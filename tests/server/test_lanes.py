@@ -120,7 +120,7 @@ def test_two_trainings_take_turns_by_their_shares(folder: Path) -> None:
         other = submit(driver, folder, BUSY)
         until(lambda: slowdown(driver, bound) > 1.1 and slowdown(driver, other) > 2.5, "turns")
         (device,) = driver.devices()
-        figures = metrics.page(driver, ()).decode()
+        figures = metrics.page(driver, (), ()).decode()
         (folder / "stop").touch()
         done = [ended(driver, one) for one in (bound, other)]
         said = [printed(driver, one) for one in (bound, other)]

@@ -5,23 +5,45 @@ import pytest
 from interlane.device.specs import DeviceSpec
 from interlane.model import JobId, Refusal
 from interlane.model.function import Function
+from interlane.server.coruns import BESIDE, LATENCY, P99, CoRun, function_name
 from interlane.server.devices import Devices, emulated
-from interlane.server.functions.deployed import Device, Site
-from interlane.server.functions.interference import Interference, Progress
-from interlane.server.functions.lender import Held, Lender, holdings_of
+from interlane.server.functions.deployed import Site
+from interlane.server.functions.lender import Held, Lender, Slot, holdings_of
+from interlane.server.functions.services import Place, Slowed
 from interlane.server.record import Record, State
 from interlane.testing.live import this_machine
 
 CARD_MIB = 16_384
 ON_FIRST = "here/0"
+F, G = function_name("f"), function_name("g")
 
 
 def function(name: str = "f", number: int = 1, memory_mib: int = 4_096) -> Function:
-    return Function(f"{name}/{number}", name, memory_mib)
+    return Function(f"{name}/{number}", function_name(name), memory_mib)
 
 
-def held(memory_mib: int = 8_192, job: str = "train-1") -> dict[str, tuple[Held, ...]]:
-    return {ON_FIRST: (Held(job, "train", memory_mib, 0.5),)}
+def held(memory_mib: int = 8_192, *jobs: str) -> dict[str, tuple[Held, ...]]:
+    return {
+        ON_FIRST: tuple(
+            Held(job, job.partition("-")[0], memory_mib, 0.5) for job in jobs or ("train-1",)
+        )
+    }
+
+
+def suffers(p99: float, *jobs: str, calls: int = 1_000, limit: float = 2.0) -> Slowed:
+    return Slowed(frozenset(jobs or ("train-1",)), calls, 0.01, p99 / 2, p99, limit)
+
+
+def slot(
+    jobs: dict[str, float] | None = None,
+    called: tuple[str, ...] = (F,),
+    **functions: Slowed,
+) -> Slot:
+    return Slot(
+        jobs or {},
+        {Place(function_name(name), ON_FIRST): one for name, one in functions.items()},
+        frozenset(Place(name, ON_FIRST) for name in called),
+    )
 
 
 def lender(gpus: int = 1) -> Lender:
@@ -112,11 +134,11 @@ def test_two_violations_in_a_row_take_the_function_away() -> None:
     books = lender()
     books.follow(held(), 0.0)
     site = lent(books.lend(function(), 0, 0.0))
-    books.measured({"train-1": 1.0}, 1.0)
+    books.measured(slot({"train-1": 1.0}), 1.0)
 
-    assert books.measured({"train-1": 2.0}, 10.0) == []
-    assert books.measured({"train-1": 2.0}, 20.0) == []
-    assert books.measured({"train-1": 2.0}, 30.0) == [site.id]
+    assert books.measured(slot({"train-1": 2.0}), 10.0).leaving == []
+    assert books.measured(slot({"train-1": 2.0}), 20.0).leaving == []
+    assert books.measured(slot({"train-1": 2.0}), 30.0).leaving == [site.id]
     books.leave(site.id, 30.0)
 
     # What was measured is remembered, until the job has made up for what it lost.
@@ -130,7 +152,7 @@ def test_one_violation_is_forgiven() -> None:
     lent(books.lend(function(), 0, 0.0))
 
     found = [
-        books.measured({"train-1": slow_down}, 10.0 * at)
+        books.measured(slot({"train-1": slow_down}), 10.0 * at).leaving
         for at, slow_down in enumerate([1.0, 1.5, 1.0, 1.5, 1.0, 1.0])
     ]
 
@@ -143,7 +165,102 @@ def test_a_job_that_is_not_measured_moves_nobody() -> None:
     lent(books.lend(function(), 0, 0.0))
 
     for at_s in range(10):
-        assert books.measured({"other-1": 9.0}, float(at_s)) == []
+        assert books.measured(slot({"other-1": 9.0}), float(at_s)).leaving == []
+
+
+def test_a_function_that_is_twice_too_slow_moves_away_and_its_job_stays() -> None:
+    books = lender(gpus=2)
+    books.follow({**held(), "here/1": (Held("big-1", "big", CARD_MIB, 1.0),)}, 0.0)
+    first = lent(books.lend(function(memory_mib=1_024), 0, 0.0))
+    other = lent(books.lend(function("g", memory_mib=1_024), 0, 0.0))
+
+    assert books.measured(slot(f=suffers(2.5)), 10.0).leaving == []
+    assert books.measured(slot(f=suffers(2.5)), 20.0).leaving == [first.id]
+    books.leave(first.id, 20.0)
+
+    # It does not come back beside the job, nor does the other have to leave for it.
+    assert books.measured(slot(g=suffers(1.5)), 30.0).leaving == []
+    assert isinstance(books.lend(function(number=2, memory_mib=1_024), 0, 31.0), Refusal)
+    books.follow(held(), 40.0)
+    assert lent(books.lend(function(number=3), 0, 41.0)).device.gpu == "here/1"
+    assert other.device.gpu == ON_FIRST
+
+
+def test_slots_in_which_a_function_was_not_measured_forgive_nothing() -> None:
+    books = lender()
+    books.follow(held(), 0.0)
+    site = lent(books.lend(function(), 0, 0.0))
+
+    assert books.measured(slot(f=suffers(2.5)), 10.0).leaving == []
+    assert books.measured(slot({"train-1": 1.0}), 20.0).leaving == []
+    assert books.measured(slot(f=suffers(2.5)), 30.0).leaving == [site.id]
+
+
+def test_what_the_deadline_allows_is_no_violation() -> None:
+    books = lender()
+    books.follow(held(), 0.0)
+    lent(books.lend(function(), 0, 0.0))
+
+    for at_s in range(10):
+        assert books.measured(slot(f=suffers(9.0, limit=10.0)), float(at_s)).leaving == []
+
+
+def test_what_is_predicted_is_what_was_measured_before() -> None:
+    books = lender()
+    books.follow(held(), 0.0)
+    lent(books.lend(function(), 0, 0.0))
+    both = slot({"train-1": 1.08}, f=suffers(1.6))
+
+    guessed = books.measured(both, 10.0).compared
+    lent(books.lend(function("g"), 0, 15.0))  # makes the tables grow
+    learned = books.measured(both, 20.0).compared
+
+    mine, job = Place(F, ON_FIRST), Place("train-1", ON_FIRST)
+    assert guessed[mine].predicted == guessed[job].predicted == pytest.approx(1 / 0.97)
+    assert learned[mine].predicted == pytest.approx(1.6, rel=0.02)
+    assert 1.04 < learned[job].predicted < 1.08
+    assert (learned[mine].measured, learned[mine].mean) == (1.6, 0.8)
+    assert (learned[mine].beside, learned[job].beside) == (("train-1",), (F,))
+
+
+def test_pairs_go_to_the_data_set() -> None:
+    books = lender()
+    books.follow(held(), 0.0)
+    lent(books.lend(function(), 0, 0.0))
+
+    assert books.measured(slot({"train-1": 1.2}, f=suffers(3.0)), 10.0).coruns == [
+        CoRun(BESIDE, "train", F, 1.2),
+        CoRun(LATENCY, F, "train", 1.5),
+        CoRun(P99, F, "train", 3.0),
+    ]
+    few = books.measured(slot(f=suffers(3.0, calls=50)), 20.0)
+    assert [one.way for one in few.coruns] == [LATENCY]
+
+
+def test_larger_companies_do_not_go_to_the_data_set() -> None:
+    books = lender()
+    books.follow(held(1_024, "train-1", "other-2"), 0.0)
+    for name in ("f", "g"):
+        lent(books.lend(function(name), 0, 0.0))
+
+    found = books.measured(
+        slot({"train-1": 1.2}, called=(F, G), f=suffers(3.0, "train-1", "other-2")), 10.0
+    )
+
+    assert found.coruns == []
+    assert found.compared[Place("train-1", ON_FIRST)].beside == (F, G)
+    assert found.compared[Place(F, ON_FIRST)].beside == ("train-1", "other-2")
+
+
+def test_what_a_job_did_that_has_left_is_passed_over() -> None:
+    books = lender()
+    books.follow(held(1_024, "new-2"), 0.0)
+    lent(books.lend(function(), 0, 0.0))
+
+    found = books.measured(slot({"train-1": 9.0}, f=suffers(9.0, "train-1")), 10.0)
+
+    assert found.compared == {}
+    assert found.coruns == []
 
 
 @pytest.mark.parametrize(
@@ -172,43 +289,3 @@ def test_a_replica_sees_its_own_gpu_and_no_other() -> None:
         (1, "GPU-b"),
     ]
     assert all(one.cores == () for one in devices.values())
-
-
-# -- what is measured ---------------------------------------------------------------------
-
-
-def progress(iterations: int, busy_s: float) -> list[Progress]:
-    return [Progress("train-1", ON_FIRST, iterations, busy_s)]
-
-
-def test_iterations_beside_functions_are_set_against_those_beside_none() -> None:
-    seen, device = Interference(), Device(ON_FIRST, 0, "", ())
-    for at in range(5):
-        seen.look(progress(10 * at, 1.0 * at), {ON_FIRST: device})
-    assert seen.end_slot() == {}
-
-    for at in range(1, 6):
-        device.calls += 1
-        seen.look(progress(40 + 10 * at, 4.0 + 1.5 * at), {ON_FIRST: device})
-
-    assert seen.end_slot()["train-1"] == pytest.approx(1.5)
-    assert seen.end_slot() == {}
-
-
-def test_a_job_that_was_never_alone_is_compared_with_nothing() -> None:
-    seen, device = Interference(), Device(ON_FIRST, 0, "", (), in_hand=1)
-    for at in range(20):
-        seen.look(progress(10 * at, 1.0 * at), {ON_FIRST: device})
-
-    assert seen.end_slot() == {}
-
-
-def test_a_job_that_began_anew_is_known_anew() -> None:
-    seen, device = Interference(), Device(ON_FIRST, 0, "", ())
-    for at in range(5):
-        seen.look(progress(10 * at, 1.0 * at), {ON_FIRST: device})
-    device.calls += 1
-    seen.look(progress(1, 5.0), {ON_FIRST: device})
-    seen.look(progress(1, 0.5), {ON_FIRST: device})
-
-    assert seen.end_slot() == {}

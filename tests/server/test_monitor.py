@@ -1,13 +1,17 @@
 """What follows from looks at the device daemon, with looks made by hand."""
 
+from collections.abc import Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from interlane.model import JobId
-from interlane.server.coruns import CoRunFiles
-from interlane.server.monitor import CoRun, Monitor, Pair, Solo, Use
+from interlane.server import coruns
+from interlane.server.coruns import BESIDE, LANES, LATENCY, CoRun, CoRunFiles, Solo
+from interlane.server.monitor import Monitor, Use
 
 A, B = JobId("big-7-1"), JobId("small-2")
 
@@ -136,8 +140,13 @@ def test_predictions_go_by_the_shares_of_those_that_ran() -> None:
 
 
 def test_a_pair_is_told_of_when_it_parts() -> None:
-    monitor, found = Monitor("fair"), list[CoRun]()
-    monitor.tell = found.append
+    monitor, found, solos = Monitor("fair"), list[CoRun](), dict[str, Solo]()
+
+    def tell(coruns: Sequence[CoRun], alone: Mapping[str, Solo]) -> None:
+        found.extend(coruns)
+        solos.update(alone)
+
+    monitor.tell = tell
     for at in range(12):  # both wait half of the time, and one leaves in the end
         both = [
             process(name, 0, done=10 * at, busy_s=at / 4, waited_s=at / 2, at=at)
@@ -145,16 +154,15 @@ def test_a_pair_is_told_of_when_it_parts() -> None:
         ]
         monitor.heard(told(*both[: 1 if at == 11 else 2]), float(at))
 
-    by_victim = {one.pair.victim: one for one in found}
-    assert {one.pair for one in found} == {Pair(A, B, False), Pair(B, A, False)}
-    assert by_victim[A].slowdown == pytest.approx(2)
-    solo = by_victim[B].solos[A]
-    assert (solo.busy, solo.memory, solo.iterations_per_s) == pytest.approx((0.5, 0.25, 20))
+    assert {one[:3] for one in found} == {(LANES, "big", "small"), (LANES, "small", "big")}
+    assert [one.slowdown for one in found] == pytest.approx([2, 2])
+    solo = solos["big"]
+    assert (solo.busy, solo.memory, solo.per_s) == pytest.approx((0.5, 0.25, 20))
 
 
 def test_a_short_company_is_not_told_of() -> None:
     monitor, found = Monitor("fair"), list[CoRun]()
-    monitor.tell = found.append
+    monitor.tell = lambda coruns, solos: found.extend(coruns)
     for at in range(5):
         both = [process(name, 0, done=10 * at, busy_s=at / 2, at=at) for name in (A, B)]
         monitor.heard(told(*both), float(at))
@@ -181,17 +189,17 @@ def test_co_runs_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     from interlane.sim.coruns import pairs_by_way
     from interlane.traces.colocation import read
 
-    solos = {A: Solo(0.9, 0.2, 30.0), B: Solo(0.5, 0.1, 90.0)}
-    for _ in range(2):  # what was kept before is gone on with
+    solos = {"big": Solo(0.9, 0.2, 30.0), "small": Solo(0.5, 0.1, 90.0)}
+    for slower in (3.0, 1.25):  # what was kept before is gone on with
         files = CoRunFiles(tmp_path / "coruns", "EMULATED")
-        files.add(CoRun(Pair(A, B, True), 1.25, solos))
-        files.add(CoRun(Pair(B, A, False), 2.0, {}))
+        files.add([CoRun(BESIDE, "big", "small", slower)], solos)
+        files.add([CoRun(LANES, "small", "big", 2.0)], {})
 
     kept = read(tmp_path / "coruns")
     ways = pairs_by_way(kept)
     assert kept.count == 4
     assert {way: set(pairs.retained) for way, pairs in ways.items()} == {
-        "side-by-side/training": {0.8},
+        "side-by-side/training": {0.8},  # the newest
         "lanes/training": {0.5},
     }
     profiles = ways["lanes/training"].profiles
@@ -199,15 +207,54 @@ def test_co_runs_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     assert profiles.values[0, 0, :2].tolist() == [0.9, 0.2]
 
 
+def test_co_runs_of_functions_are_kept_though_little_is_known_of_them(tmp_path: Path) -> None:
+    from interlane.sim.coruns import pairs_by_way
+    from interlane.traces.colocation import read
+
+    name = coruns.function_name("score")
+    alone = {name: Solo(nan, nan, 100.0)}
+    CoRunFiles(tmp_path, "EMULATED").add(
+        [
+            CoRun(BESIDE, "train", name, 1.25),
+            CoRun(LATENCY, name, "train", 4.0),
+            CoRun(coruns.P99, name, "train", 1e6),
+        ],
+        alone,
+    )
+
+    kept = read(tmp_path)
+    assert {way: pairs.retained.tolist() for way, pairs in pairs_by_way(kept).items()} == {
+        "side-by-side/training": [0.8],
+        "side-by-side/latency": [0.25],
+        "side-by-side/p99": [0.01],
+    }
+    assert kept.workloads == ("train", name)
+    assert np.isnan(kept.values).tolist() == [[[True] * 3, [True, True, False]]]
+
+
+def test_only_the_newest_co_runs_of_each_way_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from interlane.traces.colocation import read
+
+    monkeypatch.setattr(coruns, "KEPT", 3)
+    for slower in (1.0, 2.0, 4.0, 8.0):
+        files = CoRunFiles(tmp_path, "EMULATED")
+        files.add([CoRun(LATENCY, "f", "train", slower)] * 2, {})
+
+    (runs,) = read(tmp_path).coruns.values()
+    assert [one.retained for one in runs] == [0.125, 0.125, 0.25]
+
+
 def test_a_file_of_co_runs_that_is_damaged_or_cannot_be_written_costs_no_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = CoRun(Pair(A, B, True), 1.25, {})
+    found = CoRun(BESIDE, "big", "small", 1.25)
     (tmp_path / "coruns.csv").write_text("nonsense\n1\n")
 
-    CoRunFiles(tmp_path, "EMULATED").add(found)
+    CoRunFiles(tmp_path, "EMULATED").add([found], {})
     (tmp_path / "file").touch()
-    CoRunFiles(tmp_path / "file", "EMULATED").add(found)
+    CoRunFiles(tmp_path / "file", "EMULATED").add([found], {})
 
     assert "begun anew" in caplog.text
     assert "cannot be kept" in caplog.text

@@ -121,9 +121,14 @@ def train(
     data: DataOption = None,
 ) -> None:
     """Learn from measured co-runs, complete the table of all pairs, and write both."""
+    from interlane.predict.degradation.models import LEAST_PAIRS
     from interlane.predict.degradation.store import Model, save, trained
 
     coruns, ways = _read(source, data)
+    few = [way for way, pairs in ways.items() if len(pairs) < LEAST_PAIRS]
+    if 0 < len(few) < len(ways):
+        say(f"{', '.join(few)}: left out, because fewer than {LEAST_PAIRS} pairs are known.")
+        ways = {way: pairs for way, pairs in ways.items() if way not in few}
     parts = {}
     with progress("training", len(ways), "ways") as tell:
         for done, (way, pairs) in enumerate(ways.items(), 1):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from interlane.cli.beside import beside_told
 from interlane.cli.client import Client, Failure, ServerOptions
 from interlane.cli.jobs import LOOK_AT_MOST_S, LOOK_FIRST_S, document_in
 from interlane.cli.options import takes
@@ -23,7 +24,7 @@ FunctionName = Annotated[
     str, typer.Argument(metavar="NAME", help="The function's name, as `list` shows it.")
 ]
 _LEFT_OUT: Final = (
-    "spec", "replicas", "slots", "bands", "latency_buckets", "latency_sum_s",
+    "spec", "replicas", "slots", "bands", "latency_buckets", "latency_sum_s", "beside_jobs",
 )  # fmt: skip
 
 
@@ -115,7 +116,10 @@ def _loaded(client: Client, name: str) -> dict[str, Any]:
 def list_functions(*, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
     """List functions, their replicas and how fast they answer."""
     found = Client(options).get("/functions").document()
-    head = ("function", "state", "replicas", "requests/s", "p50 ms", "p99 ms", "cold", "late")
+    head = (
+        *("function", "state", "replicas", "requests/s", "p50 ms", "p99 ms", "cold", "late"),
+        *("slow-down", "predicted"),
+    )
     rows = [_row(one) for one in found["functions"]]
     emit(found, output, grid(head, rows, left=2) if rows else "No functions.")
 
@@ -141,8 +145,12 @@ def describe(
         )
         for one in found["replicas"]
     ]
-    told = [*lines({**shown, "spec": found["spec"]})]
-    emit(found, output, "\n".join([*told, *([grid(head, rows, left=3)] if rows else [])]))
+    told = [
+        *lines({**shown, "spec": found["spec"]}),
+        *([grid(head, rows, left=3)] if rows else []),
+        *beside_told("jobs", found["beside_jobs"]),
+    ]
+    emit(found, output, "\n".join(told))
 
 
 @app.command()
@@ -202,7 +210,16 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
         _ms(one["p99_s"]),
         f"{one['cold_starts']:,}",
         f"{one['deadline_misses']:,}",
+        *_worst(one["beside_jobs"]),
     )
+
+
+def _worst(compared: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return the most that jobs cost a function anywhere, and what was predicted of that."""
+    if not compared:
+        return "-", "-"
+    worst = max(compared, key=lambda one: float(one["measured"]))
+    return f"{worst['measured']:.2f}", f"{worst['predicted']:.2f}"
 
 
 def _ms(seconds: float | None) -> str:

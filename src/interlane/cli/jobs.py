@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from interlane.cli.beside import beside_told
 from interlane.cli.client import Client, Failure, ServerOptions, job_path
 from interlane.cli.options import takes
 from interlane.cli.output import Output, OutputOption, emit, grid, lines, say
@@ -21,6 +22,7 @@ LOOK_AT_MOST_S: Final = 1.0
 TAIL_BYTES: Final = 1 << 16
 CHUNK_BYTES: Final = 1 << 20
 SHOWN_MAX: Final = 10_000
+_LEFT_OUT: Final = ("spec", "beside_functions")
 
 LiveJob = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as `ps` shows it.")]
 FileOption = Annotated[
@@ -116,8 +118,9 @@ def describe(
     answer = {**found, "story": story}
     begin_s = found["submitted_s"]
     told = [f"  {entry['at_s'] - begin_s:>10,.1f} s  {entry['kind']}" for entry in story]
-    shown = {name: value for name, value in found.items() if name != "spec"}
-    emit(answer, output, "\n".join([*lines(shown), "story:", *told]))
+    shown = {name: value for name, value in found.items() if name not in _LEFT_OUT}
+    beside = beside_told("functions", found["beside_functions"])
+    emit(answer, output, "\n".join([*lines(shown), *beside, "story:", *told]))
 
 
 @takes(ServerOptions)

@@ -12,6 +12,7 @@ from interlane.model import MILLI, JobId
 from interlane.pages import words
 from interlane.pages.frame import job_link, live, table, title
 from interlane.pages.site import Site, Visit
+from interlane.server.functions.lender import Compared
 from interlane.server.functions.spec import FunctionSpec, terms_of
 from interlane.server.functions.status import FunctionStatus
 from interlane.server.occupancy import ABSENT, Device, Tenant
@@ -236,6 +237,20 @@ def tenants_table(device: Device) -> Markup:
     ]
     head = ("job", "now", "lane", "memory used", "predicted", "measured slow-down")
     return table(head, rows, f"Jobs of GPU {device.gpu}", "", (3, 4, 5))
+
+
+def beside_table(compared: Sequence[Compared], who: str) -> Markup:
+    """Return what was measured of somebody beside others; nothing if nothing was."""
+    rows = [
+        (
+            ", ".join(one.beside),
+            one.device,
+            *map(slowdown, (one.predicted, one.measured, one.limit)),
+        )
+        for one in compared
+    ]
+    head = (f"beside {who}", "device", "predicted", "measured slow-down", "limit")
+    return table(head, rows, f"Slow-down by {who}", "", (2, 3, 4)) if rows else Markup("")
 
 
 def _mib(size_bytes: float) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 from markupsafe import Markup
 
 from interlane.pages import charts, words
+from interlane.pages.devices import beside_table
 from interlane.pages.frame import as_yaml, live, state_word, table, title
 from interlane.pages.site import Site, Visit
 from interlane.server.functions.figures import BUCKETS_S
@@ -50,7 +51,7 @@ def _function(one: FunctionStatus) -> Markup:
         _facts(one, deadline_s),
         _calls(one),
         _latencies(one, deadline_s),
-        _replicas(one.replicas),
+        _replicas(one.replicas) + beside_table(one.beside_jobs, "jobs"),
         as_yaml(one.spec),
     )
 

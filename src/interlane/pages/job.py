@@ -10,7 +10,7 @@ from nicegui import ui
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import JobId
 from interlane.pages import words
-from interlane.pages.devices import slowdown, tenants_table
+from interlane.pages.devices import beside_table, slowdown, tenants_table
 from interlane.pages.frame import (
     Live,
     action,
@@ -185,10 +185,11 @@ class _View:
             for device in self._site.driver.devices()
             if any(tenant.id == record.id for tenant in device.jobs)
         ]
-        return Markup("<p>On {}, chosen by <strong>{}</strong>.</p>{}").format(
+        return Markup("<p>On {}, chosen by <strong>{}</strong>.</p>{}{}").format(
             devices_of(record),
             self._site.policy,
             Markup("").join(_company(device, record.id) for device in mine),
+            beside_table(self._site.gateway.sides.of(record.id), "functions"),
         )
 
     # -- output -----------------------------------------------------------------------

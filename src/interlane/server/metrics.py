@@ -1,6 +1,6 @@
 """Figures for Prometheus, read from the driver when they are asked for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -18,6 +18,7 @@ from interlane.model import MILLI
 from interlane.server import spec
 from interlane.server.driver import Driver
 from interlane.server.functions.figures import BUCKETS_S
+from interlane.server.functions.lender import Compared
 from interlane.server.functions.status import FunctionStatus
 from interlane.server.occupancy import Device
 from interlane.server.record import HOLDING
@@ -26,11 +27,15 @@ from interlane.server.spec import JobSpec
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 
 
-def page(driver: Driver, functions: Sequence[FunctionStatus]) -> bytes:
-    """Return the page of figures."""
+def page(
+    driver: Driver,
+    functions: Sequence[FunctionStatus],
+    slowed_jobs: Sequence[tuple[str, Compared]],
+) -> bytes:
+    """Return the page of figures; ``slowed_jobs`` is what functions cost jobs."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(driver))
-    registry.register(_FunctionFigures(functions))
+    registry.register(_FunctionFigures(functions, slowed_jobs))
     return generate_latest(registry)
 
 
@@ -107,8 +112,13 @@ _COUNTED: Final = {
 class _FunctionFigures:
     """How functions are, as figures."""
 
-    def __init__(self, functions: Sequence[FunctionStatus]) -> None:
+    def __init__(
+        self,
+        functions: Sequence[FunctionStatus],
+        slowed_jobs: Sequence[tuple[str, Compared]],
+    ) -> None:
         self._functions = functions
+        self._slowed_jobs = slowed_jobs
 
     def describe(self) -> list[Metric]:
         """Return nothing: names are checked when figures are collected."""
@@ -125,6 +135,16 @@ class _FunctionFigures:
             yield counter
         yield self._replicas()
         yield self._latencies()
+        yield _slowed(
+            "function_slowdown",
+            "P99 of what calls take beside jobs, over what it is beside none.",
+            ((one.name, found) for one in self._functions for found in one.beside_jobs),
+        )
+        yield _slowed(
+            "job_slowdown_by_functions",
+            "Time per iteration beside functions over what it is beside none.",
+            self._slowed_jobs,
+        )
 
     def _replicas(self) -> Metric:
         gauge = GaugeMetricFamily(
@@ -149,6 +169,15 @@ class _FunctionFigures:
                 [one.name], list(zip(bounds, reached, strict=True)), one.latency_sum_s
             )
         return histogram
+
+
+def _slowed(name: str, about: str, compared: Iterable[tuple[str, Compared]]) -> Metric:
+    who = name.partition("_")[0]
+    gauge = GaugeMetricFamily(f"interlane_{name}_ratio", about, labels=[who, "device", "kind"])
+    for victim, one in compared:
+        for kind in ("predicted", "measured"):
+            gauge.add_metric([victim, one.device, kind], getattr(one, kind))
+    return gauge
 
 
 def _held(driver: Driver) -> float:

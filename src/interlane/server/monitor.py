@@ -7,11 +7,12 @@ The product of both is the measured slow-down.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from interlane.model import MILLI, JobId
+from interlane.server.coruns import BESIDE, LANES, CoRun, Solo, Tell
 from interlane.server.lanes import Status
 from interlane.server.slowdown import Beside, in_turns
 from interlane.server.spec import program_in
@@ -92,6 +93,8 @@ class Seen:
     busy: tuple[float | None, ...]
     """By device: the share of the last seconds in which an iteration ran."""
     uses: Mapping[JobId, Use]
+    solos: Mapping[JobId, Solo]
+    """What jobs do when no other lane runs, of those of which it is known."""
 
 
 class Pair(NamedTuple):
@@ -101,26 +104,6 @@ class Pair(NamedTuple):
     aggressor: JobId
     beside: bool
     """Whether they ran in lanes of their own, and not in turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solo:
-    """What a job does when no other lane runs, the time that it waits for its turn left out."""
-
-    busy: float
-    """Share of the time inside iterations."""
-    memory: float
-    """Share of the device's memory at the peak."""
-    iterations_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class CoRun:
-    """What came of a pair, and what both do alone as far as that is known."""
-
-    pair: Pair
-    slowdown: float
-    solos: Mapping[JobId, Solo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +155,7 @@ class Monitor:
         """By job, over the looks since which it had run."""
         self._together: dict[Pair, Use] = {}
         """What victims have done beside their aggressor so far."""
-        self.tell: Callable[[CoRun], None] = lambda corun: None
+        self.tell: Tell = lambda coruns, solos: None
         """Told of pairs that were together for long enough, once they part."""
         self.beside: Beside = lambda victim, others: None
         """Predicts slow-down where turns do not explain it."""
@@ -208,6 +191,7 @@ class Monitor:
                 )
                 for job_id, use in look.uses.items()
             },
+            self._solos(look.uses),
         )
 
     def over_all(self, job_id: JobId, use: Use) -> Use:
@@ -259,7 +243,7 @@ class Monitor:
                 pair = Pair(job_id, others[0], beside)
                 self._together[pair] = self._together.get(pair, Use()) + done
                 pairs.add(pair)
-        self._part(self._together.keys() - pairs, now)
+        self._part(self._together.keys() - pairs)
 
     def _note(self, job_id: JobId, done: Use, *, beside: bool) -> None:
         """Add what a job did to what it did alone, unless others ran beside it."""
@@ -279,16 +263,24 @@ class Monitor:
             now.predicted[job_id] = slower
             self._predicted.setdefault(job_id, _Sum()).add(slower)
 
-    def _part(self, pairs: Iterable[Pair], now: _Look) -> None:
+    def _part(self, pairs: Iterable[Pair]) -> None:
         """Tell of pairs that are no longer together, if they were for long enough."""
+        found: dict[Pair, float] = {}
         for pair in list(pairs):
             done = self._together.pop(pair)
             slower = self.slowdown(pair.victim, done)
-            if slower is None or done.present_s < TOGETHER_S:
-                continue
-            solos = {one: self._solo(one) for one in (pair.victim, pair.aggressor)}
-            known = {one: solo for one, solo in solos.items() if solo is not None}
-            self.tell(CoRun(pair, slower, known))
+            if slower is not None and done.present_s >= TOGETHER_S:
+                found[pair] = slower
+        if found:
+            solos = self._solos({one for pair in found for one in pair[:2]})
+            self.tell(
+                [_corun(pair, slower) for pair, slower in found.items()],
+                {program_in(one): solo for one, solo in solos.items()},
+            )
+
+    def _solos(self, job_ids: Iterable[JobId]) -> dict[JobId, Solo]:
+        found = {one: self._solo(one) for one in job_ids}
+        return {one: solo for one, solo in found.items() if solo is not None}
 
     def _solo(self, job_id: JobId) -> Solo | None:
         alone = self._alone.get(job_id, Use())
@@ -297,6 +289,11 @@ class Monitor:
         if alone.iterations < LEAST_ITERATIONS or worked_s <= 0 or not memory:
             return None
         return Solo(min(1.0, alone.busy_s / worked_s), max(memory), alone.iterations / worked_s)
+
+
+def _corun(pair: Pair, slower: float) -> CoRun:
+    way = BESIDE if pair.beside else LANES
+    return CoRun(way, program_in(pair.victim), program_in(pair.aggressor), slower)
 
 
 def _looked(status: Status, now_s: float) -> _Look:

@@ -42,6 +42,8 @@ class Gpu:
     settled_s: float = 0.0
     misses: int = 0
     """Measured violations in a row."""
+    late: set[str] = field(default_factory=set)
+    """Who was slower than it may be when it was last measured."""
 
     def settle(self, now_s: float, limit: float, window_s: float) -> float:
         """Return the lost time that can still be borne, as of now."""
@@ -52,6 +54,10 @@ class Gpu:
         )
         self.settled_s = now_s
         return self.tokens_s
+
+    def forgive(self) -> None:
+        """Forget violations: they were somebody else's."""
+        self.misses, self.late = 0, set()
 
 
 class Gpus:

@@ -33,6 +33,8 @@ COLD_COST: Final = 0.2
 """What a cold start counts against a GPU, as a slow-down."""
 LEAST_COST: Final = 0.01
 NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+TRAINING: Final = ""
+"""The training job among those that are late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +250,9 @@ class Harvest:
         Those that take its memory, and all that would slow it down beyond its limit.
         """
         gpu = self.gpus.by_id[gpu_id]
-        gpu.trainer, gpu.loss, gpu.tokens_s, gpu.misses = workload, 0.0, 0.0, 0
+        gpu.trainer, gpu.loss, gpu.tokens_s = workload, 0.0, 0.0
         gpu.settled_s = now_s
+        gpu.forgive()
         gpu.memory_mib -= memory_mib
         gpu.use += use
         evicted = []
@@ -262,7 +265,8 @@ class Harvest:
     def end_training(self, gpu_id: str, memory_mib: int, use: float, now_s: float) -> None:
         """Note that the training job of a GPU is gone."""
         gpu = self.gpus.by_id[gpu_id]
-        gpu.trainer, gpu.misses = None, 0
+        gpu.trainer = None
+        gpu.forgive()
         gpu.memory_mib += memory_mib
         gpu.use -= use
         self._changed(gpu, now_s)
@@ -315,6 +319,7 @@ class Harvest:
         gpu = self.gpus.by_id[gpu_id]
         gpu.settle(now_s, self.limit, self.window_s)
         gpu.functions.remove(function)
+        gpu.late.discard(function.id)
         gpu.memory_mib += function.memory_mib
         gpu.use -= function.use
         if all(other.workload != function.workload for other in gpu.functions):
@@ -322,24 +327,36 @@ class Harvest:
         self._changed(gpu, now_s)
 
     def measured(
-        self, gpu_id: str, training_slow_down: float, p99: Sequence[float], now_s: float
+        self,
+        gpu_id: str,
+        training_slow_down: float | None,
+        p99: Sequence[float | None],
+        now_s: float,
     ) -> Function | None:
         """Take a measurement of a GPU in; return the function that must go, if one must.
 
-        ``p99`` is that of each function there over its solo latency.  The second violation
-        in a row takes away the function that costs most.
+        ``p99`` is that of each function there over its solo latency.  None stands for what was
+        not measured, and neither breaks a promise nor keeps one.  The second violation in a
+        row takes away the function that costs most, itself or training.
         """
         gpu = self.gpus.by_id[gpu_id]
         if not gpu.functions:
             return None
         tokens_s = gpu.settle(now_s, self.limit, self.window_s)
-        gpu.loss = 1.0 - 1.0 / max(1.0, training_slow_down)
-        too_slow = gpu.loss > self.limit and tokens_s <= 0
-        broken = too_slow or any(
-            slowed > function.p99_limit
-            for slowed, function in zip(p99, gpu.functions, strict=False)
-        )
-        gpu.misses = gpu.misses + 1 if broken else 0
+        measured = {
+            function.id: slowed > function.p99_limit
+            for slowed, function in zip(p99, gpu.functions, strict=True)
+            if slowed is not None
+        }
+        if training_slow_down is not None:
+            gpu.loss = 1.0 - 1.0 / max(1.0, training_slow_down)
+            measured[TRAINING] = gpu.loss > self.limit and tokens_s <= 0
+        gpu.late -= measured.keys()
+        gpu.late |= {name for name, is_late in measured.items() if is_late}
+        if any(measured.values()):
+            gpu.misses += 1
+        elif not gpu.late:
+            gpu.misses = 0
         if gpu.misses < MISSES:
             return None
         worst = max(gpu.functions, key=lambda one: self._alone(gpu, one))

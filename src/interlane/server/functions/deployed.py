@@ -40,6 +40,8 @@ LAST_WORDS_S: Final = 0.1
 """Seconds after the end of a process in which what it said last is heard."""
 LOG_BYTES: Final = 1 << 16
 """What is kept of the newest output of a function."""
+SERVED_MAX: Final = 4_096
+"""Calls of a replica that are measured between two looks, the newest of them."""
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -138,6 +140,10 @@ class Replica(asyncio.Protocol):
         self.process: Process | None = None
         self.calls: dict[int, tuple[float, list[Call]]] = {}
         """Number of the frame -> when it was sent, and what was in it."""
+        self.served_s: deque[float] = deque(maxlen=SERVED_MAX)
+        """What calls took for each item, since somebody looked."""
+        self.was_called = False
+        """Before somebody looked last."""
         self.memory_mib = 0.0
         self.failure: str | None = None
         """Why it cannot be loaded, or had to be killed."""
@@ -165,6 +171,15 @@ class Replica(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that nothing more will be answered."""
         self.owner.cut_off(self)
+
+    def take_served_s(self) -> list[float]:
+        """Return what calls took since last asked; the very first is no measure of others."""
+        served_s = list(self.served_s)
+        self.served_s.clear()
+        if served_s and not self.was_called:
+            self.was_called = True
+            del served_s[0]
+        return served_s
 
     def kill(self, why: str | None = None) -> None:
         """End the process; its end is heard of later."""
@@ -370,7 +385,9 @@ class Deployed:
             raise ValueError("an answer that nobody asked for")
         replica.site.device.in_hand -= 1
         now_s = self._loop.time()
-        self.service_s.add((now_s - sent_s) / len(calls))
+        served_s = (now_s - sent_s) / len(calls)
+        self.service_s.add(served_s)
+        replica.served_s.append(served_s)
         for call, item in zip(calls, frame.items, strict=True):
             if call.end(Reply(_OUTCOMES[item.status], item.data)):
                 self._count(item.status, now_s - call.at_s)

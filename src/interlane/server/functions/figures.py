@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,8 +35,12 @@ class Latencies:
     def quantiles(self, *levels: float) -> tuple[float | None, ...]:
         """Return quantiles of the newest; None where there are none."""
         ranked = sorted(self._newest)
-        last = len(ranked) - 1
-        return tuple(ranked[round(level * last)] if ranked else None for level in levels)
+        return tuple(quantile(ranked, level) if ranked else None for level in levels)
+
+
+def quantile(ranked: Sequence[float], level: float) -> float:
+    """Return a quantile of values that are in order."""
+    return ranked[round(level * (len(ranked) - 1))]
 
 
 @dataclass(slots=True)
@@ -58,7 +63,7 @@ class Counts:
     killed: int = 0
     """Replicas that hung or took too much memory."""
     evicted: int = 0
-    """Replicas that made way for training."""
+    """Replicas that had to leave a device because of jobs there."""
     warm_s: float = 0.0
     """Seconds that replicas were loaded, of all that are gone."""
 

@@ -8,7 +8,7 @@ memory from functions.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,14 +16,14 @@ from typing import Final
 
 from interlane.functions.costs import Prices
 from interlane.functions.pool import Load, Wish
-from interlane.kernel.harvesting import gpu_id
 from interlane.model import InterlaneError, Refusal
 from interlane.model.function import Function
+from interlane.server.coruns import CoRun, Solo, function_name
 from interlane.server.driver import Driver
 from interlane.server.functions.deployed import Call, Deployed, Outcome, Replica, Reply, State
-from interlane.server.functions.interference import Interference, Progress
 from interlane.server.functions.lender import Lender, holdings_of
 from interlane.server.functions.nurseries import Nurseries
+from interlane.server.functions.sides import Sides
 from interlane.server.functions.spec import FunctionSpec, check_here, terms_of
 from interlane.server.functions.status import FunctionStatus, ReplicaStatus
 from interlane.server.functions.warmth import MakeForecast, Standing, Warmth, warm_up
@@ -32,9 +32,9 @@ from interlane.server.store import FunctionRow
 
 SWEEP_S: Final = 0.25
 LOOK_EVERY: Final = 4
-"""Sweeps between two looks at jobs."""
+"""Sweeps between two looks at jobs and calls."""
 BEHIND_S: Final = 1.0
-"""Slots that have passed by more than this are not made up for."""
+"""Slots that have passed by more than this, or by more than one, are not made up for."""
 FOLLOW_S: Final = 0.05
 """Seconds in which news of jobs are gathered: a busy server has hundreds a second."""
 EVICTED_S: Final = 1.0
@@ -75,7 +75,7 @@ class Gateway:
         self._nurseries = Nurseries()
         self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
         self._lender = Lender(driver.hardware)
-        self._interference = Interference()
+        self.sides = Sides(self._lender, driver.monitor, self._keep)
         self._functions: dict[str, Deployed] = {}
         self._closing: set[Deployed] = set()
         """Functions that are gone but for replicas that still answer."""
@@ -144,6 +144,7 @@ class Gateway:
             await asyncio.to_thread(self.driver.store.drop_function, name)
             del self._functions[name]
             self._warmth.forget(name)
+            self.sides.forget(name)
             for call in self._let_go(deployed):
                 call.end(Reply(Outcome.UNAVAILABLE, f"{name} was deleted.".encode()))
 
@@ -165,6 +166,7 @@ class Gateway:
         )
         old = self._functions.get(row.name)
         self._functions[row.name] = deployed
+        self.sides.watch(deployed)
         if old is None or old.terms.keep_s != terms.keep_s:
             self._warmth.watch(row.name, terms.keep_s, self.driver.now_s())
         if old is not None:
@@ -223,7 +225,12 @@ class Gateway:
     def _place(self, deployed: Deployed) -> bool:
         """Start a replica where there is room; return whether there was."""
         number = next(self._numbers)
-        need = Function(f"{deployed.name}/{number}", deployed.name, deployed.terms.memory_mib)
+        need = Function(
+            f"{deployed.name}/{number}",
+            function_name(deployed.name),
+            deployed.terms.memory_mib,
+            p99_limit=self.sides.limit(deployed.name),
+        )
         site = self._lender.lend(need, deployed.waiting, self.driver.now_s())
         if isinstance(site, Refusal):
             deployed.reason = f"{site.reason} {site.remedy}"
@@ -311,17 +318,19 @@ class Gateway:
             for one in deployed.replicas
         )
 
-    def _evict(self, replica_ids: list[str]) -> None:
-        """Take replicas away from devices that jobs need."""
-        for replica in [
+    def _evict(self, replica_ids: list[str]) -> list[Deployed]:
+        """Take replicas away from devices where jobs are; return their functions."""
+        evicted = [
             one
             for deployed in (*self._functions.values(), *self._closing)
             for one in deployed.replicas
             if one.site.id in replica_ids and one.state is not State.LEAVING
-        ]:
+        ]
+        for replica in evicted:
             replica.owner.counts.evicted += 1
             replica.owner.leave(replica)
             self._loop.call_later(EVICTED_S, replica.kill)
+        return [replica.owner for replica in evicted]
 
     # -- what recurs ------------------------------------------------------------------
 
@@ -331,29 +340,15 @@ class Gateway:
             for deployed in (*self._functions.values(), *self._closing):
                 deployed.sweep()
             if number % LOOK_EVERY == 0 and self._functions:
-                self._look_at_jobs()
-
-    def _look_at_jobs(self) -> None:
-        """See how jobs get on beside functions."""
-        with suppress(InterlaneError):
-            jobs = [
-                Progress(
-                    tenant.id,
-                    gpu_id(device.machine, device.gpu),
-                    tenant.use.iterations,
-                    tenant.use.busy_s,
-                )
-                for device in self.driver.devices()
-                for tenant in device.jobs
-                if tenant.use is not None
-            ]
-            self._interference.look(jobs, self._lender.devices)
+                with suppress(InterlaneError):
+                    self.sides.look(self.driver.devices(), self._functions.values())
 
     async def _slots(self) -> None:
         begun_s = self._loop.time()
         while True:
             await asyncio.sleep(max(0.0, begun_s + self.settings.slot_s - self._loop.time()))
-            begun_s = max(begun_s + self.settings.slot_s, self._loop.time() - BEHIND_S)
+            behind_s = min(BEHIND_S, self.settings.slot_s)
+            begun_s = max(begun_s + self.settings.slot_s, self._loop.time() - behind_s)
             try:
                 self._end_slot()
             except Exception:
@@ -376,8 +371,12 @@ class Gateway:
         if standings:
             prewarmer = self._warmth.prewarmer(standings, device_mib)
             self._carry_out(prewarmer.slot_passed(counts))
-        slow_downs = self._interference.end_slot()
-        self._evict(self._lender.measured(slow_downs, self.driver.now_s()))
+        for deployed in self._evict(self.sides.end_slot(self.driver.now_s())):
+            self._wanting[deployed.name] = None  # elsewhere, once it is gone
+
+    def _keep(self, coruns: Sequence[CoRun], solos: Mapping[str, Solo]) -> None:
+        """Give co-runs to the machine's data set, while others are served."""
+        self._loop.run_in_executor(None, self.driver.monitor.tell, coruns, solos)
 
     async def _following(self, news: Callable[[], Awaitable[object]]) -> None:
         while True:
@@ -438,6 +437,7 @@ class Gateway:
             p99_s=p99_s,
             latency_buckets=tuple(one.latencies.buckets),
             latency_sum_s=one.latencies.sum_s,
+            beside_jobs=tuple(self.sides.of(function_name(name))),
         )
 
 

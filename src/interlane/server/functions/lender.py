@@ -2,46 +2,32 @@
 
 The lender follows which jobs hold which devices.  A job that comes takes its memory, and
 functions that are in its way leave; a job is never moved.  Of workloads that were never seen
-together little is known, so that a guess is trusted until something is measured: two violations
-in a row take a function away, and the pair is remembered.  A job that is exclusive, or bears
-less slow-down than functions may cause, has no neighbours.
+together little is known, so that a guess is trusted until something is measured.  What either
+side suffers is remembered, and two violations in a row take a function away.  A job that is
+exclusive, or bears less slow-down than functions may cause, has no neighbours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from interlane.kernel.harvesting import SEVERAL, gpu_id, gpus_of
 from interlane.model import MILLI, Cluster, MachineId, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import LIMIT
 from interlane.policy.colocate.place import Bounded, Harvest
-from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.predict.degradation.models import Guess
-from interlane.predict.degradation.pairs import Profiles
-from interlane.predict.degradation.table import Basis, Table
 from interlane.server import spec
+from interlane.server.coruns import BESIDE, LATENCY, P99, CoRun
 from interlane.server.devices import Devices
 from interlane.server.functions.deployed import Device, Site
+from interlane.server.functions.experience import SIDE_BY_SIDE, Experience
+from interlane.server.functions.services import Place, Slowed
 from interlane.server.record import Record
 from interlane.server.spec import JobSpec
 
-
-class Prior(NamedTuple):
-    """A guess of what is retained, and how far it may be off, as a logarithm."""
-
-    retained: float
-    spread: float
-
-
-SIDE_BY_SIDE: Final = "side-by-side"
-TRAINING: Final = Prior(0.97, 0.05)
-"""What a job is thought to retain beside a function before anything was measured."""
-LATENCY: Final = Prior(0.99, 0.01)
-"""The same of a function beside anybody: others are idle most of the time."""
+BORNE: Final = 1.0 / (1.0 - LIMIT)
+"""Slow-down by functions that a job bears."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +71,47 @@ def holdings_of(records: Iterable[Record], cluster: Cluster) -> Holdings:
 def _bears_nobody(job: JobSpec) -> bool:
     """Tell whether a job wants its devices for itself, or bears less than is promised."""
     bound = job.share.max_slowdown
-    return job.share.mode is spec.Mode.EXCLUSIVE or (
-        bound is not None and bound < 1.0 / (1.0 - LIMIT)
-    )
+    return job.share.mode is spec.Mode.EXCLUSIVE or (bound is not None and bound < BORNE)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What was measured in a slot."""
+
+    jobs: Mapping[str, float]
+    """Job -> by how much functions slowed it down."""
+    functions: Mapping[Place, Slowed]
+    called: frozenset[Place]
+    """Functions that did something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What somebody suffered on a device, and what was predicted, as times what it is alone."""
+
+    device: str
+    beside: tuple[str, ...]
+    """Jobs, or functions as ``function_name`` calls them."""
+    measured: float
+    """Of a job's iterations the mean, of a function's calls the 99th percentile."""
+    mean: float
+    predicted: float
+    """What was thought of the former before it was measured."""
+    limit: float
+    """What it may be."""
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What follows from a slot."""
+
+    leaving: list[str] = field(default_factory=list)
+    """Replicas that must leave."""
+    compared: dict[Place, Compared] = field(default_factory=dict)
+    """By who suffers, and where."""
+    coruns: list[CoRun] = field(default_factory=list)
+    """What was measured of two that had the device to themselves."""
 
 
 class Lender:
@@ -100,14 +124,14 @@ class Lender:
             for machine in cluster
             for gpu in range(machine.gpus)
         }
-        self._cluster = cluster
-        self._names: tuple[str, ...] = (SEVERAL,)
-        self._table = _table(self._names, cluster, TRAINING)
+        gpus = gpus_of(cluster)
+        self.gpu_types = {gpu.id: gpu.gpu_type for gpu in gpus.order}
+        self._experience = Experience(cluster)
         self._held: dict[str, tuple[Held, ...]] = {}
         self._lent: dict[str, tuple[Function, str]] = {}
         """Replica -> what it needs, and the device that it is on."""
-        tolls = self._tolls()
-        self._harvest = Harvest(gpus_of(cluster), Bounded(tolls), tolls, dice=Random(0))
+        tolls = self._experience.tolls()
+        self._harvest = Harvest(gpus, Bounded(tolls), tolls, dice=Random(0))
 
     @property
     def lendable_mib(self) -> int:
@@ -121,7 +145,7 @@ class Lender:
 
     def lend(self, function: Function, waiting: int, now_s: float) -> Site | Refusal:
         """Return where a replica goes, and hold its place."""
-        self._know([function.workload])
+        self._meet([function.workload])
         found = self._harvest.place(function, waiting, now_s)
         if isinstance(found, Refusal):
             return found
@@ -144,53 +168,107 @@ class Lender:
             if old:
                 self._harvest.end_training(gpu, *_together(old)[1:], now_s)
             if new:
-                self._know([one.workload for one in new])
+                self._meet([one.workload for one in new])
                 evicted += self._harvest.begin_training(gpu, *_together(new), now_s)
         self._held = dict(holdings)
         return [function.id for function in evicted]
 
-    def measured(self, slow_downs: Mapping[str, float], now_s: float) -> list[str]:
-        """Learn how much jobs are slowed down; return the replicas that must leave."""
-        leaving = []
+    def measured(self, slot: Slot, now_s: float) -> Verdict:
+        """Learn what jobs and functions suffer from each other, and who must leave for it."""
+        verdict = Verdict()
         for gpu, held in self._held.items():
-            found = [slow_downs[one.job_id] for one in held if one.job_id in slow_downs]
-            beside = self._harvest.gpus.by_id[gpu].functions
-            if not found or not beside:
-                continue
-            if len(held) == len(beside) == 1:
-                self._remember(gpu, held[0].workload, beside[0].workload, found[0], now_s)
-            function = self._harvest.measured(gpu, max(found), (), now_s)
-            if function is not None:
-                leaving.append(function.id)
-        return leaving
+            jobs = [one for one in held if one.job_id in slot.jobs]
+            for job in jobs:
+                self._compare_job(job, gpu, slot, verdict, now_s)
+            slowed = self._slowed(gpu, slot)
+            for name, found in slowed.items():
+                self._compare_function(Place(name, gpu), found, verdict, now_s)
+            leaving = self._harvest.measured(
+                gpu,
+                max((slot.jobs[one.job_id] for one in jobs), default=None),
+                [_p99(one, slowed.get(one.workload)) for one in self._beside(gpu)],
+                now_s,
+            )
+            if leaving is not None:
+                verdict.leaving.append(leaving.id)
+        return verdict
+
+    def present(self) -> set[Place]:
+        """Return who is where, jobs and functions."""
+        jobs = {Place(one.job_id, gpu) for gpu, held in self._held.items() for one in held}
+        return jobs | {Place(one.workload, gpu) for one, gpu in self._lent.values()}
+
+    def _beside(self, gpu: str) -> list[Function]:
+        return self._harvest.gpus.by_id[gpu].functions
+
+    def _slowed(self, gpu: str, slot: Slot) -> dict[str, Slowed]:
+        """Return what functions on a device suffer from jobs that are still there."""
+        there = {Place(one.workload, gpu) for one in self._beside(gpu)}
+        jobs = {one.job_id for one in self._held[gpu]}
+        return {
+            place.name: one
+            for place, one in slot.functions.items()
+            if place in there and one.jobs <= jobs
+        }
+
+    def _compare_job(
+        self, job: Held, gpu: str, slot: Slot, verdict: Verdict, now_s: float
+    ) -> None:
+        beside = {
+            one.workload: one
+            for one in self._beside(gpu)
+            if Place(one.workload, gpu) in slot.called
+        }
+        if not beside:
+            return
+        *others, newest = beside.values()
+        toll = self._harvest.tolls.toll(
+            SIDE_BY_SIDE, self.gpu_types[gpu], job.workload, others, newest, guessed=True
+        )
+        slower = slot.jobs[job.job_id]
+        verdict.compared[Place(job.job_id, gpu)] = Compared(
+            gpu, tuple(beside), slower, slower, toll.training, BORNE, now_s
+        )
+        if len(self._held[gpu]) == len(beside) == 1:
+            corun = CoRun(BESIDE, job.workload, newest.workload, slower)
+            verdict.coruns.append(corun)
+            self._remember(gpu, corun, now_s)
+
+    def _compare_function(
+        self, place: Place, slowed: Slowed, verdict: Verdict, now_s: float
+    ) -> None:
+        jobs = [one for one in self._held[place.gpu] if one.job_id in slowed.jobs]
+        workload, _, _ = _together(jobs)
+        corun = CoRun(P99, place.name, workload, slowed.p99)
+        predicted = self._experience.predicted(self.gpu_types[place.gpu], corun)
+        verdict.compared[place] = Compared(
+            place.gpu,
+            tuple(one.job_id for one in jobs),
+            slowed.p99,
+            slowed.mean,
+            predicted,
+            slowed.limit,
+            now_s,
+        )
+        if len(jobs) == 1:
+            verdict.coruns.append(CoRun(LATENCY, place.name, workload, slowed.mean))
+            if slowed.is_p99:
+                verdict.coruns.append(corun)
+        self._remember(place.gpu, corun, now_s)
 
     # -- what is known of pairs -------------------------------------------------------
 
-    def _know(self, names: Sequence[str]) -> None:
-        """Give workloads rows of their own, from the first time they are seen."""
-        new = [name for name in dict.fromkeys(names) if name not in self._names]
-        if new:
-            self._names = (*self._names, *new)
-            self._table = _grown(self._table, self._names, self._cluster)
+    def _meet(self, names: Iterable[str]) -> None:
+        if self._experience.meet(names):
             self._read_anew()
 
-    def _remember(
-        self, gpu: str, job: str, function: str, slow_down: float, now_s: float
-    ) -> None:
-        table = self._table
-        at = table.gpu(self._harvest.gpus.by_id[gpu].gpu_type)
-        cell = at, table.workload(job), table.workload(function)
-        table.measured(*cell, 1.0 / max(1.0, slow_down), now_s)
-        table.refresh(at, now_s)
+    def _remember(self, gpu: str, corun: CoRun, now_s: float) -> None:
+        self._experience.remember(self.gpu_types[gpu], corun, now_s)
         self._read_anew()
 
     def _read_anew(self) -> None:
-        tolls = self._tolls()
+        tolls = self._experience.tolls()
         self._harvest.tolls, self._harvest.colocator = tolls, Bounded(tolls)
-
-    def _tolls(self) -> Tolls:
-        latency = _table(self._names, self._cluster, LATENCY)
-        return Tolls({SIDE_BY_SIDE: Mode(self._table, latency)})
 
 
 def _device(hardware: Devices, machine: MachineId, gpu: int) -> Device:
@@ -207,23 +285,6 @@ def _together(held: Sequence[Held]) -> tuple[str, int, float]:
     return workload, sum(one.memory_mib for one in held), sum(one.use for one in held)
 
 
-def _table(names: tuple[str, ...], cluster: Cluster, prior: Prior) -> Table:
-    """Return a table of guesses."""
-    gpu_types = tuple(sorted({machine.gpu_type for machine in cluster}))
-    pairs = len(gpu_types) * len(names) ** 2
-    return Table(
-        Profiles(names, names, gpu_types, (), np.zeros((len(gpu_types), len(names), 0))),
-        Guess(np.full(pairs, np.log(prior.retained)), np.full(pairs, prior.spread)),
-        np.ones(len(gpu_types)),
-        np.full(pairs, Basis.HINGE, np.int8),
-    )
-
-
-def _grown(old: Table, names: tuple[str, ...], cluster: Cluster) -> Table:
-    """Return a table of more workloads that knows what was measured."""
-    table, known = _table(names, cluster, TRAINING), len(old.profiles)
-    for name in ("seen_mean", "seen_weight", "seen_at_s", "basis"):
-        getattr(table, name)[:, :known, :known] = getattr(old, name)
-    for gpu in range(len(table.profiles.gpu_types)):
-        table.refresh(gpu)
-    return table
+def _p99(replica: Function, slowed: Slowed | None) -> float | None:
+    """Return what a replica suffers; a limit that was found since it was placed holds too."""
+    return None if slowed is None else slowed.p99 * replica.p99_limit / slowed.limit

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from interlane.server.functions.lender import Compared
 from interlane.server.functions.warmth import Band
 
 
@@ -65,6 +66,8 @@ class FunctionStatus:
     latency_buckets: tuple[int, ...]
     """Answered requests by bucket of latency; see ``figures.BUCKETS_S``."""
     latency_sum_s: float
+    beside_jobs: tuple[Compared, ...]
+    """What jobs cost it, by device, where that was measured."""
 
     def document(self) -> dict[str, Any]:
         """Return it as the API shows it."""

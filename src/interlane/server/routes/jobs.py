@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
@@ -83,6 +84,7 @@ def job(
     job_id: JobPath,
     caller: Viewer,
     the: The,
+    request: Request,
     if_none_match: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
     """Show a job."""
@@ -90,6 +92,8 @@ def job(
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
     document = job_document(record, the.driver.use(record.id))
+    sides = request.app.state.functions.sides
+    document["beside_functions"] = [asdict(one) for one in sides.of(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
 
 

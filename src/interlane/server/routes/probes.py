@@ -8,6 +8,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from interlane.server import metrics
 from interlane.server.access import PROBLEMS, Viewer, also
+from interlane.server.functions.gateway import Gateway
 from interlane.server.problems import problem
 from interlane.server.service import The
 
@@ -31,6 +32,7 @@ def readyz(the: The) -> Response:
 @routes.get("/metrics", responses=PROBLEMS)
 async def metrics_page(caller: Viewer, the: The, request: Request) -> Response:
     """Return figures in the format of Prometheus."""
-    shown = request.app.state.functions.statuses()
-    page = await asyncio.to_thread(metrics.page, the.driver, shown)
+    gateway: Gateway = request.app.state.functions
+    shown, jobs = gateway.statuses(), gateway.sides.jobs()
+    page = await asyncio.to_thread(metrics.page, the.driver, shown, jobs)
     return Response(page, media_type=metrics.MEDIA_TYPE)
