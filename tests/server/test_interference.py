@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.model import JobId
-from interlane.server.functions.deployed import Device
 from interlane.server.functions.interference import AtWork, Interference
+from interlane.server.functions.replicas import Device
 from interlane.server.functions.services import (
     LEAST_CALLS,
     LIMIT,

@@ -7,8 +7,8 @@ from interlane.model import JobId, Refusal
 from interlane.model.function import Function
 from interlane.server.coruns import BESIDE, LATENCY, P99, CoRun, function_name
 from interlane.server.devices import Devices, emulated
-from interlane.server.functions.deployed import Site
 from interlane.server.functions.lender import Held, Lender, Slot, holdings_of
+from interlane.server.functions.replicas import Site
 from interlane.server.functions.services import Place, Slowed
 from interlane.server.record import Record, State
 from interlane.testing.live import this_machine

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlane.predict.arrivals.live import Forecast, Trees
     from interlane.predict.arrivals.series import Arrivals, Series
     from interlane.server.driver import Driver
-    from interlane.server.functions.deployed import Reply
+    from interlane.server.functions.calls import Reply
     from interlane.server.functions.status import FunctionStatus
 
 SLOT_S: Final = 0.25
@@ -284,7 +284,7 @@ class _Play:
 
     async def failed(self) -> int:
         """Return how many were not answered."""
-        from interlane.server.functions.deployed import Outcome
+        from interlane.server.functions.calls import Outcome
 
         replies = await asyncio.gather(*self._answers)
         return sum(reply.outcome is not Outcome.GOOD for reply in replies)

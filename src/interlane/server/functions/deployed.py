@@ -16,18 +16,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
-from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from interlane.server.functions.calls import Call, Outcome, Queue, Reply
 from interlane.server.functions.figures import Counts, Latencies, Mean
-from interlane.server.functions.nurseries import Needs, NoNursery, Nurseries, Process
+from interlane.server.functions.nurseries import Needs, NoNursery, Nurseries
 from interlane.server.functions.nursery import own_pages
 from interlane.server.functions.replica import Order, shared_numbers
+from interlane.server.functions.replicas import Replica, Site, State
 from interlane.server.functions.spec import FunctionSpec, Terms
 from interlane.server.functions.warmth import Band
-from interlane.server.functions.wire import Frame, Kind, Reader, Status, packed
+from interlane.server.functions.wire import Frame, Kind, Status, packed
 from interlane.server.launch import Secrets
 
 HANG_FACTOR: Final = 2.0
@@ -40,152 +40,8 @@ LAST_WORDS_S: Final = 0.1
 """Seconds after the end of a process in which what it said last is heard."""
 LOG_BYTES: Final = 1 << 16
 """What is kept of the newest output of a function."""
-SERVED_MAX: Final = 4_096
-"""Calls of a replica that are measured between two looks, the newest of them."""
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-class Outcome(Enum):
-    """How a request ended."""
-
-    GOOD = 0
-    RAISED = 1
-    NOT_JSON = 2
-    LATE = 3
-    LOST = 4
-    FULL = 5
-    UNAVAILABLE = 6
-
-
-class Reply(NamedTuple):
-    """The end of a request: the answer as JSON, or a sentence."""
-
-    outcome: Outcome
-    data: bytes
-    retry_s: float | None = None
-
-
-class Call:
-    """A request and whoever waits for its answer."""
-
-    __slots__ = ("answer", "at_s", "body", "is_waiting", "timer", "tries", "until_s")
-
-    def __init__(self, body: bytes, at_s: float, until_s: float, answer: Any) -> None:  # noqa: ANN401 - a future of the loop in use
-        self.body = body
-        self.at_s = at_s
-        self.until_s = until_s
-        self.answer = answer
-        self.is_waiting = False
-        self.tries = 0
-        self.timer: asyncio.TimerHandle | None = None
-
-    def end(self, reply: Reply) -> bool:
-        """Give the answer, unless one was given; return whether it was."""
-        if self.answer.done():
-            return False
-        if self.timer is not None:
-            self.timer.cancel()
-        self.answer.set_result(reply)
-        return True
-
-
-class State(StrEnum):
-    """Where a replica stands."""
-
-    LOADING = "loading"
-    READY = "ready"
-    LEAVING = "leaving"
-    """It takes no more calls, and ends when those that it has are over."""
-    GONE = "gone"
-
-
-@dataclass(slots=True, eq=False)
-class Device:
-    """A device, and what functions do there."""
-
-    gpu: str
-    """Its name in the lender's books."""
-    number: int
-    """Its number among all."""
-    visible: str
-    """What ``CUDA_VISIBLE_DEVICES`` calls it; emulated devices are no GPUs."""
-    cores: tuple[int, ...]
-    """The cores that an emulated device consists of; empty for all."""
-    calls: int = 0
-    """Calls that were ever made there."""
-    in_hand: int = 0
-    """Calls that have not been answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The place of a replica."""
-
-    id: str
-    """Under which the lender knows the replica."""
-    device: Device
-
-
-class Replica(asyncio.Protocol):
-    """One process that answers."""
-
-    def __init__(self, owner: "Deployed", number: int, site: Site, begun_s: float) -> None:
-        self.owner = owner
-        self.number = number
-        self.site = site
-        self.begun_s = begun_s
-        self.ready_s = float("inf")
-        self.state = State.LOADING
-        self.process: Process | None = None
-        self.calls: dict[int, tuple[float, list[Call]]] = {}
-        """Number of the frame -> when it was sent, and what was in it."""
-        self.served_s: deque[float] = deque(maxlen=SERVED_MAX)
-        """What calls took for each item, since somebody looked."""
-        self.was_called = False
-        """Before somebody looked last."""
-        self.memory_mib = 0.0
-        self.failure: str | None = None
-        """Why it cannot be loaded, or had to be killed."""
-        self.begun = memoryview(b"")
-        """Numbers of the frames that it began with last, one place for each of its threads."""
-        self._reader = Reader()
-        self._line: Any = None
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame."""
-        self._line.write(frame)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the line."""
-        self._line = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Hear answers; who talks nonsense is killed."""
-        try:
-            for frame in self._reader.take(data):
-                self.owner.heard(self, frame)
-        except ValueError:
-            self.kill("It wrote to the gateway's line.")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that nothing more will be answered."""
-        self.owner.cut_off(self)
-
-    def take_served_s(self) -> list[float]:
-        """Return what calls took since last asked; the very first is no measure of others."""
-        served_s = list(self.served_s)
-        self.served_s.clear()
-        if served_s and not self.was_called:
-            self.was_called = True
-            del served_s[0]
-        return served_s
-
-    def kill(self, why: str | None = None) -> None:
-        """End the process; its end is heard of later."""
-        self.failure = self.failure or why
-        if self.process is not None:
-            self.process.kill()
 
 
 @dataclass(slots=True, eq=False)
@@ -217,7 +73,6 @@ class Deployed:
     """Requests of the newest slots."""
     bands: deque[Band] = field(default_factory=lambda: deque(maxlen=60))
     """What was forecast for the same slots."""
-    waiting: int = 0
     kept_until_s: float = 0.0
     """Until then, nothing is let go for want of requests."""
     is_closing: bool = False
@@ -228,19 +83,22 @@ class Deployed:
     _again_s: float = 0.0
     """When a load may be tried again."""
     _asked_in_slot: int = 0
-    _queue: list[tuple[float, int, Call]] = field(default_factory=list)
     _free: list[Replica] = field(default_factory=list)
     """Replicas that can take a call; the last was used last and is used next."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    _window: asyncio.TimerHandle | None = None
-    _is_ripe: bool = False
-    """The window has closed for those who wait."""
     _heard: int = -1
     _output: int = -1
     """The two ends of the pipe that replicas print into."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _queue: Queue = field(init=False)
 
     def __post_init__(self) -> None:
+        self._queue = Queue(
+            self._loop,
+            batch=self.spec.batch.max,
+            window_s=self.terms.batch_window_s,
+            on_ripe=self._dispatch,
+        )
         self._heard, self._output = os.pipe2(os.O_CLOEXEC)
         self._loop.add_reader(self._heard, self._printed)
         self.nurseries.prepare(self.needs)
@@ -254,6 +112,11 @@ class Deployed:
     def load_s_expected(self) -> float:
         """How long a replica takes to load."""
         return LOAD_S_GUESS if self.load_s.value is None else self.load_s.value
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a replica."""
+        return self._queue.waiting
 
     def standing(self, state: State) -> list[Replica]:
         """Return the replicas in a state."""
@@ -279,15 +142,11 @@ class Deployed:
 
     def take(self, call: Call) -> None:
         """Give a call to a replica, or let it wait for one."""
-        if self._free and not self.waiting and self.spec.batch.max == 1:
+        if self._free and not self._queue.waiting and self.spec.batch.max == 1:
             self._send([call])
-            return
-        call.is_waiting = True
-        self.waiting += 1
-        heappush(self._queue, (call.until_s, next(self._numbers), call))
-        if self.terms.batch_window_s and self._window is None and not self._is_ripe:
-            self._open_window()
-        self._dispatch()
+        else:
+            self._queue.put(call)
+            self._dispatch()
 
     def _refusal(self, now_s: float) -> Reply | None:
         """Return why a request cannot be taken in."""
@@ -315,46 +174,17 @@ class Deployed:
             said += " while it waited for a replica" + (
                 f" ({self.reason})" if self.reason else ""
             )
-            self._unqueue(call)
+            self._queue.drop(call)
         if call.end(_reply(Outcome.LATE, f"{said}.")):
             self.counts.late += 1
-
-    def _unqueue(self, call: Call) -> None:
-        """Let a call wait no longer; its place in the queue is void."""
-        call.is_waiting = False
-        self.waiting -= 1
 
     # -- who answers whom -------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        while self.waiting and self._free and self._may_go():
-            self._send(self._next(self.spec.batch.max))
-            self._is_ripe = False
-            if self.waiting and self.terms.batch_window_s and self._window is None:
-                self._open_window()
-        if self.waiting and not self._free and self._is_short():
+        while self._free and self._queue.may_go():
+            self._send(self._queue.take_batch())
+        if self._queue.waiting and not self._free and self._is_short():
             self.on_short(self)
-
-    def _may_go(self) -> bool:
-        if not self.terms.batch_window_s or self._is_ripe:
-            return True
-        return self.waiting >= self.spec.batch.max
-
-    def _open_window(self) -> None:
-        self._window = self._loop.call_later(self.terms.batch_window_s, self._close_window)
-
-    def _close_window(self) -> None:
-        self._window, self._is_ripe = None, True
-        self._dispatch()
-
-    def _next(self, most: int) -> list[Call]:
-        found: list[Call] = []
-        while len(found) < most and self._queue:
-            call = heappop(self._queue)[2]
-            if call.is_waiting:
-                self._unqueue(call)
-                found.append(call)
-        return found
 
     def _send(self, calls: list[Call]) -> None:
         """Give calls to the replica that was used last."""
@@ -397,7 +227,7 @@ class Deployed:
             return
         if replica not in self._free:
             self._free.append(replica)
-        if self.waiting:
+        if self._queue.waiting:
             self._dispatch()
 
     def _count(self, status: int, latency_s: float) -> None:
@@ -541,7 +371,7 @@ class Deployed:
 
     def refuse_all(self, said: str, retry_s: float) -> None:
         """Answer everybody who waits that it is in vain."""
-        for call in self._next(self.waiting):
+        for call in self._queue.take(self.waiting):
             if call.end(_reply(Outcome.UNAVAILABLE, said, retry_s)):
                 self.counts.refused += 1
 
@@ -589,7 +419,7 @@ class Deployed:
     def close(self) -> list[Call]:
         """Take no more; return those who wait.  Replicas end when they have answered."""
         self.is_closing = True
-        waiting = self._next(self.waiting)
+        waiting = self._queue.take(self.waiting)
         for replica in list(self.replicas):
             self.leave(replica)
         return waiting

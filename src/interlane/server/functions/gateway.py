@@ -20,12 +20,14 @@ from interlane.model import InterlaneError, Refusal
 from interlane.model.function import Function
 from interlane.server.coruns import CoRun, Solo, function_name
 from interlane.server.driver import Driver
-from interlane.server.functions.deployed import Call, Deployed, Outcome, Replica, Reply, State
+from interlane.server.functions.calls import Call, Outcome, Reply
+from interlane.server.functions.deployed import Deployed
 from interlane.server.functions.lender import Lender, holdings_of
 from interlane.server.functions.nurseries import Nurseries
+from interlane.server.functions.replicas import Replica, State
 from interlane.server.functions.sides import Sides
 from interlane.server.functions.spec import FunctionSpec, check_here, terms_of
-from interlane.server.functions.status import FunctionStatus, ReplicaStatus
+from interlane.server.functions.status import FunctionStatus, status_of
 from interlane.server.functions.warmth import MakeForecast, Standing, Warmth, warm_up
 from interlane.server.record import HOLDING
 from interlane.server.store import FunctionRow
@@ -399,45 +401,12 @@ class Gateway:
 
     def status(self, name: str) -> FunctionStatus:
         """Return how a function is."""
-        one, now_s = self.function(name), self._loop.time()
-        p50_s, p95_s, p99_s = one.latencies.quantiles(0.5, 0.95, 0.99)
-        counts, slots = one.counts, tuple(one.slots)
-        ready = one.standing(State.READY)
-        return FunctionStatus(
-            name=name,
-            user=one.user,
-            version=one.version,
-            deployed_s=one.deployed_s,
-            state=_state(one),
-            reason=one.reason,
-            spec=one.spec.model_dump(mode="json", exclude_defaults=True),
+        return status_of(
+            self.function(name),
             slot_s=self.settings.slot_s,
-            rate_per_s=sum(slots) / (len(slots) * self.settings.slot_s) if slots else 0.0,
-            slots=slots,
-            bands=tuple(one.bands),
             forecast=self._warmth.band(name),
-            replicas=tuple(_replica_status(replica, now_s) for replica in one.replicas),
-            waiting=one.waiting,
-            requests=counts.requests,
-            answered=counts.answered,
-            cold_starts=counts.cold_starts,
-            deadline_misses=counts.late,
-            raised=counts.raised,
-            refused=counts.refused,
-            lost=counts.lost,
-            loads=counts.loads,
-            failed_loads=counts.failed_loads,
-            killed=counts.killed,
-            evicted=counts.evicted,
-            warm_s=counts.warm_s + sum(now_s - replica.ready_s for replica in ready),
-            load_s=one.load_s.value,
-            service_s=one.service_s.value,
-            p50_s=p50_s,
-            p95_s=p95_s,
-            p99_s=p99_s,
-            latency_buckets=tuple(one.latencies.buckets),
-            latency_sum_s=one.latencies.sum_s,
-            beside_jobs=tuple(self.sides.of(function_name(name))),
+            beside_jobs=self.sides.of(function_name(name)),
+            now_s=self._loop.time(),
         )
 
 
@@ -462,27 +431,4 @@ def _standing(one: Deployed, *, is_kept: bool) -> Standing:
         len(ready) - busy,
         busy,
         len(one.replicas) - len(ready),
-    )
-
-
-def _state(one: Deployed) -> str:
-    if one.standing(State.READY):
-        return "warm"
-    if one.standing(State.LOADING):
-        return "loading"
-    return "failed" if one.failed_loads else "cold"
-
-
-def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
-    state = replica.state.value
-    if replica.state is State.READY:
-        state = "busy" if replica.calls else "idle"
-    return ReplicaStatus(
-        replica.number,
-        state,
-        replica.site.device.gpu,
-        None if replica.process is None else replica.process.pid,
-        now_s - replica.begun_s,
-        sum(len(calls) for _, calls in replica.calls.values()),
-        replica.memory_mib,
     )

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from interlane.server.functions.deployed import Device
 from interlane.server.functions.figures import Mean
+from interlane.server.functions.replicas import Device
 from interlane.server.monitor import Use
 from interlane.server.occupancy import Tenant
 

@@ -20,8 +20,8 @@ from interlane.policy.colocate.place import Bounded, Harvest
 from interlane.server import spec
 from interlane.server.coruns import BESIDE, LATENCY, P99, CoRun
 from interlane.server.devices import Devices
-from interlane.server.functions.deployed import Device, Site
 from interlane.server.functions.experience import SIDE_BY_SIDE, Experience
+from interlane.server.functions.replicas import Device, Site
 from interlane.server.functions.services import Place, Slowed
 from interlane.server.record import Record
 from interlane.server.spec import JobSpec

@@ -11,7 +11,7 @@ from pydantic import Field
 from interlane.server import quantities
 from interlane.server.access import PREFIX, PROBLEMS, User, Viewer, also
 from interlane.server.auth import Role
-from interlane.server.functions.deployed import Outcome, Reply
+from interlane.server.functions.calls import Outcome, Reply
 from interlane.server.functions.gateway import Gateway
 from interlane.server.functions.spec import FunctionSpec
 from interlane.server.problems import problem

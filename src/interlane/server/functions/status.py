@@ -1,9 +1,12 @@
 """What pages, the API and the command line see of functions."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from interlane.server.functions.deployed import Deployed
 from interlane.server.functions.lender import Compared
+from interlane.server.functions.replicas import Replica, State
 from interlane.server.functions.warmth import Band
 
 
@@ -72,3 +75,76 @@ class FunctionStatus:
     def document(self) -> dict[str, Any]:
         """Return it as the API shows it."""
         return asdict(self)
+
+
+def status_of(
+    one: Deployed,
+    *,
+    slot_s: float,
+    forecast: Band,
+    beside_jobs: Sequence[Compared],
+    now_s: float,
+) -> FunctionStatus:
+    """Return how a function is."""
+    p50_s, p95_s, p99_s = one.latencies.quantiles(0.5, 0.95, 0.99)
+    counts, slots = one.counts, tuple(one.slots)
+    ready = one.standing(State.READY)
+    return FunctionStatus(
+        name=one.name,
+        user=one.user,
+        version=one.version,
+        deployed_s=one.deployed_s,
+        state=_state(one),
+        reason=one.reason,
+        spec=one.spec.model_dump(mode="json", exclude_defaults=True),
+        slot_s=slot_s,
+        rate_per_s=sum(slots) / (len(slots) * slot_s) if slots else 0.0,
+        slots=slots,
+        bands=tuple(one.bands),
+        forecast=forecast,
+        replicas=tuple(_replica_status(replica, now_s) for replica in one.replicas),
+        waiting=one.waiting,
+        requests=counts.requests,
+        answered=counts.answered,
+        cold_starts=counts.cold_starts,
+        deadline_misses=counts.late,
+        raised=counts.raised,
+        refused=counts.refused,
+        lost=counts.lost,
+        loads=counts.loads,
+        failed_loads=counts.failed_loads,
+        killed=counts.killed,
+        evicted=counts.evicted,
+        warm_s=counts.warm_s + sum(now_s - replica.ready_s for replica in ready),
+        load_s=one.load_s.value,
+        service_s=one.service_s.value,
+        p50_s=p50_s,
+        p95_s=p95_s,
+        p99_s=p99_s,
+        latency_buckets=tuple(one.latencies.buckets),
+        latency_sum_s=one.latencies.sum_s,
+        beside_jobs=tuple(beside_jobs),
+    )
+
+
+def _state(one: Deployed) -> str:
+    if one.standing(State.READY):
+        return "warm"
+    if one.standing(State.LOADING):
+        return "loading"
+    return "failed" if one.failed_loads else "cold"
+
+
+def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
+    state = replica.state.value
+    if replica.state is State.READY:
+        state = "busy" if replica.calls else "idle"
+    return ReplicaStatus(
+        replica.number,
+        state,
+        replica.site.device.gpu,
+        None if replica.process is None else replica.process.pid,
+        now_s - replica.begun_s,
+        sum(len(calls) for _, calls in replica.calls.values()),
+        replica.memory_mib,
+    )
