@@ -15,6 +15,8 @@ from interlane.testing.live import this_machine
 
 CARD_MIB = 16_384
 ON_FIRST = "here/0"
+HOUR_S = 3_600.0
+"""In which a job saves up enough to bear several functions."""
 F, G = function_name("f"), function_name("g")
 
 
@@ -169,20 +171,21 @@ def test_a_job_that_is_not_measured_moves_nobody() -> None:
 
 
 def test_a_function_that_is_twice_too_slow_moves_away_and_its_job_stays() -> None:
-    books = lender(gpus=2)
-    books.follow({**held(), "here/1": (Held("big-1", "big", CARD_MIB, 1.0),)}, 0.0)
-    first = lent(books.lend(function(memory_mib=1_024), 0, 0.0))
-    other = lent(books.lend(function("g", memory_mib=1_024), 0, 0.0))
+    books, full = lender(gpus=2), {"here/1": (Held("big-1", "big", CARD_MIB, 1.0),)}
+    books.follow({**held(), **full}, 0.0)
+    first, other = (
+        lent(books.lend(function(name, memory_mib=1_024), 0, HOUR_S)) for name in ("f", "g")
+    )
 
-    assert books.measured(slot(f=suffers(2.5)), 10.0).leaving == []
-    assert books.measured(slot(f=suffers(2.5)), 20.0).leaving == [first.id]
-    books.leave(first.id, 20.0)
+    assert books.measured(slot(f=suffers(2.5)), HOUR_S + 10).leaving == []
+    assert books.measured(slot(f=suffers(2.5)), HOUR_S + 20).leaving == [first.id]
+    books.leave(first.id, HOUR_S + 20)
 
-    # It does not come back beside the job, nor does the other have to leave for it.
-    assert books.measured(slot(g=suffers(1.5)), 30.0).leaving == []
-    assert isinstance(books.lend(function(number=2, memory_mib=1_024), 0, 31.0), Refusal)
-    books.follow(held(), 40.0)
-    assert lent(books.lend(function(number=3), 0, 41.0)).device.gpu == "here/1"
+    # The other may stay, and the first does not come back beside the job.
+    assert books.measured(slot(g=suffers(1.5)), HOUR_S + 30).leaving == []
+    assert isinstance(books.lend(function(number=2), 0, 2 * HOUR_S), Refusal)
+    books.follow(held(), 2 * HOUR_S)
+    assert lent(books.lend(function(number=3), 0, 2 * HOUR_S)).device.gpu == "here/1"
     assert other.device.gpu == ON_FIRST
 
 
@@ -212,7 +215,7 @@ def test_what_is_predicted_is_what_was_measured_before() -> None:
     both = slot({"train-1": 1.08}, f=suffers(1.6))
 
     guessed = books.measured(both, 10.0).compared
-    lent(books.lend(function("g"), 0, 15.0))  # makes the tables grow
+    books.lend(function("g"), 0, 15.0)  # makes the tables grow
     learned = books.measured(both, 20.0).compared
 
     mine, job = Place(F, ON_FIRST), Place("train-1", ON_FIRST)
@@ -241,10 +244,10 @@ def test_larger_companies_do_not_go_to_the_data_set() -> None:
     books = lender()
     books.follow(held(1_024, "train-1", "other-2"), 0.0)
     for name in ("f", "g"):
-        lent(books.lend(function(name), 0, 0.0))
+        lent(books.lend(function(name), 0, HOUR_S))
 
     found = books.measured(
-        slot({"train-1": 1.2}, called=(F, G), f=suffers(3.0, "train-1", "other-2")), 10.0
+        slot({"train-1": 1.2}, called=(F, G), f=suffers(3.0, "train-1", "other-2")), HOUR_S
     )
 
     assert found.coruns == []

@@ -100,7 +100,8 @@ def device(client: Client) -> str | None:
 
 
 def iterations(client: Client, job_id: str) -> int:
-    return (job(client, job_id)["use"] or {"iterations": 0})["iterations"]
+    use = job(client, job_id)["use"]
+    return int(use["iterations"]) if use else 0
 
 
 def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() -> None:
@@ -111,7 +112,7 @@ def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() ->
             "slow", "sleeps", deadline="2s", concurrency=ASKERS, replicas={"max": 1}, keep="1h"
         )
         with Asking(client, "slow") as asking:
-            until(lambda: client.look("slow")["answered"] > 20 * ASKERS, "calls beside no job")
+            until(lambda: len(client.look("slow")["slots"]) > 6, "calls beside no job")
             home = device(client)
             asking.goes_on.clear()
             training = submit(client, "train", f"{sys.executable} train.py", "4GiB", folder)
@@ -133,8 +134,8 @@ def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() ->
 
     name = function_name("slow")
     assert (calm["device"], calm["beside"]) == (home, [training])
-    assert calm["predicted"] == pytest.approx(1 / 0.97)
     assert 0.5 < calm["mean"] < calm["limit"]
+    assert 1.0 <= calm["predicted"] < calm["limit"]
     assert (trained["device"], trained["beside"]) == (home, [name])
     assert trained["limit"] == pytest.approx(1 / 0.9)
     assert after["evicted"] == 1

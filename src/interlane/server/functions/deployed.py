@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from time import monotonic
 from typing import Final
 
 from interlane.server.functions.calls import Call, Outcome, Queue, Reply
@@ -190,7 +191,7 @@ class Deployed:
         """Give calls to the replica that was used last."""
         replica = self._free[-1]
         number = next(self._numbers) & 0xFFFFFFFF
-        replica.calls[number] = self._loop.time(), calls
+        replica.calls[number] = monotonic(), calls
         replica.site.device.calls += 1
         replica.site.device.in_hand += 1
         if len(replica.calls) >= self.spec.concurrency:
@@ -215,7 +216,7 @@ class Deployed:
             raise ValueError("an answer that nobody asked for")
         replica.site.device.in_hand -= 1
         now_s = self._loop.time()
-        served_s = (now_s - sent_s) / len(calls)
+        served_s = (monotonic() - sent_s) / len(calls)  # the loop's clock may be coarse
         self.service_s.add(served_s)
         replica.served_s.append(served_s)
         for call, item in zip(calls, frame.items, strict=True):

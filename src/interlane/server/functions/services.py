@@ -121,31 +121,42 @@ class Services:
         for place, kept in list(self._beside.items()):
             alone = self._alone.get(self._key(place), ())
             if min(len(alone), len(kept.calls)) >= LEAST_CALLS:
-                limit = self.limit(place.name)
-                found[place] = compared(alone, kept.calls, kept.jobs, limit)
+                most_s = self._most_s[place.name]
+                found[place] = compared(alone, kept.calls, kept.jobs, most_s)
                 del self._beside[place]
         return found
 
     def limit(self, function: str) -> float:
         """Return how many times what it takes alone a function may take."""
         alone_s = [
-            quantile(sorted(calls), LEVEL)
+            _quantile(calls, len(calls))
             for (name, _), calls in self._alone.items()
             if name == function and len(calls) >= LEAST_CALLS
         ]
-        return max(LIMIT, self._most_s[function] / max(alone_s)) if alone_s else LIMIT
+        return _limit(self._most_s[function], max(alone_s)) if alone_s else LIMIT
 
     def _key(self, place: Place) -> tuple[str, str]:
         return place.name, self._gpu_types[place.gpu]
 
 
 def compared(
-    alone: Sequence[float], beside: Sequence[float], jobs: frozenset[str], limit: float
+    alone: Sequence[float], beside: Sequence[float], jobs: frozenset[str], most_s: float
 ) -> Slowed:
-    """Compare what calls took."""
-    fewer, alone_s = min(len(alone), len(beside)), _mean(alone)
-    p99 = _quantile(beside, fewer) / _quantile(alone, fewer)
-    return Slowed(jobs, fewer, alone_s, _mean(beside) / alone_s, p99, limit)
+    """Compare what calls took, which may be ``most_s``."""
+    fewer = min(len(alone), len(beside))
+    mean_s, p99_s = _mean(alone), _quantile(alone, fewer)
+    return Slowed(
+        jobs,
+        fewer,
+        mean_s,
+        _mean(beside) / mean_s,
+        _quantile(beside, fewer) / p99_s,
+        _limit(most_s, p99_s),
+    )
+
+
+def _limit(most_s: float, alone_s: float) -> float:
+    return max(LIMIT, most_s / alone_s)
 
 
 def _quantile(calls: Sequence[float], fewer: int) -> float:
