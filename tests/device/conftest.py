@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from interlane.device import wire
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import Client
+from interlane.device.daemon import Daemon
 from interlane.device.launch import environment_of, status
-from interlane.device.link import NoDaemon
+from interlane.device.link import NoDaemon, connected
 from interlane.device.wish import Wish
 from interlane.device.zygote import caller
 from interlane.device.zygote.request import request_of, socket_of
@@ -169,6 +172,16 @@ class Stage:
         for daemon in self.daemons:
             daemon.kill()
             daemon.wait()
+
+
+def arrival(daemon: Daemon, key: int) -> socket.socket:
+    """Let a job come to a daemon of this process; return its connection."""
+    line = connected(daemon.settings.socket)
+    line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(key)))
+    daemon.turn()
+    daemon.turn()
+    assert key in {job.key for job in daemon.devices[0].jobs.values()}
+    return line
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,17 @@ def test_a_program_that_does_not_exist_is_said_so(
     assert "'no-such-program' is no program on the PATH" in capfd.readouterr().err
 
 
+def test_a_script_that_does_not_say_what_runs_it_is_said_so(
+    stage: Stage, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stage.daemon()
+    script = stage.script("echo hello", "job.sh")
+    script.chmod(0o700)
+
+    assert run(stage, "--", script) == 2
+    assert "cannot be run (Exec format error); if it is a script" in capfd.readouterr().err
+
+
 def test_a_cold_start_gates_the_script_and_runs_the_users_own_sitecustomize(
     stage: Stage, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

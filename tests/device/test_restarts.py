@@ -1,6 +1,7 @@
 """A daemon that dies costs no job, and the next one lets nobody in too early."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,7 +23,8 @@ from interlane.device.wire import Frame, Kind
 from interlane.device.wish import Wish
 from interlane.testing.waiting import PATIENCE_S, until
 
-from .conftest import MIB, ONE_MIB, Stage
+from .conftest import MIB, ONE_MIB, Stage, arrival
+from .test_passing import CROWD
 
 
 def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) -> None:
@@ -44,6 +46,26 @@ def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) ->
     until(lambda: all(job.text.count("\n0x") > 100 for job in jobs))
     losses = [[line for line in job.text.splitlines() if line.startswith("0x")] for job in jobs]
     assert losses[0][:100] == losses[1][:100] == losses[2][:100]
+
+
+def test_a_lane_has_one_holder_however_often_the_daemon_dies(stage: Stage) -> None:
+    stage.daemon("--order", "rr")
+    dice, script = random.Random(5), stage.script(CROWD)
+    jobs = [
+        stage.start(script, stage.address, stage.folder / "lane", shared=False)
+        for _ in range(3)
+    ]
+    for _ in range(5):
+        for job in jobs:
+            stage.goes_on(job)
+        time.sleep(dice.random() * 0.1)
+        stage.kill_daemon()
+        time.sleep(dice.random() * 0.1)
+        stage.daemon("--order", "rr")
+    for job in jobs:
+        stage.goes_on(job)
+
+    assert not any("not alone" in job.text for job in jobs)
 
 
 def test_nobody_is_admitted_while_jobs_of_the_daemon_before_are_away(stage: Stage) -> None:
@@ -88,11 +110,7 @@ def test_a_daemon_that_knows_nobody_waits_for_all_though_somebody_comes_and_goes
 ) -> None:
     (tmp_path / "s.lock").touch()  # there was a daemon here, and its journal is lost
     daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s", grace_s=60.0))
-    with connected(tmp_path / "s") as line:
-        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(1)))
-        daemon.turn()
-        daemon.turn()
-        assert len(daemon.devices[0].jobs) == 1
+    with arrival(daemon, 1) as line:
         line.send(wire.packed(Frame(Kind.BYE, 1)))
     daemon.turn()
 

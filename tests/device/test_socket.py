@@ -20,7 +20,7 @@ from interlane.device.wire import Frame, Kind
 from interlane.device.wish import Wish
 from interlane.testing.waiting import PATIENCE_S, until
 
-from .conftest import MIB, ONE_MIB, Stage
+from .conftest import MIB, ONE_MIB, Stage, arrival
 
 
 def test_a_job_that_says_goodbye_and_dies_at_once_is_let_go_once(tmp_path: Path) -> None:
@@ -54,11 +54,7 @@ line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
 
 def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: Path) -> None:
     daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
-    leaves, stays = connected(tmp_path / "s"), connected(tmp_path / "s")
-    for key, line in enumerate((leaves, stays), start=1):
-        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(key)))
-        daemon.turn()
-        daemon.turn()
+    leaves, stays = arrival(daemon, 1), arrival(daemon, 2)
     leaves.send(wire.packed(Frame(Kind.ACQUIRE, 1)))
     daemon.turn()
     (_, peer) = daemon._peers._peers.values()
@@ -78,11 +74,7 @@ def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: 
 
 def test_a_goodbye_is_heard_though_the_job_never_read_what_it_was_sent(tmp_path: Path) -> None:
     daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
-    with connected(tmp_path / "s") as line:
-        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(1)))
-        daemon.turn()
-        daemon.turn()
-        assert len(daemon.devices[0].jobs) == 1
+    with arrival(daemon, 1) as line:
         line.send(wire.packed(Frame(Kind.BYE, 1)))
 
     daemon.turn()
@@ -176,6 +168,12 @@ def test_a_connection_that_floods_is_cut_off(stage: Stage) -> None:
     assert stage.answers()
 
 
+def printed_by(code: str, address: Path) -> str:
+    command = [sys.executable, "-c", code, str(address)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_a_client_of_another_user_is_refused(stage: Stage) -> None:
     stage.daemon()
@@ -189,14 +187,7 @@ line.connect(sys.argv[1])
 sys.stdout.write(line.recv(512)[56:].decode("latin-1"))
 """
 
-    answer = subprocess.run(
-        [sys.executable, "-c", code, str(stage.address)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert "The daemon serves user 0, you are user 65534." in answer.stdout
+    assert "The daemon serves user 0, you are user 65534." in printed_by(code, stage.address)
     assert stage.device["jobs"] == []
 
 
@@ -212,14 +203,7 @@ os.setuid(65534)
 connected(Path(sys.argv[1]))
 """
 
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(stage.address)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert "serves another user; start your own with 'interlane share" in ended.stderr
+    assert "serves another user; start your own with" in printed_by(code, stage.address)
 
 
 def test_a_lease_of_the_past_changes_nothing(stage: Stage) -> None:

@@ -120,7 +120,7 @@ def run_whole(command: Sequence[str], wish: Wish, path: Path) -> int:
 def run_alone(command: Sequence[str]) -> int:
     """Run a command as if there were no daemon."""
     _check(command)
-    return _waited(subprocess.Popen(command, process_group=0))
+    return _waited(_cold(command))
 
 
 def environment_of(
@@ -190,7 +190,19 @@ def _started(command: Sequence[str], wish: Wish, path: Path, *, warm: bool) -> P
     forked = None
     if warm:
         forked = caller.start(command, environment_of(wish, path, warm=True), path.parent)
-    return forked or subprocess.Popen(command, env=environment_of(wish, path), process_group=0)
+    return forked or _cold(command, environment_of(wish, path))
+
+
+def _cold(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, env=environment, process_group=0)
+    except OSError as error:
+        raise InvalidInput(
+            f"{command[0]!r} cannot be run ({error.strerror}); if it is a script, name its "
+            "interpreter before it."
+        ) from None
 
 
 def _waited(process: Process) -> int:
