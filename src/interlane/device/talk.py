@@ -4,13 +4,12 @@ import sys
 from contextlib import suppress
 
 
-def say(what: str) -> None:
+def say(what: str, who: str = "interlane") -> None:
     """Write a line; one that cannot be written is not worth a crash."""
     with suppress(OSError, ValueError):
-        print(f"interlane: {what}", file=sys.stderr, flush=True)
+        print(f"{who}: {what}", file=sys.stderr, flush=True)
 
 
 def log(what: str) -> None:
     """Write a line of the daemon's log."""
-    with suppress(OSError, ValueError):
-        print(f"interlane daemon: {what}", file=sys.stderr, flush=True)
+    say(what, who="interlane daemon")
