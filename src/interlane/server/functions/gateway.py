@@ -272,7 +272,8 @@ class Gateway:
 
     def _refuse_in_vain(self, deployed: Deployed) -> None:
         """Let nobody wait for a replica that is not to be had."""
-        if not deployed.replicas and deployed.name not in self._wanting:
+        is_coming = deployed.name in self._wanting and self._anybody_leaves()
+        if not deployed.replicas and not is_coming:
             deployed.refuse_all(
                 f"{deployed.name} has no replica: {deployed.reason}", self.settings.slot_s
             )
