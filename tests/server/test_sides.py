@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from interlane import cli
 from interlane.server.auth import Role
 from interlane.server.coruns import BESIDE, LATENCY, CoRunFiles, function_name
 from interlane.server.functions.gateway import FunctionSettings
@@ -104,8 +105,12 @@ def iterations(client: Client, job_id: str) -> int:
     return int(use["iterations"]) if use else 0
 
 
-def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() -> None:
+def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with machine() as (folder, client):
+        monkeypatch.setenv("INTERLANE_SERVER", str(client.base_url).removesuffix("/api/v1/"))
+        monkeypatch.setenv("INTERLANE_TOKEN", client.headers["Authorization"].split()[1])
         filler = submit(client, "filler", "sleep 1000", "16GiB", folder)
         until(lambda: job(client, filler)["state"] == "running")
         client.ready(
@@ -122,6 +127,10 @@ def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() ->
             until(lambda: job(client, training)["beside_functions"], "iterations beside calls")
             (calm,) = client.look("slow")["beside_jobs"]
             (trained,) = job(client, training)["beside_functions"]
+            figures = client.get(f"{client.base_url.copy_with(path='/metrics')}").text
+            assert cli.run(["function", "list"]) == 0
+            assert cli.run(["function", "describe", "slow"]) == 0
+            assert cli.run(["describe", training]) == 0
 
             client.delete(f"/jobs/{filler}")
             asking.seconds = 1.2  # more than half of the deadline, as if the job were at fault
@@ -129,7 +138,6 @@ def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() ->
 
         after = client.look("slow")
         placed = job(client, training)
-        figures = client.get(f"{client.base_url.copy_with(path='/metrics')}").text
         kept = read(folder / "coruns")
 
     name = function_name("slow")
@@ -141,7 +149,14 @@ def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays() ->
     assert after["evicted"] == 1
     assert placed["state"] == "running"
     assert placed["placement"][0]["gpus"] == [int(str(home).rpartition("/")[2])]
-    assert "interlane_function_slowdown_ratio" in figures
-    assert "interlane_job_slowdown_by_functions_ratio" in figures
+    where = f'device="{home}",function="slow",kind="measured"'
+    assert f"interlane_function_slowdown_ratio{{{where}}}" in figures
+    where = f'device="{home}",job="{training}",kind="predicted"'
+    assert f"interlane_job_slowdown_by_functions_ratio{{{where}}}" in figures
+    told = capsys.readouterr().out
+    row = next(line for line in told.splitlines() if line.startswith("slow "))
+    assert row.split()[-1] != "-", "what was predicted"
+    assert f"\n{training}  " in told.partition("beside jobs")[2]
+    assert f"\n{name}  " in told.partition("beside functions")[2]
     assert {run[1:3] for run in kept.coruns[LATENCY]} == {(name, "train")}
     assert {run[1:3] for run in kept.coruns[BESIDE]} == {("train", name)}
