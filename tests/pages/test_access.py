@@ -120,7 +120,7 @@ def test_the_link_that_the_server_prints_opens_the_pages(
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
-def test_a_revoked_token_ends_its_sessions(machine: Machine, open_page: Open) -> None:
+def test_a_revoked_token_ends_its_sessions(machine: Machine) -> None:
     with machine.api() as api:
         made = api.post("/tokens", json={"name": "gone", "role": "user"}).json()
         tokens = Machine(machine.url, "", {Role.USER: made["token"]})

@@ -1,7 +1,7 @@
 """Every page in a real browser: nothing goes wrong, and nothing comes from elsewhere."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -49,9 +49,10 @@ def test_a_viewer_is_not_led_where_they_may_not_go(open_page: Open) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_theme_follows_the_system_until_it_is_switched(
-    open_page: Open, scheme: str
+    open_page: Open, scheme: Literal["light", "dark"]
 ) -> None:
-    page = open_page("/", color_scheme=scheme)
+    page = open_page("/")
+    page.emulate_media(color_scheme=scheme)
     dark = "getComputedStyle(document.body).backgroundColor"
     backs = {"light": "rgb(246, 247, 249)", "dark": "rgb(16, 19, 23)"}
     assert page.evaluate(dark) == backs[scheme]
@@ -68,7 +69,8 @@ def test_the_theme_follows_the_system_until_it_is_switched(
 
 def test_pages_fit_a_telephone(machine: Machine, open_page: Open) -> None:
     job = machine.submit(name="train", **SLEEPS)
-    page = open_page("/", viewport={"width": 390, "height": 844})
+    page = open_page("/")
+    page.set_viewport_size({"width": 390, "height": 844})
     for path in ("/", "/queue", "/devices", "/tokens", f"/jobs/{job}"):
         page.goto(f"{machine.url}{path}")
         page.get_by_role("heading", level=1).wait_for()
