@@ -103,6 +103,9 @@ class Queue:
         self._is_ripe = False
         if self.waiting:
             self._open_window()
+        elif self._window is not None:
+            self._window.cancel()
+            self._window = None
         return found
 
     def take(self, most: int) -> list[Call]:
