@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from interlane.kernel.scheduler import Scheduler
 from interlane.model import InvalidInput, JobId
 from interlane.policy.order import PriorityWithAgeing
 from interlane.server.driver import (
@@ -22,9 +24,9 @@ from interlane.server.driver import (
 )
 from interlane.server.driver.loop import AGAIN_S
 from interlane.server.record import Kind, Record, State, fold
-from interlane.server.runner import Attempt, Launch
+from interlane.server.runner import Attempt, Launch, Ran
 from interlane.server.store import JobsWanted, Store, StoreFailed
-from interlane.testing.live import clear, driving, ended, make_driver, spec
+from interlane.testing.live import PretendRunner, clear, driving, ended, make_driver, spec
 from interlane.testing.waiting import PATIENCE_S, until
 
 FOREVER = "echo up; exec sleep 1000"
@@ -167,6 +169,40 @@ def test_only_what_is_there_and_as_it_was_seen_can_be_cancelled(driver: Driver) 
         driver.cancel(record.id, "ann").result(PATIENCE_S)
 
     assert (done.exit_code, done.cancelled_by) == (143, "ann")
+
+
+class Patient(PretendRunner):
+    """Runs nothing, and tells of ends when it is told to."""
+
+    def start(self, launch: Launch) -> None:
+        pass
+
+    def tell(self, report: Ran) -> None:
+        self._tell(report)
+
+
+def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path) -> None:
+    with driving(tmp_path, runner=Patient) as driver:
+        assert isinstance(driver.runner, Patient)
+        record = submit(driver)
+        until(lambda: state(driver, record) is State.RUNNING)
+        asked, go_on = threading.Event(), threading.Event()
+
+        def keep_busy(kernel: Scheduler, now_s: float) -> None:
+            asked.set()
+            go_on.wait(PATIENCE_S)
+
+        driver.ask(keep_busy)
+        asked.wait(PATIENCE_S)
+
+        driver.runner.tell(Ran(Attempt(record.id, 1), 0))
+        late = driver.cancel(record.id, "ann")
+        go_on.set()
+
+        with pytest.raises(AlreadyEnded):
+            late.result(PATIENCE_S)
+        assert ended(driver, record).state is State.SUCCEEDED
+        check_log(driver.store)
 
 
 def test_a_preempted_job_is_stopped_with_grace_and_runs_again(tmp_path: Path) -> None:
@@ -359,6 +395,8 @@ def test_a_server_whose_database_is_gone_can_be_ended(tmp_path: Path) -> None:
     store.failures = 1_000_000
     (tmp_path / "go").touch()
     until(lambda: not driver.is_ready)
+    with pytest.raises(NotReady, match="The disk is full"):
+        submit(driver)
 
     driver.close()
 

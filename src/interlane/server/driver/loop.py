@@ -85,6 +85,8 @@ class Driver:
         self._closing = threading.Event()
         self._failures = 0
         """Cycles in a row that failed."""
+        self._trouble = "The server cannot reach its database; try again in a moment."
+        """What those are told who come while nothing is taken in."""
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -158,7 +160,7 @@ class Driver:
 
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:
-            raise NotReady("The server cannot reach its database; try again in a moment.")
+            raise NotReady(self._trouble)
         item.answer.set_running_or_notify_cancel()  # from here on nobody can take it back
         self._inbox.put(item)
         return item.answer
@@ -174,7 +176,7 @@ class Driver:
                 self._failures = 0
             except Exception as error:
                 self._ready.clear()
-                _fail(items, error)
+                self._fail(items, error)
                 if not self._recovered(error):
                     return
 
@@ -220,6 +222,13 @@ class Driver:
         self._ready.set()
         self._inbox.put(Ticked())
 
+    def _fail(self, items: Iterable[Item], error: Exception) -> None:
+        """Tell those who wait that nothing was stored, and why."""
+        self._trouble = _told(error)
+        for item in items:
+            if isinstance(item, FromUser) and not item.answer.done():
+                item.answer.set_exception(NotReady(self._trouble))
+
     def _recovered(self, error: Exception) -> bool:
         """Make the books again, however long that takes; False if the driver ends before."""
         while not isinstance(error, Superseded):
@@ -241,13 +250,6 @@ class Driver:
         self.on_give_up()
 
 
-def _fail(items: Iterable[Item], error: Exception) -> None:
-    """Tell those who wait that nothing was stored."""
-    for item in items:
-        if isinstance(item, FromUser) and not item.answer.done():
-            item.answer.set_exception(_told(error))
-
-
 def _complain(error: Exception) -> None:
     if isinstance(error, StoreFailed | OSError):
         log.warning("Nothing was stored, and the books are made again: %s", error)
@@ -255,7 +257,9 @@ def _complain(error: Exception) -> None:
         log.error("A cycle failed, and the books are made again.", exc_info=error)
 
 
-def _told(error: Exception) -> Exception:
+def _told(error: Exception) -> str:
     if isinstance(error, InterlaneError):
-        return NotReady(str(error))
-    return NotReady("The server failed and has made its books again; try again.")
+        return str(error)
+    if isinstance(error, OSError):
+        return f"The server's folder cannot be used ({error.strerror}); make room on its disk."
+    return "The server failed and makes its books again; try again."

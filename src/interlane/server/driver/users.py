@@ -88,7 +88,7 @@ class Users:
         try:
             record = self._cancellable(item, batch.books)
         except InterlaneError as error:
-            item.answer.set_exception(error)
+            batch.afterwards.append(partial(item.answer.set_exception, error))
             return
         if record.state is State.QUEUED:
             batch.learn(Cancelled(record.id))
@@ -101,14 +101,11 @@ class Users:
 
     def _cancellable(self, item: Cancel, books: Books) -> Record:
         """Return the job that is to be cancelled, or raise why it cannot be."""
-        record = books.jobs.get(item.job_id)
+        record = books.jobs.get(item.job_id) or self.store.job(item.job_id)
         if record is None:
-            ended = self.store.job(item.job_id)
-            if ended is None:
-                raise NoSuchJob(
-                    f"There is no job {item.job_id!r}; 'interlane ps -A' lists all."
-                )
-            raise AlreadyEnded(f"Job {item.job_id} has {ended.state} already.")
+            raise NoSuchJob(f"There is no job {item.job_id!r}; 'interlane ps -A' lists all.")
+        if not record.is_open:  # perhaps only since a moment ago, in the same batch
+            raise AlreadyEnded(f"Job {item.job_id} has {record.state} already.")
         if item.version is not None and item.version != record.version:
             raise VersionDiffers(
                 f"Job {item.job_id} is at version {record.version}, not {item.version}; "
