@@ -53,18 +53,18 @@ def test_the_theme_follows_the_system_until_it_is_switched(
 ) -> None:
     page = open_page("/")
     page.emulate_media(color_scheme=scheme)
-    dark = "getComputedStyle(document.body).backgroundColor"
     backs = {"light": "rgb(246, 247, 249)", "dark": "rgb(16, 19, 23)"}
-    assert page.evaluate(dark) == backs[scheme]
+    body = expect(page.locator("body"))
+    body.to_have_css("background-color", backs[scheme])
 
     page.get_by_role("button", name="Theme: auto").click()
     expect(page.get_by_role("button", name="Theme: light")).to_be_visible()
-    assert page.evaluate(dark) == backs["light"]
+    body.to_have_css("background-color", backs["light"])
     page.get_by_role("button", name="Theme: light").click()
     page.get_by_role("button", name="Theme: dark").wait_for()
     page.reload()
     page.get_by_role("button", name="Theme: dark").wait_for()
-    assert page.evaluate(dark) == backs["dark"]
+    body.to_have_css("background-color", backs["dark"])
 
 
 def test_pages_fit_a_telephone(machine: Machine, open_page: Open) -> None:
