@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -277,6 +278,27 @@ def test_a_switch_costs_the_way_and_what_the_first_iteration_takes_longer() -> N
 
     assert job.switched() == Switched(0.0002, 0.003)
     job.page.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_who_waits_for_a_lane_does_so_on_one_core_and_runs_on_all(stage: Stage) -> None:
+    stage.daemon("--order", "fifo")
+    with (
+        stage.client("first", **ONE_MIB) as first,
+        stage.client("second", **ONE_MIB) as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        thread = pool.submit(threading.get_native_id).result()
+        all_cores = os.sched_getaffinity(thread)
+        first.begin()
+        waiting = pool.submit(second.begin)
+        until(lambda: len(os.sched_getaffinity(thread)) == 1, "the one core")
+
+        first.end()
+        first.close()
+        waiting.result(60)
+
+        assert os.sched_getaffinity(thread) == all_cores
 
 
 def test_one_pause_does_not_make_a_job_give_its_lease_up_at_every_boundary(

@@ -114,6 +114,29 @@ def test_a_portfolio_changes_to_what_has_cost_less() -> None:
     assert one.shares[1] > 0.99
 
 
+def test_a_portfolio_remembers_over_a_long_rest_who_was_right() -> None:
+    one = Portfolio({"last": Naive(1), "none": Naive(1, 0.0)}, np.array([2.0]))
+
+    for need in (4.0, 0.0, 0.0) * 5 + (0.0,) * 5_000:
+        one.wanted()
+        one.passed(np.array([need]), np.array([need]))
+
+    assert one.shares[1] > 0.99
+
+
+def test_a_ranking_that_has_seen_the_slot_goes_by_what_is_told_of_the_next() -> None:
+    told = np.array([[0.1, 0.6]])
+    ahead, behind = (
+        Hazard(Recorded(told, told), is_ahead=is_ahead) for is_ahead in (True, False)
+    )
+    for one in (ahead, behind):
+        one.asked(0)
+
+    # Who was just asked is thought to be asked again, unless more is known.
+    assert ahead.worth(0) < ahead.worth(1)
+    assert behind.worth(0) > behind.worth(1)
+
+
 def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
     trees = Trees()
     trees.chance.rounds = trees.size.rounds = 10

@@ -53,3 +53,32 @@ def test_bands_move_when_jobs_start_later_than_was_told(
     assert before is not None
     assert after is not None
     assert after.p50_s > before.p50_s
+
+
+def test_nothing_is_asked_in_the_background_while_very_many_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[JobId] = []
+
+    def noted(
+        make: object, jobs: object, job_ids: Sequence[JobId], now_s: float
+    ) -> dict[JobId, list[float]]:
+        asked.extend(job_ids)
+        return {}
+
+    with driving(tmp_path) as driver:
+        told = Etas(driver, noted)
+        runs, waits = (
+            driver.submit(spec(name, "sleep 100", gpus=2), "ann").result()
+            for name in ("runs", "waits")
+        )
+        monkeypatch.setattr(etas, "PLAYED_MOST", 1)
+        told._ask_about_the_newest()
+        while_many = [*asked]
+        monkeypatch.setattr(etas, "PLAYED_MOST", 2)
+        told._ask_about_the_newest()
+        for record in (waits, runs):
+            driver.cancel(record.id, "ann").result()
+
+    assert while_many == []
+    assert asked == [waits.id]

@@ -203,7 +203,7 @@ def forecast(
             *([f"+{ahead}"] if slots > 1 else []),
             f"{one.chance:.4f}",
             f"{one.count:,.1f}",
-            "warm" if one.chance * (1 + weight) > 1 else "-",
+            "warm" if shown(one)["warm"] else "-",
         ]
         for coming in told
         for ahead, one in enumerate(coming, 1)

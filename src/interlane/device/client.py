@@ -301,6 +301,7 @@ class Client:
     # the rest of a hand-over takes.
 
     def _begin_slowly(self) -> None:
+        cores = sorted(os.sched_getaffinity(0))
         while True:
             with self._state:
                 link = self._link
@@ -312,9 +313,8 @@ class Client:
                 else:
                     self._send(Frame(Kind.ACQUIRE, self._job))
                 self._waiting = True
-            cores = sorted(os.sched_getaffinity(0))
-            _go_to(cores[link.admission.lane % len(cores) :][:1])
             try:
+                _go_to([cores[link.admission.lane % len(cores)]])
                 taken = self._take_up(link)
             finally:
                 _go_to(cores)

@@ -14,7 +14,6 @@ trace, ``live`` for jobs as they come): the cost is the same however much is kno
 stay as they are until the next ``fit``.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import log
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,6 +27,7 @@ from interlane.predict.compiled import MIDDLE, RECENT, SEEN, SPREAD
 from interlane.predict.guesses import HIGH, LOW, Basis, Guesses
 from interlane.predict.history import LAYERS, History, events_of
 from interlane.predict.runs import Floats, Runs, in_time_order, must_have_ended
+from interlane.predict.threads import one_thread
 from interlane.predict.trees import Forest, no_trees, of_boosting
 
 if TYPE_CHECKING:
@@ -156,18 +156,6 @@ class Recall:
             blend = (runs * middle + PULL[layer] * blend) / (runs + PULL[layer])
             basis[known] = layer
         return blend, basis
-
-
-def one_thread() -> AbstractContextManager[object]:
-    """Hold scikit-learn and SciPy to one thread: on a busy machine, threads wait for others.
-
-    Eight times slower was seen, and the sums of one thread are the same every time.
-    """
-    import scipy.linalg  # noqa: F401 - what is loaded later is not held
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[object] = threadpool_limits(1)
-    return limits
 
 
 def _newest(count: int) -> slice:

@@ -46,8 +46,8 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(BodyLimit)
     app.add_middleware(ShortWay, state=app.state, service=service)
+    app.add_middleware(BodyLimit)
     answer_with_problems(app)
     return app
 

@@ -49,9 +49,9 @@ class Gpu:
         """Return the lost time that can still be borne, as of now."""
         passed_s = max(0.0, now_s - self.settled_s)
         full_s = limit * window_s * BURST
-        self.tokens_s = min(
-            full_s, self.tokens_s + passed_s * (limit * (1.0 - BURST) - self.loss)
-        )
+        # What is earned over a window and what was saved up before make the limit, not more.
+        earned = limit * (1.0 - BURST)
+        self.tokens_s = min(full_s, self.tokens_s + passed_s * (earned - self.loss))
         self.settled_s = now_s
         return self.tokens_s
 

@@ -22,7 +22,7 @@ from interlane.model import InterlaneError, InvalidInput
 from interlane.predict.arrivals import compiled
 from interlane.predict.arrivals.series import Arrivals, Floats, Mask, Series
 from interlane.predict.arrivals.stream import HAZARD_COLUMN, rows_of
-from interlane.predict.recall import one_thread
+from interlane.predict.threads import one_thread
 from interlane.predict.trees import Forest, no_trees, of_boosting
 
 if TYPE_CHECKING:

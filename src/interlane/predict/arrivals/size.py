@@ -15,7 +15,7 @@ from interlane.model import InvalidInput
 from interlane.predict.arrivals import compiled
 from interlane.predict.arrivals.series import Arrivals, Floats, Series
 from interlane.predict.arrivals.stream import LAST_COLUMN, rows_of
-from interlane.predict.recall import one_thread
+from interlane.predict.threads import one_thread
 from interlane.predict.trees import Forest, no_trees, of_boosting
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from interlane.model import InvalidField
 from interlane.predict.degradation.models import Guess, Predictor
 from interlane.predict.degradation.pairs import Floats, Ints, Pairs
-from interlane.predict.recall import one_thread
+from interlane.predict.threads import one_thread
 
 ALPHA: Final = 0.1
 """Part of pairs that may retain less than the bound says."""

@@ -18,7 +18,7 @@ from interlane.model import InvalidField, UnknownName
 from interlane.predict.degradation.models import Predictor
 from interlane.predict.degradation.pairs import Floats, Ints, Mask, Pairs
 from interlane.predict.degradation.table import PROBES_MOST
-from interlane.predict.recall import one_thread
+from interlane.predict.threads import one_thread
 
 MODEL_FOLDS: Final = 6
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from interlane.model import InvalidInput
 from interlane.predict.degradation.pairs import Floats, Ints, Pairs
-from interlane.predict.recall import one_thread
+from interlane.predict.threads import one_thread
 
 MOST: Final = 3000
 """Observations that are conditioned on; the time grows with their cube."""

@@ -16,7 +16,7 @@ from interlane.predict.degradation.pairs import Pairs, Profiles
 from interlane.predict.degradation.process import SETTINGS, Process
 from interlane.predict.degradation.table import Basis, Table, complete
 from interlane.predict.files import Arrays, Header, forest, must, packed_forest, text, untext
-from interlane.predict.recall import one_thread
+from interlane.predict.threads import one_thread
 
 FORMAT: Final = "interlane-degradation-model"
 VERSION: Final = 1
@@ -61,10 +61,9 @@ class Model:
 def trained(pairs: Pairs, seed: int = 0) -> Part:
     """Learn from measured pairs: model, bounds and the complete table."""
     model, hinge = Blend(seed=seed), Linear(hinged=True)
+    bounds, fallback = calibrated(model, pairs, seed), calibrated(hinge, pairs)
     with one_thread():
-        bounds = calibrated(model, pairs, seed)
-        table = complete(model, bounds, hinge, calibrated(hinge, pairs), pairs)
-    return Part(model, bounds, table)
+        return Part(model, bounds, complete(model, bounds, hinge, fallback, pairs))
 
 
 def save(model: Model, path: Path) -> str:
