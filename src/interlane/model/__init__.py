@@ -1,6 +1,6 @@
 """Nouns and nothing else: jobs, machines, placements, facts and wishes."""
 
-from interlane.model.actions import Action, Grow, Preempt, Refuse, Start, Wake
+from interlane.model.actions import Action, Grow, Preempt, Refuse, Requeue, Start, Wake
 from interlane.model.cluster import Cluster
 from interlane.model.errors import (
     CapacityViolated,
@@ -19,30 +19,41 @@ from interlane.model.events import (
     Finished,
     GrowFailed,
     Grown,
+    MachineChanged,
+    MachineDrained,
+    MachineJoined,
+    MachineLeft,
     MachineLost,
     MachineReturned,
+    MachineUndrained,
+    Occupied,
     Preempted,
     Recovered,
     Started,
     StartFailed,
     Submitted,
+    TakenGpu,
     Ticked,
 )
-from interlane.model.ids import JobId, MachineId
-from interlane.model.machine import Machine
+from interlane.model.ids import GpuRef, JobId, MachineId, Workload, WorkloadKind
+from interlane.model.machine import Device, Label, Machine, with_devices
 from interlane.model.placement import Placement, Refusal, Spot, Tier, gang_ratio, held_gpu_milli
 from interlane.model.units import MILLI
-from interlane.model.work import Demand, Job, Request, Task, one_task
+from interlane.model.work import ANYWHERE, Closeness, Demand, Job, Request, Task, one_task
 
 __all__ = [
+    "ANYWHERE",
     "MILLI",
     "Action",
     "Cancelled",
     "CapacityViolated",
+    "Closeness",
     "Cluster",
     "Demand",
+    "Device",
     "Event",
     "Finished",
+    "GpuRef",
     "Grow",
     "GrowFailed",
     "Grown",
@@ -53,10 +64,17 @@ __all__ = [
     "InvalidInput",
     "Job",
     "JobId",
+    "Label",
     "Machine",
+    "MachineChanged",
+    "MachineDrained",
     "MachineId",
+    "MachineJoined",
+    "MachineLeft",
     "MachineLost",
     "MachineReturned",
+    "MachineUndrained",
+    "Occupied",
     "Placement",
     "Preempt",
     "Preempted",
@@ -65,18 +83,23 @@ __all__ = [
     "Refuse",
     "Rejected",
     "Request",
+    "Requeue",
     "Spot",
     "Start",
     "StartFailed",
     "Started",
     "Submitted",
+    "TakenGpu",
     "Task",
     "Ticked",
     "Tier",
     "UnknownName",
     "Unreachable",
     "Wake",
+    "Workload",
+    "WorkloadKind",
     "gang_ratio",
     "held_gpu_milli",
     "one_task",
+    "with_devices",
 ]

@@ -39,10 +39,20 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Requeue:
+    """Note that the job waits again because its place is gone; end what is left of it."""
+
+    job_id: JobId
+    why: str
+    work_lost_s: float = 0.0
+    """Progress since the last checkpoint, which must be done again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Send ``Ticked`` at this time, unless something else happens first."""
 
     at_s: float
 
 
-Action = Start | Grow | Preempt | Refuse | Wake
+Action = Start | Grow | Preempt | Refuse | Requeue | Wake

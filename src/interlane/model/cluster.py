@@ -1,12 +1,17 @@
 """A cluster: machines in a fixed order, which is also the order of last resort."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Final
 
 from interlane.model.errors import InvalidField, InvalidInput
 from interlane.model.ids import MachineId
 from interlane.model.machine import Machine
+
+MACHINE_LEVEL: Final = "machine"
+"""The level of a topology whose domains are single machines; every cluster has it."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,8 @@ class Cluster:
     name: str
     machines: tuple[Machine, ...]
     clips_requests: bool = False
+    topology: tuple[str, ...] = ()
+    """Keys of labels that say where a machine is, the widest level first: zone, rack."""
 
     def __post_init__(self) -> None:
         if not self.machines:
@@ -29,6 +36,7 @@ class Cluster:
             if machine.id in seen:
                 raise InvalidField("machine id", machine.id, "each machine needs its own")
             seen.add(machine.id)
+        check_topology(self.topology, self.machines)
 
     def __len__(self) -> int:
         return len(self.machines)
@@ -49,4 +57,27 @@ class Cluster:
     @cached_property
     def gpu_types(self) -> frozenset[str]:
         """GPU types that at least one machine carries."""
-        return frozenset(machine.gpu_type for machine in self.machines if machine.gpus)
+        return frozenset(kind for machine in self.machines for kind in machine.gpu_types)
+
+
+def check_topology(levels: Sequence[str], machines: Iterable[Machine]) -> None:
+    """Refuse levels that contradict each other: a rack is in one zone, a level is named once.
+
+    A machine without the label of a level is in no domain of that level.
+    """
+    if len(set(levels)) != len(levels) or MACHINE_LEVEL in levels:
+        rule = f"each level is named once, and {MACHINE_LEVEL!r} is always the narrowest"
+        raise InvalidField("topology", list(levels), rule)
+    within: dict[tuple[str, str], tuple[MachineId, str | None]] = {}
+    for machine in machines:
+        labels = dict(machine.labels)
+        for wide, narrow in pairwise(levels):
+            if narrow not in labels:
+                continue
+            here = (machine.id, labels.get(wide))
+            first, outer = within.setdefault((narrow, labels[narrow]), here)
+            if outer != here[1]:
+                raise InvalidInput(
+                    f"{narrow} {labels[narrow]!r} is in {wide} {outer!r} by machine {first}, "
+                    f"but in {here[1]!r} by machine {machine.id}; give the two different names."
+                )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from interlane.model.ids import JobId, MachineId
+from interlane.model.machine import Machine
 from interlane.model.placement import Placement
 from interlane.model.work import Job
 
@@ -16,7 +17,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The job was here before this kernel was: it waits, or holds a place already."""
+    """The job was here before this scheduler was: it waits, or holds a place already.
+
+    Where the place is gone or does not fit any more, the job waits, and ``Requeue`` says so.
+    """
 
     job: Job
     ran_s: float = 0.0
@@ -99,6 +103,60 @@ class MachineReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineJoined:
+    """A machine is new, and empty; one of this name that is known is replaced by it."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChanged:
+    """A machine offers something else from now on; jobs that no longer fit are requeued."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDrained:
+    """The machine takes nothing new; what runs there runs on."""
+
+    machine_id: MachineId
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUndrained:
+    """The machine takes new work again."""
+
+    machine_id: MachineId
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLeft:
+    """The machine is gone for good, and with it whatever ran there."""
+
+    machine_id: MachineId
+
+
+@dataclass(frozen=True, slots=True)
+class TakenGpu:
+    """What somebody whom we do not schedule has of one GPU."""
+
+    index: int
+    milli: int
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """What others have of a machine now, in all; replaces what was known of it."""
+
+    machine_id: MachineId
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    gpus: tuple[TakenGpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """The moment asked for by a ``Wake`` has come."""
 
@@ -115,5 +173,11 @@ Event = (
     | Cancelled
     | MachineLost
     | MachineReturned
+    | MachineJoined
+    | MachineChanged
+    | MachineDrained
+    | MachineUndrained
+    | MachineLeft
+    | Occupied
     | Ticked
 )

@@ -7,9 +7,11 @@ only; a policy sees a guess at most.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from interlane.model.errors import InvalidField, InvalidInput
 from interlane.model.ids import JobId
+from interlane.model.machine import Label
 from interlane.model.units import MILLI
 
 
@@ -29,6 +31,10 @@ class Demand:
     memory_mib: int = 0
     gpu_types: frozenset[str] = frozenset()
     """GPU types that will do; empty means any."""
+    selectors: frozenset[Label] = frozenset()
+    """Labels that a machine must have, all of them."""
+    tolerations: frozenset[Label] = frozenset()
+    """Taints that a machine may have; it may have no others."""
 
     def __post_init__(self) -> None:
         for field in ("gpus", "gpu_memory_mib", "cpu_milli", "memory_mib"):
@@ -76,6 +82,30 @@ class Task:
         return self.least < self.instances and not self.same_machine
 
 
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """How close to each other the instances of a job, of all its tasks, want to be.
+
+    Each names a level of the cluster's topology, or ``machine``.
+    """
+
+    same: str | None = None
+    """All in one domain of this level, or the job does not start."""
+    pack: str | None = None
+    """In as few domains of this level as can be had now."""
+    spread: str | None = None
+    """Over as many domains of this level as can be had now."""
+
+    def __post_init__(self) -> None:
+        if self.pack is not None and self.spread is not None:
+            raise InvalidField(
+                "spread", self.spread, "pack wants the opposite; name one of them"
+            )
+
+
+ANYWHERE: Final = Closeness()
+
+
 class Request:
     """What a job asks for: its tasks, comparable and quick to hash.
 
@@ -83,21 +113,27 @@ class Request:
     them as one shape.
     """
 
-    __slots__ = ("__dict__", "_hash", "tasks")
+    __slots__ = ("__dict__", "_hash", "closeness", "tasks")
 
     tasks: tuple[Task, ...]
+    closeness: Closeness
 
-    def __init__(self, tasks: tuple[Task, ...]) -> None:
+    def __init__(self, tasks: tuple[Task, ...], closeness: Closeness = ANYWHERE) -> None:
         if not tasks:
             raise InvalidInput("A job has no tasks; it needs at least one.")
         self.tasks = tasks
-        self._hash = hash(tasks)
+        self.closeness = closeness
+        self._hash = hash((tasks, closeness))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Request) and self.tasks == other.tasks)
+        return self is other or (
+            isinstance(other, Request)
+            and self.tasks == other.tasks
+            and self.closeness == other.closeness
+        )
 
     def __repr__(self) -> str:
         return f"Request({self.tasks!r})"
