@@ -40,10 +40,10 @@ from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
-    from interlane.server.etas import Known
-    from interlane.server.functions.gateway import FunctionSettings
-    from interlane.server.slowdown import Beside
-    from interlane.server.up import Mount
+    from interlane.live.functions.gateway import FunctionSettings
+    from interlane.live.measure.slowdown import Beside
+    from interlane.live.questions.etas import Known
+    from interlane.live.up import Mount
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -275,9 +275,10 @@ def serve(
     mount: "Mount | None" = None,
 ) -> None:
     """Run this machine under a policy until told to end, with web pages if given."""
-    from interlane.server import quantities, up
-    from interlane.server.devices import devices_of
-    from interlane.server.lanes import LaneSettings
+    from interlane.engines.local.devices import devices_of
+    from interlane.engines.local.lanes import LaneSettings
+    from interlane.live import up
+    from interlane.model import amounts
 
     choice, found = choice_of(words), devices_of(devices)
     policy = Policy(
@@ -288,19 +289,19 @@ def serve(
     beside = None if degradation is None else _beside(degradation, found.cluster)
     settings = up.Settings(
         *(state, host, port, found, lanes, functions, database_url, beside),
-        quantities.seconds("keep", keep),
+        amounts.seconds("keep", keep),
     )
     up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say, mount)
 
 
 def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
     """Return how functions are kept warm: how often it is decided, and by which model."""
+    from interlane.live.functions.gateway import FunctionSettings
+    from interlane.live.functions.warmth import forecasts_of
+    from interlane.model.amounts import seconds
     from interlane.predict.arrivals.live import Trees
     from interlane.predict.arrivals.series import must_be_slot
     from interlane.predict.arrivals.store import load
-    from interlane.server.functions.gateway import FunctionSettings
-    from interlane.server.functions.warmth import forecasts_of
-    from interlane.server.quantities import seconds
 
     slot_s = seconds("slot", slot)
     must_be_slot(slot_s)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlane import cli
-from interlane.server.auth import Role
+from interlane.live.auth import Role
 from interlane.testing.live import driving, serving
 
 HANDLER = "def hello(asked):\n    print('asked', asked)\n    return {'hello': asked}\n"

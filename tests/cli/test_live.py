@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from interlane.server.auth import Role
-from interlane.server.driver import Driver
+from interlane.live.auth import Role
+from interlane.live.driver import Driver
 from interlane.testing.live import clear, driving, serving
 
 Call = Callable[..., Any]

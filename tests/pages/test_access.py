@@ -6,8 +6,8 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from interlane.live.auth import Role
 from interlane.pages.catalogue import PAGES
-from interlane.server.auth import Role
 
 from .conftest import Machine, Open
 

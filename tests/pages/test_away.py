@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from interlane.live.files.job import read_spec
 from interlane.model import InterlaneError, InvalidInput
 from interlane.pages.away import Away
-from interlane.server.spec import read_spec
 
 
 def run(limit_s: float, work: Callable[..., object], *args: object) -> object:

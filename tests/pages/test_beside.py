@@ -1,7 +1,7 @@
 """What somebody suffers beside others, as pages show it."""
 
+from interlane.live.functions.lender import Compared
 from interlane.pages.devices import beside_table
-from interlane.server.functions.lender import Compared
 
 
 def test_what_was_measured_is_shown_beside_what_was_predicted() -> None:

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import expect
 
+from interlane.live.auth import Role
 from interlane.pages.catalogue import PAGES
-from interlane.server.auth import Role
 from interlane.testing.waiting import until
 
 from .conftest import Machine, Open

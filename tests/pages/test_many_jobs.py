@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import expect
 
-from interlane.server.auth import Role
+from interlane.live.auth import Role
 
 from .conftest import GPUS, Machine, Open
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from interlane.live.auth import Caller, Role, Tokens
+from interlane.live.store.store import Store
 from interlane.pages import sessions
 from interlane.pages.sessions import SESSION_S, TICKET_S, Sessions
-from interlane.server.auth import Caller, Role, Tokens
-from interlane.server.store import Store
 
 
 class Clock:

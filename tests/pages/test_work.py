@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from interlane.live.auth import Role
 from interlane.model import InvalidInput
 from interlane.pages.planner import Wanted, planned
-from interlane.server.auth import Role
 from interlane.testing.waiting import until
 
 from .conftest import Machine, Open

@@ -18,7 +18,7 @@ from interlane.cli.output import say
 from interlane.model.errors import InterlaneError, InvalidInput
 
 if TYPE_CHECKING:
-    from interlane.server.up import Mount
+    from interlane.live.up import Mount
 
 PORT: Final = 7411
 SERVING: Final = "Serving"

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from interlane.live.auth import Role
 from interlane.pages.devices import devices
 from interlane.pages.frame import Page
 from interlane.pages.functions import functions
@@ -12,7 +13,6 @@ from interlane.pages.queue import queue
 from interlane.pages.tokens import tokens
 from interlane.pages.traces import traces
 from interlane.pages.whatif import whatif
-from interlane.server.auth import Role
 
 PAGES: Final = (
     Page("/", "Overview", overview),

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from interlane.live.files.function import FunctionSpec, terms_of
+from interlane.live.functions.lender import Compared
+from interlane.live.functions.status import FunctionStatus
+from interlane.live.measure.occupancy import ABSENT, Device, Tenant
 from interlane.model import MILLI, JobId
 from interlane.pages import words
 from interlane.pages.frame import job_link, live, table, title
 from interlane.pages.site import Site, Visit
-from interlane.server.functions.lender import Compared
-from interlane.server.functions.spec import FunctionSpec, terms_of
-from interlane.server.functions.status import FunctionStatus
-from interlane.server.occupancy import ABSENT, Device, Tenant
 
 SHARE_H: Final = 28
 MEMORY_H: Final = 12

@@ -15,11 +15,11 @@ from nicegui import ui
 from nicegui.element import Element
 from starlette.responses import RedirectResponse, Response
 
+from interlane.live.auth import Caller, Role
+from interlane.live.http.problems import status_of
 from interlane.model import InterlaneError
 from interlane.pages.front import LOGIN, LOGOUT
 from interlane.pages.site import Visit
-from interlane.server.auth import Caller, Role
-from interlane.server.problems import status_of
 
 EVERY_S: Final = 2.0
 """Seconds between looks at what is shown."""

@@ -23,10 +23,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from interlane.live.http.access import PREFIX
+from interlane.live.http.body_limit import BodyLimit
+from interlane.live.http.problems import problem
 from interlane.pages.sessions import SESSION_S, Sessions
-from interlane.server.access import PREFIX
-from interlane.server.body_limit import BodyLimit
-from interlane.server.problems import problem
 
 LOGIN: Final = "/login"
 LINK: Final = f"{PREFIX}/pages"
@@ -61,7 +61,7 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
-log = logging.getLogger("interlane.server")
+log = logging.getLogger("interlane.live")
 
 
 class Front:

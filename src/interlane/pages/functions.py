@@ -5,13 +5,13 @@ from typing import Final
 
 from markupsafe import Markup
 
+from interlane.live.files.function import FunctionSpec, terms_of
+from interlane.live.functions.figures import BUCKETS_S
+from interlane.live.functions.status import FunctionStatus, ReplicaStatus
 from interlane.pages import charts, words
 from interlane.pages.devices import beside_table
 from interlane.pages.frame import as_yaml, live, state_word, table, title
 from interlane.pages.site import Site, Visit
-from interlane.server.functions.figures import BUCKETS_S
-from interlane.server.functions.spec import FunctionSpec, terms_of
-from interlane.server.functions.status import FunctionStatus, ReplicaStatus
 
 SLOTS: Final = 60
 

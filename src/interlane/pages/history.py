@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from interlane.live.driver import Driver
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
+from interlane.live.store.record import HOLDING, Entry, Kind, State
 from interlane.model import MILLI, JobId
-from interlane.server import spec
-from interlane.server.driver import Driver
-from interlane.server.record import HOLDING, Entry, Kind, State
-from interlane.server.spec import JobSpec
 
 KEPT: Final = 50_000
 """Changes that are kept."""

@@ -7,7 +7,11 @@ from typing import Any, Final
 from markupsafe import Markup
 from nicegui import ui
 
+from interlane.engines.local.runner import Attempt
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.auth import Caller, Denied, Role, insist_may_cancel
+from interlane.live.measure.occupancy import Device
+from interlane.live.store.record import HOLDING, Entry, Kind, Record, State
 from interlane.model import JobId
 from interlane.pages import words
 from interlane.pages.devices import beside_table, slowdown, tenants_table
@@ -25,10 +29,6 @@ from interlane.pages.frame import (
 )
 from interlane.pages.queue import devices_of, start_words
 from interlane.pages.site import Site, Visit
-from interlane.server.auth import Caller, Denied, Role, insist_may_cancel
-from interlane.server.occupancy import Device
-from interlane.server.record import HOLDING, Entry, Kind, Record, State
-from interlane.server.runner import Attempt
 
 LOG_BYTES: Final = 32 * 1024
 LOG_EVERY_S: Final = 1.0

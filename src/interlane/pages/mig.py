@@ -5,6 +5,7 @@ from typing import Final
 from markupsafe import Markup
 from nicegui import ui
 
+from interlane.live.auth import Caller
 from interlane.mig.draw import Alike, Segment, alike, segments
 from interlane.mig.plan import Plan
 from interlane.mig.profiles import gpu_model, gpu_models
@@ -12,7 +13,6 @@ from interlane.pages.devices import hue
 from interlane.pages.frame import Live, button, card, table, title, worked
 from interlane.pages.planner import Planned, Wanted, planned
 from interlane.pages.site import Visit
-from interlane.server.auth import Caller
 
 SOLVE_S: Final = 10.0
 LIMIT_S: Final = 60.0

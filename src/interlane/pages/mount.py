@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from interlane.live.http.service import Service
 from interlane.pages.front import Front
 from interlane.pages.history import History
 from interlane.pages.reports import PATH
@@ -14,7 +15,6 @@ from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
-from interlane.server.service import Service
 
 RECONNECT_S: Final = 10.0
 """Seconds for which a browser that went silent finds its page again."""

@@ -7,13 +7,13 @@ from typing import Final
 
 from markupsafe import Markup
 
+from interlane.live.store.record import ENDED, HOLDING, Record, State
+from interlane.live.store.store import JobsWanted
 from interlane.pages import charts, words
 from interlane.pages.frame import card, job_link, live, state_word, table, title
 from interlane.pages.functions import cold_ratio
 from interlane.pages.history import Levels
 from interlane.pages.site import Site, Visit
-from interlane.server.record import ENDED, HOLDING, Record, State
-from interlane.server.store import JobsWanted
 
 HOUR_S: Final = 3_600.0
 DAY_S: Final = 86_400.0

@@ -9,13 +9,13 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.store.record import ENDED, HOLDING, Record, State
+from interlane.live.store.store import JobsWanted
 from interlane.model import JobId
 from interlane.pages import words
 from interlane.pages.frame import Live, job_link, live, state_word, table, title
 from interlane.pages.site import Site, Visit
 from interlane.predict.starts import StartBand
-from interlane.server.record import ENDED, HOLDING, Record, State
-from interlane.server.store import JobsWanted
 
 ROWS: Final = 50
 SHOWS: Final = {"waiting": "Waiting", "running": "Running", "ended": "Ended"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from interlane.server.auth import Caller, Tokens
+from interlane.live.auth import Caller, Tokens
 
 SESSION_S: Final = 12 * 3600.0
 TICKET_S: Final = 600.0

@@ -8,6 +8,11 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.auth import Caller, Denied, Role, insist
+from interlane.live.driver import Driver, NoSuchJob, NotReady
+from interlane.live.functions.gateway import Gateway
+from interlane.live.http.service import Service
+from interlane.live.store.record import Record
 from interlane.pages.away import Away
 from interlane.pages.front import SECRET
 from interlane.pages.history import History
@@ -15,11 +20,6 @@ from interlane.pages.reports import Reports
 from interlane.pages.sessions import Sessions
 from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
-from interlane.server.auth import Caller, Denied, Role, insist
-from interlane.server.driver import Driver, NoSuchJob, NotReady
-from interlane.server.functions.gateway import Gateway
-from interlane.server.record import Record
-from interlane.server.service import Service
 
 ANSWER_S: Final = 10.0
 """Seconds within which the driver answers, unless it is far too busy."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from interlane.live.driver import Driver
+from interlane.live.questions.etas import Etas
 from interlane.model import JobId
 from interlane.predict.starts import StartBand
-from interlane.server.driver import Driver
-from interlane.server.etas import Etas
 
 OPEN_MAX: Final = 2_000
 """With more open jobs than this, only a job's own page says when it may start."""

@@ -7,10 +7,10 @@ from typing import Final
 from markupsafe import Markup
 from nicegui import ui
 
+from interlane.live.auth import NAME_MAX, Caller, Role, role_of
+from interlane.live.store.store import TokenRow
 from interlane.pages.frame import Live, action, button, confirmed, title
 from interlane.pages.site import Visit
-from interlane.server.auth import NAME_MAX, Caller, Role, role_of
-from interlane.server.store import TokenRow
 
 
 async def tokens(visit: Visit) -> None:

@@ -7,12 +7,12 @@ from typing import Final
 from markupsafe import Markup
 from nicegui import events, ui
 
+from interlane.live.auth import Caller
 from interlane.model import InvalidInput
 from interlane.pages.frame import Live, title, worked
 from interlane.pages.front import UPLOAD_BYTES_MAX
 from interlane.pages.reports import PATH, rendered
 from interlane.pages.site import Visit
-from interlane.server.auth import Caller
 
 LIMIT_S: Final = 300.0
 ENDINGS: Final = (".csv", ".csv.gz", ".parquet", ".txt")

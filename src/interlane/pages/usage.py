@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from interlane.server.driver import Driver
+from interlane.live.driver import Driver
 
 EVERY_S: Final = 5.0
 KEPT: Final = int(86_400 / EVERY_S)

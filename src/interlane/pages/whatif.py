@@ -8,13 +8,13 @@ from typing import Final
 from markupsafe import Markup
 from nicegui import ui
 
+from interlane.live.auth import Caller
+from interlane.live.questions.history import trace_text
 from interlane.model import InvalidInput
 from interlane.pages import charts, words
 from interlane.pages.frame import Live, button, card, table, title, worked
 from interlane.pages.plays import SYNTHETIC_JOBS, Played, played_live, played_synthetic
 from interlane.pages.site import Site, Visit
-from interlane.server.auth import Caller
-from interlane.server.history import trace_text
 
 DAY_S: Final = 86_400.0
 LIMIT_S: Final = 120.0

@@ -30,9 +30,9 @@ from interlane.model.units import MIB_PER_GIB
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
+    from interlane.live.questions.estimates import Asked, Guesses, Span
     from interlane.policy.policy import Policy
     from interlane.predict.starts import Calibrated, StartBand
-    from interlane.server.guesses import Asked, Guesses, Span
     from interlane.sim.forward import Expected
 
 JOBS: Final = 3_000
@@ -87,7 +87,7 @@ class Watched(Scheduler):
         super().learn(event, now_s)
 
     def _guessed(self, job: Job, now_s: float) -> Job:
-        from interlane.server.guesses import Asked
+        from interlane.live.questions.estimates import Asked
 
         asked = Asked(job.id, job.program, job.user, job.request, now_s, None)
         span = self._guesses.guess(asked)
@@ -133,8 +133,8 @@ class Coverage:
 
 def _told(policy: "Policy", seed: int, tell: Callable[[int], None]) -> Coverage:
     """Play a week, ask about jobs that wait, and count how often the answers held."""
+    from interlane.live.questions.estimates import Guesses
     from interlane.predict.starts import Calibrated
-    from interlane.server.guesses import Guesses
     from interlane.sim.engine import Engine
     from interlane.traces.jobs import jobs_of
     from interlane.traces.synth import synthesize

@@ -20,11 +20,11 @@ from interlane.model import Cluster, Machine, MachineId
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
+    from interlane.live.driver import Driver
+    from interlane.live.functions.calls import Reply
+    from interlane.live.functions.status import FunctionStatus
     from interlane.predict.arrivals.live import Forecast, Trees
     from interlane.predict.arrivals.series import Arrivals, Series
-    from interlane.server.driver import Driver
-    from interlane.server.functions.calls import Reply
-    from interlane.server.functions.status import FunctionStatus
 
 SLOT_S: Final = 0.25
 SLOTS: Final = 600
@@ -159,15 +159,15 @@ def _replayed(
 
 @contextmanager
 def _driver(folder: Path) -> "Iterator[Driver]":
+    from interlane.engines.local.devices import emulated
+    from interlane.engines.local.launch import Secrets
+    from interlane.engines.local.runner import ProcessRunner
     from interlane.kernel.scheduler import Scheduler
+    from interlane.live.driver import Driver
+    from interlane.live.store.store import Store
     from interlane.policy.order import Fifo
     from interlane.policy.place import pack
     from interlane.policy.policy import Policy
-    from interlane.server.devices import emulated
-    from interlane.server.driver import Driver
-    from interlane.server.launch import Secrets
-    from interlane.server.runner import ProcessRunner
-    from interlane.server.store import Store
 
     machine = Machine(MachineId("here"), "EMULATED", 1, 1_000, CARD_MIB, CARD_MIB)
     store = Store(f"sqlite:///{folder / 'state.db'}")
@@ -193,7 +193,7 @@ def _name(number: int, one: "Series") -> str:
 def _store(driver: "Driver", name: str, path: Path, keep_s: float | None) -> None:
     import json
 
-    from interlane.server.store import FunctionRow
+    from interlane.live.store.store import FunctionRow
 
     spec = {
         "name": name,
@@ -211,7 +211,7 @@ async def _replay(
     driver: "Driver", series: "Sequence[Series]", forecasts: "list[Forecast]", seed: int
 ) -> Result:
     from interlane.functions.costs import Prices
-    from interlane.server.functions.gateway import FunctionSettings, Gateway
+    from interlane.live.functions.gateway import FunctionSettings, Gateway
 
     names = [_name(number, one) for number, one in enumerate(series)]
     by_name = dict(zip(names, forecasts, strict=True))
@@ -284,7 +284,7 @@ class _Play:
 
     async def failed(self) -> int:
         """Return how many were not answered."""
-        from interlane.server.functions.calls import Outcome
+        from interlane.live.functions.calls import Outcome
 
         replies = await asyncio.gather(*self._answers)
         return sum(reply.outcome is not Outcome.GOOD for reply in replies)

@@ -20,8 +20,8 @@ from random import Random
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from interlane.server.record import State, fold
-from interlane.server.store import JobsWanted, Store
+from interlane.live.store.record import State, fold
+from interlane.live.store.store import JobsWanted, Store
 
 START_S = 120.0
 AGAIN_S = 0.05

@@ -8,25 +8,25 @@ from typing import Any
 
 import uvicorn
 
+from interlane.engines.local.devices import emulated
+from interlane.engines.local.lanes import Lanes, LaneSettings
+from interlane.engines.local.launch import Secrets
+from interlane.engines.local.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.auth import Role, Tokens
+from interlane.live.driver import Driver
+from interlane.live.files.job import JobSpec, read_spec
+from interlane.live.functions.gateway import FunctionSettings
+from interlane.live.http.app import make_app
+from interlane.live.http.service import Service
+from interlane.live.questions.etas import Etas
+from interlane.live.store.record import Record
+from interlane.live.store.store import Store
 from interlane.model import Cluster, Machine, MachineId
 from interlane.policy.base import Order
 from interlane.policy.order import Fifo
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
-from interlane.server.app import make_app
-from interlane.server.auth import Role, Tokens
-from interlane.server.devices import emulated
-from interlane.server.driver import Driver
-from interlane.server.etas import Etas
-from interlane.server.functions.gateway import FunctionSettings
-from interlane.server.lanes import Lanes, LaneSettings
-from interlane.server.launch import Secrets
-from interlane.server.record import Record
-from interlane.server.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
-from interlane.server.service import Service
-from interlane.server.spec import JobSpec, read_spec
-from interlane.server.store import Store
 from interlane.testing.waiting import until
 from interlane.wiring import played_starts
 

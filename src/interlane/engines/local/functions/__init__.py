@@ -1,0 +1,1 @@
+"""Processes of replicas: forked by a server that has imported what they need."""

@@ -1,0 +1,149 @@
+"""From a job that holds a place to what must be started there."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from interlane.device.wish import Wish
+from interlane.engines.local.devices import Devices
+from interlane.engines.local.lanes import PATIENCE_S, Lanes
+from interlane.engines.local.runner import Attempt, Launch, Process
+from interlane.live.files import job as spec
+from interlane.live.files.fields import VARIABLE
+from interlane.live.files.job import JobSpec
+from interlane.live.store.record import Record
+from interlane.model import InvalidInput, Placement, amounts
+
+SHELL: Final = "/bin/sh"
+KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+"""Variables of the server that jobs get too; no others, because some hold tokens."""
+
+
+_ATTEMPT_BITS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Values that only jobs see: one file each, in a folder that only its owner reads."""
+
+    folder: Path
+
+    def missing(self, names: list[str]) -> list[str]:
+        """Return the names that have no value."""
+        return [name for name in names if not self._file(name).is_file()]
+
+    def values(self, names: list[str]) -> dict[str, str]:
+        """Return values by name; the line end that editors add does not count."""
+        return {name: self._file(name).read_text().removesuffix("\n") for name in names}
+
+    def check(self, names: list[str]) -> None:
+        """Refuse names that have no value."""
+        missing = self.missing(names)
+        if missing:
+            raise InvalidInput(
+                f"secrets names {missing[0]!r}, which has no value; put it into the file "
+                f"{self._file(missing[0])}."
+            )
+
+    def _file(self, name: str) -> Path:
+        if not re.fullmatch(VARIABLE, name):
+            raise InvalidInput(f"{name!r} is not a name of a secret.")
+        return self.folder / name
+
+
+def launch_of(
+    record: Record,
+    placement: Placement,
+    secrets: Secrets,
+    hardware: Devices,
+    *,
+    lanes: Lanes | None = None,
+    share_milli: int = 0,
+) -> Launch:
+    """Return how to run the present attempt at a job that holds this share of its GPUs."""
+    job = JobSpec.model_validate(record.spec)
+    stop = spec.stop_of(job)
+    hidden = secrets.values(job.secrets)
+    env = {name: os.environ[name] for name in KEPT if name in os.environ}
+    env |= dict(job.env) | hidden
+    ranks = list(_ranks(placement, hardware))
+    demand = spec.demand_of(job, 0)
+    shared = {
+        "INTERLANE_JOB_ID": record.id,
+        "INTERLANE_ATTEMPT": str(record.attempt),
+        "INTERLANE_NUM_NODES": str(len(ranks)),
+        "INTERLANE_NODE_IPS": "\n".join(["127.0.0.1"] * len(ranks)),
+        "INTERLANE_NUM_GPUS_PER_NODE": str(demand.gpus),
+    }
+    envs = [
+        {**env, **shared, **_own(rank, numbers, hardware)} for rank, numbers in enumerate(ranks)
+    ]
+    if lanes is not None and spec.takes_lane(job):
+        (number,) = ranks[0]
+        wish = _wish(record, job, number, share_milli, hardware.shared[number].context_bytes)
+        envs = [lanes.environment(each, wish) for each in envs]
+    processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
+    return Launch(
+        attempt_of(record),
+        processes,
+        stop.signal,
+        stop.grace_s,
+        None if job.workdir is None else Path(job.workdir),
+        spec.limit_s(job),
+        _memory_bytes_max(job),
+    )
+
+
+def attempt_of(record: Record) -> Attempt:
+    """Return the present or last attempt at a job."""
+    return Attempt(record.id, record.attempt)
+
+
+def run_number(record: Record) -> int:
+    """Return the number by which the device daemon knows an attempt."""
+    return (record.serial << _ATTEMPT_BITS | record.attempt % (1 << _ATTEMPT_BITS)) % (1 << 32)
+
+
+def _wish(
+    record: Record, job: JobSpec, number: int, share_milli: int, context_bytes: int
+) -> Wish:
+    """Return what a job asks of the device daemon; the memory that it holds has its context."""
+    memory = spec.gpu_memory(job)
+    return Wish(
+        record.id,
+        number,
+        job.priority,
+        record.guess_s,
+        None if memory is None else max(1 << 20, (memory.stays_mib << 20) - context_bytes),
+        None if memory is None else memory.passes_mib << 20,
+        is_declared=memory is not None,
+        run=run_number(record),
+        share=share_milli,
+        patience_s=PATIENCE_S,
+    )
+
+
+def _ranks(placement: Placement, hardware: Devices) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of the devices of every instance."""
+    for spot in placement.spots:
+        for _ in range(spot.instances):
+            yield tuple(hardware.number(spot.machine, gpu) for gpu in spot.gpus)
+
+
+def _own(rank: int, numbers: tuple[int, ...], hardware: Devices) -> Mapping[str, str]:
+    return {
+        "INTERLANE_NODE_RANK": str(rank),
+        "INTERLANE_DEVICES": ",".join(map(str, numbers)),
+        "CUDA_VISIBLE_DEVICES": hardware.visible(numbers),
+    }
+
+
+def _memory_bytes_max(job: JobSpec) -> int | None:
+    """Return the bytes that each process may have, if the job sets a limit."""
+    if job.resources.memory is None:
+        return None
+    _, limit = amounts.ends(job.resources.memory)
+    return None if limit is None else amounts.memory_mib("resources.memory", limit) << 20

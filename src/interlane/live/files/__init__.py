@@ -1,0 +1,1 @@
+"""What users write: job files and function files."""

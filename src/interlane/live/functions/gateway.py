@@ -1,0 +1,435 @@
+"""All functions of a machine: takes requests in, keeps replicas, stores what is deployed.
+
+Everything here runs on the server's event loop.  Three things recur: a *sweep* that kills what
+hangs, a *slot* after which it is decided anew what is warm, and news of jobs, which take their
+memory from functions.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from interlane.engines.local.functions.fork_servers import Nurseries
+from interlane.functions.costs import Prices
+from interlane.functions.pool import Load, Wish
+from interlane.live.driver import Driver
+from interlane.live.files.function import FunctionSpec, check_here, terms_of
+from interlane.live.functions.calls import Call, Outcome, Reply
+from interlane.live.functions.deployed import Deployed
+from interlane.live.functions.lender import Lender, holdings_of
+from interlane.live.functions.replicas import Replica, State
+from interlane.live.functions.sides import Sides
+from interlane.live.functions.status import FunctionStatus, status_of
+from interlane.live.functions.warmth import MakeForecast, Standing, Warmth, warm_up
+from interlane.live.measure.coruns import CoRun, Solo, function_name
+from interlane.live.store.record import HOLDING
+from interlane.live.store.store import FunctionRow
+from interlane.model import InterlaneError, Refusal
+from interlane.model.function import Function
+
+SWEEP_S: Final = 0.25
+LOOK_EVERY: Final = 4
+"""Sweeps between two looks at jobs and calls."""
+BEHIND_S: Final = 1.0
+"""Slots that have passed by more than this, or by more than one, are not made up for."""
+FOLLOW_S: Final = 0.05
+"""Seconds in which news of jobs are gathered: a busy server has hundreds a second."""
+EVICTED_S: Final = 1.0
+"""Seconds that calls get to end when their replica must make way."""
+FUNCTIONS_MAX: Final = 1_000
+
+log = logging.getLogger("interlane.live")
+
+
+class NoSuchFunction(InterlaneError):
+    """There is no function of this name."""
+
+
+class NotYours(InterlaneError):
+    """The function is somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSettings:
+    """How functions are kept warm."""
+
+    slot_s: float = 10.0
+    """Seconds after which it is decided anew."""
+    forecast: MakeForecast | None = None
+    """Makes the forecast of a function; one that begins with nothing unless given."""
+    prices: Prices = field(default_factory=Prices)
+    first_s: float = 30.0
+    """Seconds that a function which was just deployed stays warm, whatever is forecast."""
+
+
+class Gateway:
+    """See the module's text."""
+
+    def __init__(self, driver: Driver, settings: FunctionSettings) -> None:
+        self.driver = driver
+        self.settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._nurseries = Nurseries()
+        self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
+        self._lender = Lender(driver.hardware)
+        self.sides = Sides(self._lender, driver.monitor, self._keep)
+        self._functions: dict[str, Deployed] = {}
+        self._closing: set[Deployed] = set()
+        """Functions that are gone but for replicas that still answer."""
+        self._changes = asyncio.Lock()
+        self._numbers = count(1)
+        self._wanting: dict[str, None] = {}
+        """Functions for whose next replica others are leaving."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._warmed_up = self._loop.run_in_executor(None, warm_up)
+        """Loads compiled code before the first decision, while others are served."""
+        self._next_slot = self._loop.create_future()
+
+    async def start(self, news: Callable[[], Awaitable[object]]) -> None:
+        """Take up the functions that are stored, and begin."""
+        rows = await asyncio.to_thread(self.driver.store.functions)
+        if rows:
+            await self._warmed_up
+        for row in rows:
+            try:
+                self._put(row)
+            except (InterlaneError, ValueError) as error:
+                log.error("Function %s cannot be read; deploy it again: %s", row.name, error)
+        self._follow_jobs()
+        for what in (self._sweeping(), self._slots(), self._following(news)):
+            self._tasks.append(self._loop.create_task(what))
+
+    async def close(self) -> None:
+        """End all replicas."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for deployed in self._functions.values():
+            deployed.close()
+        self._nurseries.close()
+        for deployed in (*self._functions.values(), *self._closing):
+            deployed.release()
+
+    # -- what is deployed -------------------------------------------------------------
+
+    async def deploy(self, spec: FunctionSpec, user: str, *, is_admin: bool) -> FunctionStatus:
+        """Store a function, in place of the one of its name, and load it once."""
+        terms_of(spec)
+        check_here(spec)
+        self.driver.secrets.check(spec.secrets)
+        await self._warmed_up
+        async with self._changes:
+            old = self._functions.get(spec.name)
+            if old is not None:
+                _must_own(old, user, is_admin=is_admin)
+            elif len(self._functions) >= FUNCTIONS_MAX:
+                raise NotYours(f"There are {FUNCTIONS_MAX} functions; delete one first.")
+            said = spec.model_dump(mode="json", exclude_defaults=True)
+            version = 1 if old is None else old.version + 1
+            row = FunctionRow(spec.name, user, version, self.driver.now_s(), json.dumps(said))
+            await asyncio.to_thread(self.driver.store.put_function, row)
+            deployed = self._put(row)
+        deployed.kept_until_s = self._loop.time() + self.settings.first_s
+        self._short(deployed)
+        return self.status(spec.name)
+
+    async def delete(self, name: str, user: str, *, is_admin: bool) -> None:
+        """Forget a function; who waits for it is told so."""
+        async with self._changes:
+            deployed = self.function(name)
+            _must_own(deployed, user, is_admin=is_admin)
+            await asyncio.to_thread(self.driver.store.drop_function, name)
+            del self._functions[name]
+            self._warmth.forget(name)
+            self.sides.forget(name)
+            for call in self._let_go(deployed):
+                call.end(Reply(Outcome.UNAVAILABLE, f"{name} was deleted.".encode()))
+
+    def _put(self, row: FunctionRow) -> Deployed:
+        spec = FunctionSpec.model_validate_json(row.spec)
+        terms = terms_of(spec)
+        deployed = Deployed(
+            row.name,
+            row.user,
+            row.version,
+            row.deployed_s,
+            spec,
+            terms,
+            self._nurseries,
+            self.driver.secrets,
+            self.driver.hardware.emulated,
+            self._short,
+            self._gone,
+        )
+        old = self._functions.get(row.name)
+        self._functions[row.name] = deployed
+        self.sides.watch(deployed)
+        if old is None or old.terms.keep_s != terms.keep_s:
+            self._warmth.watch(row.name, terms.keep_s, self.driver.now_s())
+        if old is not None:
+            for call in self._let_go(old):
+                deployed.take(call)
+        return deployed
+
+    def _let_go(self, deployed: Deployed) -> list[Call]:
+        """Let a function end when its replicas have answered; return who waits for it."""
+        waiting = deployed.close()
+        if deployed.replicas:
+            self._closing.add(deployed)
+        else:
+            deployed.release()
+        self._drop_nurseries()
+        return waiting
+
+    def _drop_nurseries(self) -> None:
+        """End nurseries that nobody needs any more."""
+        everybody = (*self._functions.values(), *self._closing)
+        self._nurseries.keep_only({one.needs for one in everybody})
+
+    # -- requests ---------------------------------------------------------------------
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def function(self, name: str) -> Deployed:
+        """Return a function, or say that there is none."""
+        deployed = self._functions.get(name)
+        if deployed is None:
+            raise NoSuchFunction(
+                f"There is no function {name!r}; 'interlane function list' lists all."
+            )
+        return deployed
+
+    def ask(
+        self, name: str, body: bytes, deadline_s: float | None = None
+    ) -> "asyncio.Future[Reply]":
+        """Take a request in; a deadline of its own can only be sooner."""
+        deployed = self.function(name)
+        own_s = deployed.terms.deadline_s
+        return deployed.ask(body, own_s if deadline_s is None else min(own_s, deadline_s))
+
+    # -- replicas ---------------------------------------------------------------------
+
+    def _short(self, deployed: Deployed) -> None:
+        """Bring one more replica in, if need be in the place of idle ones of less worth."""
+        self._follow_jobs()
+        if not self._place(deployed):
+            for replica in self._in_the_way(deployed):
+                replica.owner.leave(replica)
+                self._wanting[deployed.name] = None
+        self._refuse_in_vain(deployed)
+
+    def _place(self, deployed: Deployed) -> bool:
+        """Start a replica where there is room; return whether there was."""
+        number = next(self._numbers)
+        need = Function(
+            f"{deployed.name}/{number}",
+            function_name(deployed.name),
+            deployed.terms.memory_mib,
+            p99_limit=self.sides.limit(deployed.name),
+        )
+        site = self._lender.lend(need, deployed.waiting, self.driver.now_s())
+        if isinstance(site, Refusal):
+            deployed.reason = f"{site.reason} {site.remedy}"
+            return False
+        deployed.grow(number, site)
+        return True
+
+    def _in_the_way(self, deployed: Deployed) -> list[Replica]:
+        """Return the idle replicas on one device that are worth least and make room enough."""
+        worth = self._worth()
+        best: list[Replica] = []
+        for gpu, free_mib in self._lender.free_mib().items():
+            idle = [
+                one
+                for other in self._functions.values()
+                if other is not deployed
+                for one in other.standing(State.READY)
+                if one.site.device.gpu == gpu and not one.calls
+            ]
+            chosen: list[Replica] = []
+            for one in sorted(idle, key=lambda one: worth[one.owner.name]):
+                if free_mib >= deployed.terms.memory_mib:
+                    break
+                chosen.append(one)
+                free_mib += one.owner.terms.memory_mib
+            if free_mib >= deployed.terms.memory_mib and chosen:
+                cost = sum(worth[one.owner.name] for one in chosen)
+                if not best or cost < sum(worth[one.owner.name] for one in best):
+                    best = chosen
+        return best
+
+    def _worth(self) -> dict[str, float]:
+        """Return what a warm replica of each function is worth."""
+        device_mib = self._lender.lendable_mib
+        prewarmer = self._warmth.prewarmer(self._standings(device_mib), device_mib)
+        return {name: prewarmer.worth(name) for name in prewarmer.names}
+
+    def _refuse_in_vain(self, deployed: Deployed) -> None:
+        """Let nobody wait for a replica that is not to be had."""
+        is_coming = deployed.name in self._wanting and self._anybody_leaves()
+        if not deployed.replicas and not is_coming:
+            deployed.refuse_all(
+                f"{deployed.name} has no replica: {deployed.reason}", self.settings.slot_s
+            )
+
+    def _standings(self, device_mib: int) -> list[Standing]:
+        return [
+            _standing(one, is_kept=self._loop.time() < one.kept_until_s)
+            for one in self._functions.values()
+            if one.terms.memory_mib <= device_mib
+        ]
+
+    def _carry_out(self, wishes: tuple[Wish, ...]) -> None:
+        for wish in wishes:
+            deployed = self._functions[wish.function]
+            if not isinstance(wish, Load):
+                deployed.shrink()
+            elif len(deployed.replicas) < deployed.spec.replicas.max and not self._place(
+                deployed
+            ):
+                self._wanting[deployed.name] = None
+
+    def _gone(self, replica: Replica) -> None:
+        self._lender.leave(replica.site.id, self.driver.now_s())
+        owner = replica.owner
+        if owner in self._closing and not owner.replicas:
+            self._closing.discard(owner)
+            owner.release()
+            self._drop_nurseries()
+        self._loop.call_soon(self._place_wanting)
+
+    def _place_wanting(self) -> None:
+        """Try again for those for whom others have left, or still do."""
+        wanting, self._wanting = self._wanting, {}
+        for name in wanting:
+            deployed = self._functions.get(name)
+            if deployed is not None and not self._place(deployed):
+                if self._anybody_leaves():
+                    self._wanting[name] = None
+                self._refuse_in_vain(deployed)
+
+    def _anybody_leaves(self) -> bool:
+        return any(
+            one.state is State.LEAVING
+            for deployed in (*self._functions.values(), *self._closing)
+            for one in deployed.replicas
+        )
+
+    def _evict(self, replica_ids: list[str]) -> list[Deployed]:
+        """Take replicas away from devices where jobs are; return their functions."""
+        evicted = [
+            one
+            for deployed in (*self._functions.values(), *self._closing)
+            for one in deployed.replicas
+            if one.site.id in replica_ids and one.state is not State.LEAVING
+        ]
+        for replica in evicted:
+            replica.owner.counts.evicted += 1
+            replica.owner.leave(replica)
+            self._loop.call_later(EVICTED_S, replica.kill)
+        return [replica.owner for replica in evicted]
+
+    # -- what recurs ------------------------------------------------------------------
+
+    async def _sweeping(self) -> None:
+        for number in count():
+            await asyncio.sleep(SWEEP_S)
+            for deployed in (*self._functions.values(), *self._closing):
+                deployed.sweep()
+            if number % LOOK_EVERY == 0 and self._functions:
+                with suppress(InterlaneError):
+                    self.sides.look(self.driver.devices(), self._functions.values())
+
+    async def _slots(self) -> None:
+        begun_s = self._loop.time()
+        while True:
+            await asyncio.sleep(max(0.0, begun_s + self.settings.slot_s - self._loop.time()))
+            behind_s = min(BEHIND_S, self.settings.slot_s)
+            begun_s = max(begun_s + self.settings.slot_s, self._loop.time() - behind_s)
+            try:
+                self._end_slot()
+            except Exception:
+                log.exception("What is warm could not be decided; it stays as it is.")
+            self._next_slot.set_result(None)
+            self._next_slot = self._loop.create_future()
+
+    async def next_slot(self) -> None:
+        """Wait until a slot begins."""
+        await asyncio.shield(self._next_slot)
+
+    def _end_slot(self) -> None:
+        self._follow_jobs()
+        counts = {
+            one.name: float(one.end_slot(self._warmth.band(one.name)))
+            for one in self._functions.values()
+        }
+        device_mib = self._lender.lendable_mib
+        standings = self._standings(device_mib)
+        if standings:
+            prewarmer = self._warmth.prewarmer(standings, device_mib)
+            self._carry_out(prewarmer.slot_passed(counts))
+        for deployed in self._evict(self.sides.end_slot(self.driver.now_s())):
+            self._wanting[deployed.name] = None  # elsewhere, once it is gone
+
+    def _keep(self, coruns: Sequence[CoRun], solos: Mapping[str, Solo]) -> None:
+        """Give co-runs to the machine's data set, while others are served."""
+        self._loop.run_in_executor(None, self.driver.monitor.tell, coruns, solos)
+
+    async def _following(self, news: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await news()
+            if self._functions:
+                await asyncio.sleep(FOLLOW_S)
+                with suppress(InterlaneError):
+                    self._follow_jobs()
+
+    def _follow_jobs(self) -> None:
+        holders = [one for one in self.driver.open_records() if one.state in HOLDING]
+        holdings = holdings_of(holders, self.driver.cluster)
+        self._evict(self._lender.follow(holdings, self.driver.now_s()))
+
+    # -- what is shown ----------------------------------------------------------------
+
+    def statuses(self) -> list[FunctionStatus]:
+        """Return how all functions are, by name."""
+        return [self.status(name) for name in sorted(self._functions)]
+
+    def status(self, name: str) -> FunctionStatus:
+        """Return how a function is."""
+        return status_of(
+            self.function(name),
+            slot_s=self.settings.slot_s,
+            forecast=self._warmth.band(name),
+            beside_jobs=self.sides.of(function_name(name)),
+            now_s=self._loop.time(),
+        )
+
+
+def _must_own(deployed: Deployed, user: str, *, is_admin: bool) -> None:
+    if deployed.user != user and not is_admin:
+        raise NotYours(
+            f"Function {deployed.name} is {deployed.user}'s; only they or an admin may "
+            "change it."
+        )
+
+
+def _standing(one: Deployed, *, is_kept: bool) -> Standing:
+    """Return how a function stands; what is kept counts as loading, which never parts."""
+    ready = [] if is_kept else one.standing(State.READY)
+    busy = sum(bool(replica.calls) for replica in ready)
+    return Standing(
+        one.name,
+        one.terms.memory_mib,
+        one.load_s_expected,
+        one.service_s.value,
+        one.spec.concurrency,
+        len(ready) - busy,
+        busy,
+        len(one.replicas) - len(ready),
+    )

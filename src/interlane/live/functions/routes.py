@@ -1,0 +1,112 @@
+"""Functions over HTTP."""
+
+from http import HTTPStatus
+from math import ceil
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import Field
+
+from interlane.live.auth import Role
+from interlane.live.files.function import FunctionSpec
+from interlane.live.functions.calls import Outcome, Reply
+from interlane.live.functions.gateway import Gateway
+from interlane.live.http.access import PREFIX, PROBLEMS, User, Viewer, also
+from interlane.live.http.problems import problem
+from interlane.model import amounts
+
+JSON: Final = b"application/json"
+
+FunctionPath = Annotated[str, Field(max_length=64)]
+Deadline = Annotated[
+    str | None,
+    Header(
+        max_length=32,
+        description="Sooner than the function's own, as in 500ms.",
+        alias="X-Deadline",
+    ),
+]
+
+
+async def _gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.functions
+    return gateway
+
+
+The = Annotated[Gateway, Depends(_gateway)]
+functions = APIRouter(prefix=f"{PREFIX}/functions", responses=PROBLEMS, tags=["functions"])
+
+
+@functions.post("", status_code=HTTPStatus.CREATED, responses=also(403))
+async def deploy(function: FunctionSpec, caller: User, the: The) -> Response:
+    """Deploy a function, in place of one of its name; the answer means that it is stored."""
+    made = await the.deploy(function, caller.name, is_admin=caller.role >= Role.ADMIN)
+    headers = {"Location": f"{PREFIX}/functions/{made.name}"}
+    return JSONResponse(made.document(), HTTPStatus.CREATED, headers)
+
+
+@functions.get("")
+async def list_functions(caller: Viewer, the: The) -> Response:
+    """List functions by name."""
+    return JSONResponse({"functions": [one.document() for one in the.statuses()]})
+
+
+@functions.get("/{name}", responses=also(404))
+async def function(name: FunctionPath, caller: Viewer, the: The) -> Response:
+    """Show a function."""
+    return JSONResponse(the.status(name).document())
+
+
+@functions.delete("/{name}", status_code=HTTPStatus.NO_CONTENT, responses=also(403, 404))
+async def delete(name: FunctionPath, caller: User, the: The) -> Response:
+    """Forget a function."""
+    await the.delete(name, caller.name, is_admin=caller.role >= Role.ADMIN)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@functions.get("/{name}/log", responses=also(404))
+async def printed(name: FunctionPath, caller: Viewer, the: The) -> Response:
+    """Return the newest of what a function's replicas printed."""
+    headers = {"X-Content-Type-Options": "nosniff"}
+    return PlainTextResponse(bytes(the.function(name).log), headers=headers)
+
+
+@functions.post(
+    "/{name}/invoke",
+    responses={
+        200: {"description": "What the handler returned.", "content": {"application/json": {}}},
+        **also(404, 502, 503, 504),
+    },
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": {}}}}},
+)
+async def invoke(
+    name: FunctionPath, request: Request, caller: User, the: The, x_deadline: Deadline = None
+) -> Response:
+    """Call a function with a JSON document and return what it answers."""
+    deadline_s = None if x_deadline is None else _deadline_s(x_deadline)
+    return answer_of(await the.ask(name, await request.body(), deadline_s))
+
+
+def _deadline_s(text: str) -> float:
+    return amounts.seconds("X-Deadline", text)
+
+
+_STATUS: Final = {
+    Outcome.RAISED: HTTPStatus.BAD_GATEWAY,
+    Outcome.LOST: HTTPStatus.BAD_GATEWAY,
+    Outcome.NOT_JSON: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Outcome.LATE: HTTPStatus.GATEWAY_TIMEOUT,
+    Outcome.FULL: HTTPStatus.SERVICE_UNAVAILABLE,
+    Outcome.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+def answer_of(reply: Reply) -> Response:
+    """Return what a caller sees of a reply."""
+    if reply.outcome is Outcome.GOOD:
+        return Response(reply.data, media_type="application/json")
+    headers = {}
+    if reply.retry_s is not None:
+        headers["Retry-After"] = str(max(1, ceil(reply.retry_s)))
+    return problem(_STATUS[reply.outcome], reply.data.decode(errors="replace"), headers)

@@ -1,0 +1,1 @@
+"""The API over HTTP, and what operators and their tools look at."""

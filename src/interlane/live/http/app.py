@@ -1,0 +1,57 @@
+"""The machine over HTTP: ``/api/v1`` and what operators look at."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from fastapi import FastAPI
+
+from interlane import __version__
+from interlane.live.functions.gateway import Gateway
+from interlane.live.functions.routes import functions
+from interlane.live.http.body_limit import BodyLimit
+from interlane.live.http.fast_path import ShortWay
+from interlane.live.http.news import News
+from interlane.live.http.problems import answer_with_problems
+from interlane.live.http.routes import jobs, machine, probes, tokens
+from interlane.live.http.service import Service
+
+ROUTERS: Final = (jobs.routes, machine.routes, tokens.routes, functions, probes.routes)
+
+
+def make_app(service: Service) -> FastAPI:
+    """Return the application; functions begin and end with it."""
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        loop, news = asyncio.get_running_loop(), News()
+        app.state.news = news
+        service.driver.on_commit = lambda seq: _tell(loop, news)
+        gateway = Gateway(service.driver, service.functions)
+        app.state.functions = gateway
+        await gateway.start(news.wait)
+        yield
+        await gateway.close()
+        service.driver.on_commit = lambda seq: None
+
+    app = FastAPI(
+        title="interlane",
+        version=__version__,
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(ShortWay, state=app.state, service=service)
+    app.add_middleware(BodyLimit)
+    answer_with_problems(app)
+    return app
+
+
+def _tell(loop: asyncio.AbstractEventLoop, news: News) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(news.tell)

@@ -1,0 +1,42 @@
+"""What the API shows of jobs and devices: documents made from records."""
+
+from dataclasses import asdict
+from typing import Any
+
+from interlane.live.measure.monitor import Use
+from interlane.live.store.record import Entry, Record
+
+
+def job_document(record: Record, use: Use | None = None) -> dict[str, Any]:
+    """Return a job as the API shows it; ``use`` is of one that is on a device now."""
+    return {
+        "id": record.id,
+        "name": record.name,
+        "user": record.user,
+        "queue": record.queue,
+        "state": record.state.value,
+        "reason": record.reason,
+        "submitted_s": record.submitted_s,
+        "started_s": record.started_s,
+        "ended_s": record.ended_s,
+        "attempt": record.attempt,
+        "exit_code": record.exit_code,
+        "cancelled_by": record.cancelled_by,
+        "ran_s": record.ran_s,
+        "guess": {"seconds": record.guess_s, "low_s": record.low_s, "high_s": record.high_s},
+        "use": record.use if use is None else asdict(use),
+        "placement": None if record.placement is None else list(record.placement),
+        "spec": dict(record.spec),
+        "version": record.version,
+    }
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """Return an entry of the log as the API shows it."""
+    return {
+        "seq": entry.seq,
+        "at_s": entry.at_s,
+        "kind": entry.kind.value,
+        "job_id": entry.job_id,
+        "change": dict(entry.change),
+    }

@@ -1,0 +1,120 @@
+"""The short way of requests that come by the hundred a second.
+
+A submission or an invocation that is as it should be (a valid token, a job that can be read) is
+answered before the router looks at it.  Any other takes the long way through the router, which
+says what is wrong.  Both ways end in the same calls.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from interlane.live.auth import Caller, Role
+from interlane.live.files.job import JobSpec
+from interlane.live.functions.routes import answer_of
+from interlane.live.http.access import PREFIX
+from interlane.live.http.routes.jobs import KEY_LENGTH_MAX, handed_in
+from interlane.live.http.service import Service
+from interlane.model import InterlaneError
+
+JOBS: Final = f"{PREFIX}/jobs"
+INVOKED: Final = f"{PREFIX}/functions/"
+INVOKE: Final = "/invoke"
+
+Headers = dict[bytes, bytes]
+Asgi = Callable[..., Awaitable[None]]
+Short = Callable[[bytes], Awaitable[Asgi | None]]
+"""Answers a body; None where the long way must say what is wrong, and nothing has happened."""
+
+
+class ShortWay:
+    """Answers what is plain and passes the rest on."""
+
+    def __init__(self, app: Asgi, state: Any, service: Service) -> None:  # noqa: ANN401 - Starlette's bag
+        self._app = app
+        self._state = state
+        self._service = service
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        """Answer a request, or pass it on."""
+        short = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            short = self._short(scope["path"], dict(scope["headers"]))
+        if short is None:
+            await self._app(scope, receive, send)
+            return
+        body = await _body(receive)
+        if body is None:
+            return
+        answer = await short(body)
+        if answer is None:
+            await self._app(scope, _again(body, receive), send)
+        else:
+            await answer(scope, receive, send)
+
+    def _short(self, path: str, headers: Headers) -> Short | None:
+        """Return who answers a request; None if it is not plain."""
+        if path == JOBS:
+            return self._submission(headers)
+        if path.startswith(INVOKED) and path.endswith(INVOKE):
+            return self._invocation(path[len(INVOKED) : -len(INVOKE)], headers)
+        return None
+
+    def _submission(self, headers: Headers) -> Short | None:
+        caller, shown = self._caller(headers), headers.get(b"idempotency-key")
+        is_json = headers.get(b"content-type") == b"application/json"
+        is_fine = shown is None or 0 < len(shown) <= KEY_LENGTH_MAX
+        if caller is None or not is_json or not is_fine:
+            return None
+        name, key = caller.name, None if shown is None else shown.decode("latin-1")
+
+        async def short(body: bytes) -> Asgi | None:
+            try:
+                job = JobSpec.model_validate(json.loads(body))
+                return await handed_in(self._service.driver, job, name, key)
+            except (ValueError, RecursionError, InterlaneError):
+                return None
+
+        return short
+
+    def _invocation(self, name: str, headers: Headers) -> Short | None:
+        functions = self._state.functions
+        if name not in functions or b"x-deadline" in headers or self._caller(headers) is None:
+            return None
+
+        async def short(body: bytes) -> Asgi:
+            return answer_of(await functions.ask(name, body))
+
+        return short
+
+    def _caller(self, headers: Headers) -> Caller | None:
+        """Return who calls; None if it is nobody, or a mere viewer."""
+        word, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if word.lower() != b"bearer":
+            return None
+        caller = self._service.tokens.caller(token.decode("latin-1"))
+        return caller if caller is not None and caller.role >= Role.USER else None
+
+
+async def _body(receive: Any) -> bytes | None:  # noqa: ANN401 - ASGI
+    """Return all of a body; None if whoever sent it is gone."""
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
+
+
+def _again(body: bytes, receive: Any) -> Any:  # noqa: ANN401 - ASGI
+    """Let a body that was read be read once more."""
+    read: list[bytes] = [body]
+
+    async def received() -> Any:  # noqa: ANN401 - ASGI
+        if read:
+            return {"type": "http.request", "body": read.pop(), "more_body": False}
+        return await receive()
+
+    return received

@@ -1,0 +1,189 @@
+"""Figures for Prometheus, read from the driver when they are asked for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from interlane import __version__
+from interlane.live.driver import Driver
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
+from interlane.live.functions.figures import BUCKETS_S
+from interlane.live.functions.lender import Compared
+from interlane.live.functions.status import FunctionStatus
+from interlane.live.measure.occupancy import Device
+from interlane.live.store.record import HOLDING
+from interlane.model import MILLI
+
+MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+def page(
+    driver: Driver,
+    functions: Sequence[FunctionStatus],
+    slowed_jobs: Sequence[tuple[str, Compared]],
+) -> bytes:
+    """Return the page of figures; ``slowed_jobs`` is what functions cost jobs."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(driver))
+    registry.register(_FunctionFigures(functions, slowed_jobs))
+    return generate_latest(registry)
+
+
+class _Figures:
+    """What the driver knows, as figures."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: names are checked when figures are collected."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure."""
+        driver = self._driver
+        yield InfoMetricFamily("interlane_build", "This program.", {"version": __version__})
+        yield GaugeMetricFamily(
+            "interlane_ready", "Whether jobs are taken in.", float(driver.is_ready)
+        )
+        jobs = GaugeMetricFamily("interlane_jobs", "Jobs by state.", labels=["state"])
+        for state, count in driver.store.counts().items():
+            jobs.add_metric([state.value], count)
+        yield jobs
+        written = driver.store.ends().seq
+        yield CounterMetricFamily("interlane_log_entries", "Entries of the log.", written)
+        yield GaugeMetricFamily(
+            "interlane_gpu_allocated_ratio", "Share of the GPUs that is held.", _held(driver)
+        )
+        yield from _of_devices(driver.devices())
+
+
+def _of_devices(devices: Sequence[Device]) -> Iterator[Metric]:
+    """Yield what goes on on devices, and how their jobs get on."""
+    for field, name, about in (
+        ("busy", "busy_ratio", "Share of the last seconds with an iteration."),
+        ("used_bytes", "used_bytes", "Memory that jobs were measured to use."),
+        ("booked_bytes", "booked_bytes", "Memory booked for jobs."),
+        ("switches_per_s", "switches_per_second", "Hand-overs between jobs."),
+    ):
+        gauge = GaugeMetricFamily(f"interlane_device_{name}", about, labels=["device"])
+        for device in devices:
+            value: float | None = getattr(device, field)
+            if device.is_shared and value is not None:
+                gauge.add_metric([f"{device.machine}:{device.gpu}"], value)
+        yield gauge
+    slower = GaugeMetricFamily(
+        "interlane_job_slowdown_ratio",
+        "Time per iteration over what it is alone.",
+        labels=["job", "device", "kind"],
+    )
+    for device in devices:
+        for job in device.jobs:
+            for kind in ("predicted", "measured"):
+                ratio = getattr(job.use, f"{kind}_slowdown", None)
+                if ratio is not None:
+                    slower.add_metric([job.id, f"{device.machine}:{device.gpu}", kind], ratio)
+    yield slower
+
+
+_COUNTED: Final = {
+    "requests": "Requests.",
+    "cold_starts": "Requests that waited for a replica to load.",
+    "deadline_misses": "Requests whose deadline passed.",
+    "raised": "Requests for which the handler raised.",
+    "refused": "Requests that were not taken in.",
+    "lost": "Requests whose replica ended.",
+    "loads": "Replicas that were loaded or should have been.",
+    "failed_loads": "Replicas that could not be loaded.",
+    "evicted": "Replicas that made way for jobs.",
+}
+
+
+class _FunctionFigures:
+    """How functions are, as figures."""
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionStatus],
+        slowed_jobs: Sequence[tuple[str, Compared]],
+    ) -> None:
+        self._functions = functions
+        self._slowed_jobs = slowed_jobs
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: names are checked when figures are collected."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure."""
+        for name, what in _COUNTED.items():
+            counter = CounterMetricFamily(
+                f"interlane_function_{name}", what, labels=["function"]
+            )
+            for one in self._functions:
+                counter.add_metric([one.name], getattr(one, name))
+            yield counter
+        yield self._replicas()
+        yield self._latencies()
+        yield _slowed(
+            "function_slowdown",
+            "P99 of what calls take beside jobs, over what it is beside none.",
+            ((one.name, found) for one in self._functions for found in one.beside_jobs),
+        )
+        yield _slowed(
+            "job_slowdown_by_functions",
+            "Time per iteration beside functions over what it is beside none.",
+            self._slowed_jobs,
+        )
+
+    def _replicas(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "interlane_function_replicas", "Replicas by state.", labels=["function", "state"]
+        )
+        for one in self._functions:
+            states = [replica.state for replica in one.replicas]
+            for state in ("loading", "idle", "busy", "leaving"):
+                gauge.add_metric([one.name, state], states.count(state))
+        return gauge
+
+    def _latencies(self) -> Metric:
+        histogram = HistogramMetricFamily(
+            "interlane_function_latency_seconds",
+            "From taking a request in to its answer.",
+            labels=["function"],
+        )
+        bounds = [*(f"{bound:g}" for bound in BUCKETS_S), "+Inf"]
+        for one in self._functions:
+            reached = list(accumulate(one.latency_buckets))
+            histogram.add_metric(
+                [one.name], list(zip(bounds, reached, strict=True)), one.latency_sum_s
+            )
+        return histogram
+
+
+def _slowed(name: str, about: str, compared: Iterable[tuple[str, Compared]]) -> Metric:
+    who = name.partition("_")[0]
+    gauge = GaugeMetricFamily(f"interlane_{name}_ratio", about, labels=[who, "device", "kind"])
+    for victim, one in compared:
+        for kind in ("predicted", "measured"):
+            gauge.add_metric([victim, one.device, kind], getattr(one, kind))
+    return gauge
+
+
+def _held(driver: Driver) -> float:
+    held = sum(
+        spec.request_of(JobSpec.model_validate(one.spec), driver.cluster).gpu_milli
+        for one in driver.open_records()
+        if one.state in HOLDING
+    )
+    return held / (driver.cluster.gpus * MILLI) if driver.cluster.gpus else 0.0

@@ -1,0 +1,182 @@
+"""Every device as it is now: what the kernel has given away, and what the daemon sees used.
+
+``Driver.devices`` returns these; the API, the command line and the pages show them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
+from interlane.live.measure.monitor import Seen, Use
+from interlane.live.store.record import Record
+from interlane.model import MILLI, Cluster, JobId, MachineId
+
+ABSENT: Final = "absent"
+"""The state of a job that holds a device and has not come to the daemon: it loads, or it never
+imports torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A job on a device."""
+
+    id: JobId
+    milli: int
+    """Thousandths of the device that it holds."""
+    memory_mib: int
+    """Memory of the device that it holds; 0 if it asked for none."""
+    state: str = ABSENT
+    """Of the process that does most: running, holding, waiting, idle, queued, away, absent."""
+    lane: int | None = None
+    booked_bytes: int = 0
+    """Booked for it by the daemon, its part of the lane included."""
+    used_bytes: int | None = None
+    """As measured at the peak of an iteration; None until it is."""
+    use: Use | None = None
+    """None while the daemon does not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Jobs that take turns."""
+
+    lane: int
+    size_bytes: int
+    """Memory that its jobs use one after another."""
+    jobs: tuple[JobId, ...]
+    waiting: tuple[JobId, ...]
+    holder: JobId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device, what is held of it, and what goes on there."""
+
+    machine: MachineId
+    gpu: int
+    type: str
+    emulated: bool
+    memory_mib: int
+    held_milli: int = 0
+    held_memory_mib: int = 0
+    jobs: tuple[Tenant, ...] = ()
+    is_shared: bool = False
+    """Whether the daemon answers; what follows means nothing if not."""
+    booked_bytes: int = 0
+    used_bytes: int = 0
+    """The sum of what its jobs were measured to use."""
+    busy: float | None = None
+    """Share of the last seconds in which an iteration ran; None until it is known."""
+    switches_per_s: float = 0.0
+    quantum_s: float = 0.0
+    lanes: tuple[Lane, ...] = ()
+
+
+_STATES: Final = ("running", "holding", "waiting", "idle", "queued", "away")
+"""The first that any process of a job is in is shown."""
+
+
+def share_milli(record: Record, cluster: Cluster) -> int:
+    """Return the share of each of its GPUs that a job holds."""
+    request = spec.request_of(JobSpec.model_validate(record.spec), cluster)
+    return request.tasks[0].demand.gpu_milli
+
+
+def held(cluster: Cluster, holders: Iterable[Record], *, emulated: bool) -> list[Device]:
+    """Return every device with what is held of it."""
+    tenants: dict[tuple[MachineId, int], list[Tenant]] = {
+        (machine.id, gpu): [] for machine in cluster for gpu in range(machine.gpus)
+    }
+    for record in holders:
+        if record.place is None:
+            continue
+        request = spec.request_of(JobSpec.model_validate(record.spec), cluster)
+        for spot in record.place.spots:
+            demand = request.tasks[spot.task].demand
+            milli = min(MILLI, demand.gpu_milli * spot.instances)
+            memory_mib = demand.gpu_memory_mib * spot.instances
+            for gpu in spot.gpus:
+                tenants[spot.machine, gpu].append(Tenant(record.id, milli, memory_mib))
+    return [
+        Device(
+            machine.id,
+            gpu,
+            machine.gpu_type,
+            emulated,
+            machine.gpu_memory_mib,
+            sum(one.milli for one in tenants[machine.id, gpu]),
+            sum(one.memory_mib for one in tenants[machine.id, gpu]),
+            tuple(tenants[machine.id, gpu]),
+        )
+        for machine in cluster
+        for gpu in range(machine.gpus)
+    ]
+
+
+def seen(devices: Sequence[Device], found: Seen | None) -> tuple[Device, ...]:
+    """Return devices with what goes on there, if the daemon has told."""
+    if found is None:
+        return tuple(devices)
+    return tuple(
+        _with_lanes(device, told, busy, found)
+        for device, told, busy in zip(
+            devices, found.status["devices"], found.busy, strict=False
+        )
+    )
+
+
+def _with_lanes(
+    device: Device, told: dict[str, Any], busy: float | None, found: Seen
+) -> Device:
+    names = {one["job"]: JobId(one["name"]) for one in told["jobs"]}
+    jobs = tuple(
+        _with_use(tenant, [one for one in told["jobs"] if one["name"] == tenant.id], found)
+        for tenant in device.jobs
+    )
+    lanes = tuple(
+        Lane(
+            lane["lane"],
+            lane["size_bytes"],
+            tuple(names[job] for job in lane["jobs"]),
+            tuple(names[job] for job in lane["waiting"]),
+            names.get(lane["holder"]),
+        )
+        for lane in told["lanes"]
+    )
+    return replace(
+        device,
+        jobs=jobs,
+        is_shared=True,
+        booked_bytes=told["booked_bytes"],
+        used_bytes=sum(map(_used_bytes, told["jobs"])),
+        busy=busy,
+        switches_per_s=told["switches_per_s"],
+        quantum_s=told["quantum_s"],
+        lanes=lanes,
+    )
+
+
+def _with_use(tenant: Tenant, processes: list[dict[str, Any]], found: Seen) -> Tenant:
+    if not processes:
+        return tenant
+    first = min(processes, key=lambda one: _STATES.index(one["state"]))
+    measured = [one for one in processes if one["measured_persistent_bytes"] is not None]
+    return replace(
+        tenant,
+        state=first["state"],
+        lane=first["lane"],
+        booked_bytes=sum(
+            (one["persistent_bytes"] or 0) + (one["ephemeral_bytes"] or 0) for one in processes
+        ),
+        used_bytes=sum(map(_used_bytes, measured)) if measured else None,
+        use=found.uses.get(tenant.id),
+    )
+
+
+def _used_bytes(process: dict[str, Any]) -> int:
+    stays, passes = (
+        process[f"measured_{kind}_bytes"] or 0 for kind in ("persistent", "ephemeral")
+    )
+    return int(stays + passes)

@@ -1,0 +1,1 @@
+"""What users ask beyond the present state: when, what if, what was."""

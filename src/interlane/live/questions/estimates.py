@@ -1,0 +1,129 @@
+"""How long jobs will run: what their users expect, else what their like ran for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
+from interlane.live.store.record import Record, State
+from interlane.live.store.store import JobsWanted, Store
+from interlane.model import MILLI, Cluster, JobId, Request
+from interlane.model.units import MIB_PER_GIB
+from interlane.predict.guesses import Basis
+from interlane.predict.live import Live
+from interlane.predict.recall import Recall
+from interlane.predict.runs import Runs
+
+OFF_BY = 2.0
+"""What users expect is taken to be right within this factor, eight times in ten."""
+
+
+ALIKE_MAX = 10_000
+"""Guesses that are kept."""
+
+REMEMBERED = 2_000
+"""Ended jobs that guesses are learned from at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A guessed run time; eight times in ten from ``low_s`` to ``high_s``."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of a job when it is handed in."""
+
+    job_id: JobId
+    program: str
+    user: str
+    request: Request
+    submitted_s: float
+    expected_s: float | None
+
+
+class Guesses:
+    """Guesses at submission, and learns at the end.
+
+    Jobs alike that are handed in one after another get one guess, until something is learned:
+    a guess costs as much as everything else that a submission needs.
+    """
+
+    def __init__(self) -> None:
+        self._live = Live(Recall())
+        self._made: dict[tuple[object, ...], Span] = {}
+        """What was guessed since something was last learned."""
+
+    def guess(self, asked: Asked) -> Span:
+        """Return how long a job will run; what its user expects counts until its like ran."""
+        alike = (asked.program, asked.user, asked.request, asked.expected_s)
+        if alike not in self._made:
+            if len(self._made) == ALIKE_MAX:
+                self._made.clear()
+            self._made[alike] = self._guessed(asked)
+        return self._made[alike]
+
+    def learn(self, asked: Asked, ran_s: float) -> None:
+        """Learn how long a job ran."""
+        self._live.submitted(asked.job_id, _run(asked))
+        self._live.finished(asked.job_id, ran_s)
+        self._made.clear()
+
+    def _guessed(self, asked: Asked) -> Span:
+        found = self._live.submitted(asked.job_id, _run(asked))
+        self._live.forget(asked.job_id)
+        expected_s = asked.expected_s
+        if expected_s is not None and found.basis > Basis.GROUP:
+            return Span(expected_s, expected_s / OFF_BY, expected_s * OFF_BY)
+        return Span(found.seconds, found.low_s, found.high_s)
+
+
+def remembered(store: Store, cluster: Cluster) -> Guesses:
+    """Return guesses that know the newest jobs that ended well."""
+    guesses = Guesses()
+    wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
+    for record in reversed(store.jobs(wanted)):
+        guesses.learn(asked_before(record, cluster), record.ran_for_s(record.ended_s or 0.0))
+    return guesses
+
+
+def asked_before(record: Record, cluster: Cluster) -> Asked:
+    """Return what was known of a job when it was handed in."""
+    job = JobSpec.model_validate(record.spec)
+    return asked_of(record.id, job, record.user, record.submitted_s, cluster)
+
+
+def asked_of(
+    job_id: JobId, job: JobSpec, user: str, submitted_s: float, cluster: Cluster
+) -> Asked:
+    """Return what is known of a job that is handed in."""
+    return Asked(
+        job_id,
+        spec.program_of(job),
+        user,
+        spec.request_of(job, cluster),
+        submitted_s,
+        spec.expected_s(job),
+    )
+
+
+def _run(asked: Asked) -> Runs:
+    tasks = asked.request.tasks
+    types = sorted({kind for task in tasks for kind in task.demand.gpu_types})
+    memory_mib = sum(task.instances * task.demand.memory_mib for task in tasks)
+    return Runs(
+        np.array([asked.submitted_s]),
+        np.array([np.nan]),
+        (asked.program,),
+        (asked.user,),
+        np.array([asked.request.gpu_milli / MILLI]),
+        np.array([asked.request.cpu_milli / MILLI]),
+        np.array([memory_mib / MIB_PER_GIB]),
+        np.array([asked.request.instances]),
+        ("/".join(types),),
+    )

@@ -1,0 +1,107 @@
+"""The jobs of the last days as a trace, and this machine as a cluster: to try what if on.
+
+A job that has ended ran for as long as it did; one that has not is taken to run for as long as
+was guessed, or for as long as it has run if that is longer.  Jobs that never got a place and
+never will (refused, or cancelled while they waited) are left out.
+"""
+
+import csv
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any, Final
+
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
+from interlane.live.store.record import Record, State
+from interlane.live.store.store import JobsWanted, Store
+from interlane.model import MILLI, Cluster
+from interlane.model.units import MIB_PER_GIB
+
+PAGE: Final = 1_000
+SHORTEST_S: Final = 0.001
+"""A trace has no jobs of no length."""
+
+COLUMNS: Final = (
+    "job_id", "serial", "submit_s", "duration_s", "waited_s", "live_guess",
+    "instances", "instances_min", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
+    "memory_mib", "gpu_types", "same_machine", "user", "queue", "priority", "group",
+)  # fmt: skip
+
+
+def trace_text(store: Store, cluster: Cluster, since_s: float, now_s: float) -> str:
+    """Return the jobs handed in since a moment as a trace in CSV, the oldest first."""
+    records = [one for one in _handed_in_since(store, since_s) if _has_run_or_will(one)]
+    records.reverse()
+    begin_s = records[0].submitted_s if records else 0.0
+    text = StringIO()
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(_row(record, cluster, begin_s, now_s) for record in records)
+    return text.getvalue()
+
+
+def cluster_document(cluster: Cluster) -> dict[str, Any]:
+    """Return a cluster as a cluster file has it."""
+    return {
+        "name": cluster.name,
+        "machines": [
+            {
+                "name": machine.id,
+                "gpu_type": machine.gpu_type,
+                "gpus": machine.gpus,
+                "gpu_memory_gib": machine.gpu_memory_mib / MIB_PER_GIB,
+                "cpus": machine.cpu_milli / MILLI,
+                "memory_gib": machine.memory_mib / MIB_PER_GIB,
+            }
+            for machine in cluster
+        ],
+    }
+
+
+def _handed_in_since(store: Store, since_s: float) -> Iterator[Record]:
+    before = None
+    while page := store.jobs(JobsWanted(PAGE, before)):
+        for record in page:
+            if record.submitted_s < since_s:
+                return
+            yield record
+        before = page[-1].serial
+
+
+def _has_run_or_will(record: Record) -> bool:
+    return record.state is State.QUEUED or record.started_s is not None
+
+
+def _row(record: Record, cluster: Cluster, begin_s: float, now_s: float) -> dict[str, Any]:
+    job = JobSpec.model_validate(record.spec)
+    (task,) = spec.request_of(job, cluster).tasks
+    demand = task.demand
+    return {
+        "job_id": record.id,
+        "serial": record.serial,
+        "submit_s": record.submitted_s - begin_s,
+        "duration_s": max(SHORTEST_S, _runs_s(record, now_s)),
+        "waited_s": "" if record.started_s is None else record.started_s - record.submitted_s,
+        "live_guess": max(SHORTEST_S, record.guess_s),
+        "instances": task.instances,
+        "instances_min": task.least,
+        "gpus": demand.gpus,
+        "gpu_milli": demand.gpu_milli,
+        "gpu_memory_mib": demand.gpu_memory_mib,
+        "cpu_milli": demand.cpu_milli,
+        "memory_mib": demand.memory_mib,
+        "gpu_types": "|".join(sorted(demand.gpu_types)),
+        "same_machine": "true" if task.same_machine else "false",
+        "user": record.user,
+        "queue": record.queue,
+        "priority": job.priority,
+        "group": spec.program_of(job),
+    }
+
+
+def _runs_s(record: Record, now_s: float) -> float:
+    """Return how long a job ran, or is thought to run."""
+    if record.state is State.QUEUED:
+        return record.guess_s
+    ran_s = record.ran_for_s(record.ended_s or now_s)
+    return max(ran_s, record.guess_s) if record.is_open else ran_s

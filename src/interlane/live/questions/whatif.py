@@ -1,0 +1,99 @@
+"""Would a job start now, and where: asked of books that are made for the question."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from interlane.live.driver import Driver
+from interlane.live.driver.state import rebuilt
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
+from interlane.live.measure.slowdown import in_turns
+from interlane.live.store.record import Record, placement_document
+from interlane.model import Job, JobId, Placement, Refusal, Refuse, Start, Submitted
+
+PLANNED: Final = JobId("planned")
+
+
+def plan_document(driver: Driver, wanted: JobSpec, user: str) -> dict[str, Any]:
+    """Say whether a job would start now; the driver's own books are not touched."""
+    now_s, records = driver.now_s(), driver.open_records()
+    scheduler = rebuilt(driver.make_scheduler, records, now_s)
+    request = spec.request_of(wanted, driver.cluster)
+    serial = max((record.serial for record in records), default=0) + 1
+    job = Job(
+        PLANNED, request, now_s, serial, spec.expected_s(wanted), user, wanted.queue,
+        wanted.priority, spec.checkpoint_s(wanted) or 0.0, spec.program_of(wanted),
+    )  # fmt: skip
+    for wish in scheduler.handle(Submitted(job), now_s):
+        if isinstance(wish, Start) and wish.job_id == PLANNED:
+            return _would_start(wish.placement, records, _Joining(wanted, driver))
+        if isinstance(wish, Refuse) and wish.job_id == PLANNED:
+            return {"answer": "never", **_nowhere(), **refusal_document(wish.refusal)}
+    why = scheduler.explain(PLANNED, now_s)
+    ahead = scheduler.ahead(PLANNED, now_s)
+    return {"answer": "waits", **_nowhere(), **refusal_document(why), "ahead_count": len(ahead)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """A job that would come to others on a device."""
+
+    wanted: JobSpec
+    driver: Driver
+
+    def slowdowns(self, others: Sequence[Record]) -> tuple[float | None, ...]:
+        """Return what it and each of the others would be slowed down to, where it is known."""
+        specs = [self.wanted, *(JobSpec.model_validate(one.spec) for one in others)]
+        if not others:
+            return (1.0,)
+        if self.driver.turns is None or not all(map(spec.takes_lane, specs)):
+            return (None,) * len(specs)
+        requests = [spec.request_of(one, self.driver.cluster) for one in specs]
+        shares = [request.tasks[0].demand.gpu_milli for request in requests]
+        return tuple(
+            in_turns(share, shares[:at] + shares[at + 1 :], self.driver.turns)
+            for at, share in enumerate(shares)
+        )
+
+
+def _would_start(
+    placement: Placement, records: Sequence[Record], joining: _Joining
+) -> dict[str, Any]:
+    mine = {(spot.machine, gpu) for spot in placement.spots for gpu in spot.gpus}
+    beside = [
+        record
+        for record in records
+        if record.place is not None
+        and mine & {(spot.machine, gpu) for spot in record.place.spots for gpu in spot.gpus}
+    ]
+    own, *theirs = joining.slowdowns(beside)
+    return {
+        "answer": "starts now",
+        "placement": placement_document(placement),
+        "beside": [record.id for record in beside],
+        "slowdown": own,
+        "beside_slowdown": dict(zip((one.id for one in beside), theirs, strict=True)),
+        **refusal_document(None),
+        "ahead_count": 0,
+    }
+
+
+def _nowhere() -> dict[str, Any]:
+    return {
+        "placement": None,
+        "beside": [],
+        "slowdown": None,
+        "beside_slowdown": {},
+        "ahead_count": 0,
+    }
+
+
+def refusal_document(refusal: Refusal | None) -> dict[str, Any]:
+    """Return a refusal as the API shows it."""
+    return {
+        "tier": refusal.tier.label if refusal else None,
+        "why": refusal.reason if refusal else None,
+        "remedy": refusal.remedy if refusal else None,
+        "blocked_by": refusal.blocked_by if refusal else None,
+    }

@@ -1,0 +1,1 @@
+"""What outlives the server: the log, records of jobs, tokens, keys, functions."""

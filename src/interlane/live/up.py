@@ -1,0 +1,218 @@
+"""Starts the server: its folder, its lock, its socket, and everything behind them."""
+
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import uvicorn
+from fastapi import FastAPI
+
+from interlane.engines.local.devices import Devices
+from interlane.engines.local.lanes import Lanes, LaneSettings
+from interlane.engines.local.launch import Secrets
+from interlane.engines.local.retention import Retention
+from interlane.engines.local.runner import ProcessRunner
+from interlane.live.auth import Role, Tokens
+from interlane.live.driver import Driver
+from interlane.live.driver.state import MakeScheduler
+from interlane.live.functions.gateway import FunctionSettings
+from interlane.live.http.app import make_app
+from interlane.live.http.service import Service
+from interlane.live.measure.coruns import CoRunFiles
+from interlane.live.measure.slowdown import Beside
+from interlane.live.questions.etas import Etas, PlayForward
+from interlane.live.store.store import Store
+from interlane.model import InterlaneError, InvalidInput
+
+TOKEN_FILE: Final = "token"
+ADDRESS_FILE: Final = "server.json"
+GOODBYE_S: Final = 3
+"""Seconds that open connections get when the server ends."""
+
+WAITING_MAX: Final = 2048
+"""Connections that may wait to be taken up."""
+
+ADMIN: Final = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the server keeps things, and where it listens."""
+
+    state: Path
+    host: str
+    port: int
+    """0 for any that is free."""
+    devices: Devices
+    lanes: LaneSettings
+    functions: FunctionSettings
+    database_url: str | None = None
+    beside: Beside | None = None
+    """Predicts slow-down of jobs that run beside each other."""
+    keep_s: float = 30 * 86_400.0
+    """For which folders of jobs that have ended are kept."""
+
+
+Say = Callable[[str], None]
+
+
+class Door(Protocol):
+    """An application of web pages and the API behind them."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        """Answer a request."""
+        ...
+
+    def login_path(self, token: str) -> str | None:
+        """Return the path of a link that lets its bearer in once; None without a token."""
+        ...
+
+
+Mount = Callable[[Service, FastAPI], Door]
+
+
+def serve(
+    settings: Settings,
+    make: MakeScheduler,
+    play: PlayForward,
+    say: Say,
+    mount: Mount | None = None,
+) -> None:
+    """Serve until told to end, with web pages if they are mounted; jobs run on."""
+    prepare(settings.state)
+    with locked(settings.state), _listening(settings) as listener:
+        address = f"http://{settings.host}:{listener.getsockname()[1]}"
+        store = Store(settings.database_url or f"sqlite:///{settings.state / 'state.db'}")
+        driver = Driver(
+            store,
+            make,
+            lambda tell: ProcessRunner(settings.state / "runs", tell),
+            Secrets(settings.state / "secrets"),
+            hardware=settings.devices,
+            lanes=Lanes(settings.lanes),
+        )
+        gpu_type = next(machine.gpu_type for machine in driver.cluster)
+        driver.monitor.tell = CoRunFiles(settings.state / "coruns", gpu_type).add
+        if settings.beside is not None:
+            driver.monitor.beside = settings.beside
+        driver.start()
+        tokens = Tokens(store, driver.now_s)
+        _first_token(tokens, settings.state, say)
+        _write_private(
+            settings.state / ADDRESS_FILE, json.dumps({"url": address, "pid": os.getpid()})
+        )
+        retention = Retention(
+            settings.state / "runs",
+            lambda name: driver.open_record(name) is not None,
+            settings.keep_s,
+            driver.now_s,
+        )
+        retention.start()
+        etas = Etas(driver, play)
+        etas.start()
+        service = Service(driver, tokens, settings.devices.emulated, etas, settings.functions)
+        app: FastAPI | Door = make_app(service)
+        if mount is not None:
+            assert isinstance(app, FastAPI)
+            app = mount(service, app)
+            _say_link(app, settings.state, address, say)
+        if settings.devices.stands_in:
+            count = settings.devices.cluster.gpus
+            say(f"There is no GPU here; {count} emulated devices stand in, parts of the CPU.")
+        say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
+        try:
+            _run(service, app, listener)
+        finally:
+            etas.close()
+            retention.close()
+            driver.close()
+            store.close()
+    if driver.stopped_because is not None:
+        raise driver.stopped_because
+
+
+def _say_link(door: Door, state: Path, address: str, say: Say) -> None:
+    """Say where the pages are, with a link for whoever started the server."""
+    file = state / TOKEN_FILE
+    path = door.login_path(file.read_text().strip()) if file.exists() else None
+    if path is None:
+        say(f"Web pages at {address}; sign in with a token.")
+    else:
+        say(f"Web pages, by a link that lets one browser in: {address}{path}")
+
+
+def _run(service: Service, app: FastAPI | Door, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        app,
+        log_level=logging.WARNING,
+        access_log=False,
+        timeout_graceful_shutdown=GOODBYE_S,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+
+    def end() -> None:
+        server.should_exit = True
+
+    service.driver.on_give_up = end
+    server.run(sockets=[listener])
+
+
+def prepare(state: Path) -> None:
+    """Make the folder in which the server keeps things, for its owner alone."""
+    for folder in (state, state / "runs", state / "secrets"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Hold a folder, so that no two servers use it."""
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(
+                f"Another server uses {state}; end it, or name another folder with --state."
+            ) from None
+        yield
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+            listener.listen(WAITING_MAX)  # who comes before the first answer waits for it
+        except OSError as error:
+            raise InterlaneError(
+                f"{settings.host}:{settings.port} cannot be listened on ({error.strerror}); "
+                "choose another with --host and --port."
+            ) from None
+        yield listener
+
+
+def _first_token(tokens: Tokens, state: Path, say: Say) -> None:
+    """Make the first admin token and show it; the command line finds it in the folder."""
+    if len(tokens):
+        return
+    token, _ = tokens.make(ADMIN, Role.ADMIN)
+    _write_private(state / TOKEN_FILE, token)
+    say(f"Admin token, shown this once: {token}")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    beside = path.with_name(f"{path.name}.new")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    beside.replace(path)

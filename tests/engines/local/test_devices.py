@@ -1,0 +1,105 @@
+"""Devices of this machine: emulated, or as NVIDIA's library would tell; there is none here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from interlane.device.inject import WISH_VARIABLE
+from interlane.device.specs import CUDA_CONTEXT_BYTES
+from interlane.engines.local.devices import EMULATED, devices_of
+from interlane.engines.local.lanes import Lanes, LaneSettings
+from interlane.engines.local.launch import Secrets, launch_of
+from interlane.live.store.record import Record
+from interlane.model import InvalidInput, JobId, MachineId, Placement, Spot
+from interlane.testing.nvml import Card, FakeNvml, Part
+
+GIB = 1 << 30
+MIXED = FakeNvml(
+    [
+        Card("NVIDIA A100-SXM4-80GB", 80 * GIB, 0, False, "GPU-a"),
+        Card(
+            "NVIDIA A100-SXM4-80GB",
+            80 * GIB,
+            0,
+            True,
+            "GPU-b",
+            (
+                Part("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "MIG-b0", 40 * GIB),
+                None,
+                Part("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "MIG-b1", 40 * GIB),
+            ),
+        ),
+        Card("Tesla T4", 15 * GIB, 0, None, "GPU-t"),
+    ]
+)
+
+
+class NoDriver(FakeNvml):
+    def nvmlInit(self) -> None:
+        raise self.NVMLError("Driver Not Loaded")
+
+
+def test_whole_gpus_and_slices_are_told_apart_by_type() -> None:
+    found = devices_of("nvml", MIXED)
+
+    assert [(one.gpu_type, one.gpus, one.gpu_memory_mib >> 10) for one in found.cluster] == [
+        ("A100", 1, 80),
+        ("A100-3g.40gb", 2, 40),
+        ("T4", 1, 15),
+    ]
+    assert found.uuids == ("GPU-a", "MIG-b0", "MIG-b1", "GPU-t")
+    assert not found.emulated
+    assert {one.name for one in found.shared} == {"cuda:0"}
+
+
+def test_one_kind_of_gpu_is_one_machine() -> None:
+    cards = [Card("NVIDIA GeForce RTX 3090", 24 * GIB, uuid=f"GPU-{at}") for at in range(2)]
+
+    (machine,) = devices_of("auto", FakeNvml(cards)).cluster
+
+    assert (machine.gpu_type, machine.gpus) == ("RTX-3090", 2)
+    assert "/" not in machine.id
+
+
+def test_jobs_see_their_slice_by_its_identifier_and_share_it(tmp_path: Path) -> None:
+    found = devices_of("nvml", MIXED)
+    slices = list(found.cluster)[1]
+    gpu = {"count": 1, "memory": "20GiB"}
+    job = {"name": "a", "run": "true", "resources": {"gpu": gpu}}
+    record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
+    lanes = Lanes(LaneSettings(found.shared, tmp_path))
+
+    launch = launch_of(
+        record, Placement((Spot(slices.id, (1,)),)), Secrets(tmp_path), found, lanes=lanes
+    )
+
+    (process,) = launch.processes
+    wish = json.loads(process.env[WISH_VARIABLE])
+    assert process.env["CUDA_VISIBLE_DEVICES"] == "MIG-b1"
+    assert (process.env["INTERLANE_DEVICES"], wish["device"]) == ("2", 2)
+    assert wish["persistent_bytes"] + CUDA_CONTEXT_BYTES == 20 * GIB
+
+
+@pytest.mark.parametrize(
+    ("nvml", "says"),
+    [
+        (NoDriver(), "the driver does not answer (Driver Not Loaded)"),
+        (FakeNvml(), "there is no GPU"),
+        (FakeNvml([Card("A100", 80 * GIB, 0, True)]), "no slice of one that is cut up"),
+    ],
+)
+def test_without_gpus_one_is_told_why_or_gets_emulated_ones(nvml: FakeNvml, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        devices_of("nvml", nvml)
+
+    assert says in str(refused.value)
+    found = devices_of("auto", nvml)
+    assert (found.emulated, found.stands_in) == (True, True)
+    assert [one.gpu_type for one in found.cluster] == [EMULATED]
+    assert found.visible((0, 1)) == ""
+
+
+def test_a_machine_that_is_not_there_has_no_devices() -> None:
+    with pytest.raises(KeyError):
+        devices_of("cpu:2").number(MachineId("elsewhere"), 0)

@@ -1,0 +1,246 @@
+"""Real trainings that share devices under the server, and what they survive."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from interlane.device.launch import status
+from interlane.device.link import NoDaemon
+from interlane.engines.local.lanes import LaneSettings
+from interlane.engines.local.runner import Attempt
+from interlane.live.driver import Driver
+from interlane.live.http import prometheus as metrics
+from interlane.live.measure.monitor import Use
+from interlane.live.measure.occupancy import ABSENT
+from interlane.live.store.record import Record, State
+from interlane.testing.live import driving, ended, make_driver, make_lanes, spec
+from interlane.testing.waiting import PATIENCE_S, is_alive, until
+
+pytest.importorskip("torch")
+
+TRAIN = """
+import sys, pathlib, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+most, pause_s, done = int(sys.argv[1]), float(sys.argv[2]), 0
+while done < most and not pathlib.Path("stop").exists():
+    model(torch.ones(64, 256)).square().mean().backward()
+    optimizer.step()
+    time.sleep(pause_s)
+    done += 1
+print("trained", done)
+"""
+
+HOARD = """
+import torch
+kept = [torch.zeros(1)]
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(4))], lr=0.1)
+while True:
+    kept.append(torch.ones(4 << 20))
+    optimizer.step()
+"""
+
+BUSY = f"train.py {10**9} 0"
+CALM = f"train.py {10**9} 0.02"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Scripts in a folder; not pytest's, whose path may be too long for a socket."""
+    # The daemon outlives the server for a while, and may still write there.
+    with TemporaryDirectory(prefix="lanes-", ignore_cleanup_errors=True) as name:
+        for script, text in {"train.py": TRAIN, "hoard.py": HOARD}.items():
+            (Path(name) / script).write_text(text)
+        yield Path(name)
+
+
+@contextmanager
+def sharing(folder: Path, gpus: int = 1) -> Iterator[Driver]:
+    """Drive a machine with lanes; its daemon ends by itself when nobody needs it."""
+    with driving(folder, gpus=gpus, lanes=make_lanes(folder, gpus=gpus)) as driver:
+        yield driver
+
+
+def submit(
+    driver: Driver,
+    folder: Path,
+    command: str,
+    *,
+    memory: str = "4GiB",
+    max_slowdown: float | None = None,
+) -> Record:
+    job = spec("job", f"{sys.executable} {command}").model_dump(exclude_defaults=True)
+    job["resources"]["gpu"] |= {"memory": memory}
+    if max_slowdown is not None:
+        job["share"] = {"max_slowdown": max_slowdown}
+    job |= {"workdir": str(folder), "env": {"OMP_NUM_THREADS": "1"}}
+    return driver.submit(type(spec()).model_validate(job), "ann").result(PATIENCE_S)
+
+
+def iterations(driver: Driver, record: Record) -> int:
+    use = driver.use(record.id)
+    return 0 if use is None else use.iterations
+
+
+def slowdown(driver: Driver, record: Record) -> float:
+    return (driver.use(record.id) or Use()).measured_slowdown or 0.0
+
+
+def trains(driver: Driver, *records: Record, beyond: int = 20) -> None:
+    """Wait until jobs have done some more iterations."""
+    goals = {record.id: iterations(driver, record) + beyond for record in records}
+    for record in records:
+        until(
+            lambda one=record: iterations(driver, one) > goals[one.id],  # type: ignore[misc]
+            f"iterations of {record.id}",
+        )
+
+
+def printed(driver: Driver, record: Record) -> str:
+    return driver.runner.output(Attempt(record.id, 1), 0, 1 << 20)[1].decode()
+
+
+def daemon_pid(folder: Path) -> int | None:
+    try:
+        return int(status(make_lanes(folder).settings.socket)["pid"])
+    except NoDaemon:
+        return None
+
+
+def test_two_trainings_take_turns_by_their_shares(folder: Path) -> None:
+    with sharing(folder) as driver:
+        bound = submit(driver, folder, BUSY, max_slowdown=1.5)
+        other = submit(driver, folder, BUSY)
+        until(lambda: slowdown(driver, bound) > 1.1 and slowdown(driver, other) > 2.5, "turns")
+        (device,) = driver.devices()
+        figures = metrics.page(driver, (), ()).decode()
+        (folder / "stop").touch()
+        done = [ended(driver, one) for one in (bound, other)]
+        said = [printed(driver, one) for one in (bound, other)]
+
+    assert device.is_shared
+    assert device.held_milli == 667 + 250
+    assert [set(lane.jobs) for lane in device.lanes] == [{bound.id, other.id}]
+    assert 8 << 30 <= device.booked_bytes < 9 << 30
+    assert 0 < device.used_bytes < device.booked_bytes
+    assert device.busy is not None
+    assert 0 < device.busy <= 1
+    near, far = (one.use for one in device.jobs)
+    assert near is not None
+    assert far is not None
+    assert (near.measured_slowdown or 9) < 1.7
+    assert (near.predicted_slowdown or 9) <= 917 / 667 + 0.01
+    for kind in ("predicted", "measured"):
+        assert f'device="here:0",job="{bound.id}",kind="{kind}"' in figures
+    for record, words in zip(done, said, strict=True):
+        assert record.state is State.SUCCEEDED
+        assert record.use is not None
+        assert words == f"trained {record.use['iterations']}\n"
+        assert 0 < record.use["waited_s"] < record.use["present_s"]
+        assert record.use["measured_slowdown"] > 1
+
+
+def test_jobs_outlive_the_daemon_and_find_the_next_one(folder: Path) -> None:
+    with sharing(folder) as driver:
+        record = submit(driver, folder, CALM)
+        trains(driver, record)
+        before = daemon_pid(folder)
+        assert before is not None
+
+        os.kill(before, signal.SIGKILL)
+        late = submit(driver, folder, "train.py 30 0")
+
+        assert ended(driver, late).exit_code == 0
+        assert daemon_pid(folder) != before
+        trains(driver, record)
+        (folder / "stop").touch()
+        assert ended(driver, record).exit_code == 0
+
+
+def test_a_daemon_that_falls_silent_is_replaced(folder: Path) -> None:
+    with sharing(folder) as driver:
+        until(lambda: driver.devices()[0].is_shared, "the daemon")
+        before = daemon_pid(folder)
+        assert before is not None
+
+        os.kill(before, signal.SIGSTOP)
+
+        until(lambda: not is_alive(before), "the end of the silent one")
+        until(lambda: daemon_pid(folder) not in (None, before), "another daemon")
+
+
+def test_the_next_server_adopts_the_daemon_and_its_jobs(folder: Path) -> None:
+    first = make_driver(folder, gpus=1, lanes=make_lanes(folder))
+    first.start()
+    record = submit(first, folder, CALM)
+    trains(first, record)
+    before, done = daemon_pid(folder), iterations(first, record)
+    first.close()
+
+    with sharing(folder) as second:
+        trains(second, record)
+
+        assert daemon_pid(folder) == before
+        assert iterations(second, record) > done
+        (folder / "stop").touch()
+        assert ended(second, record).exit_code == 0
+
+
+def test_jobs_that_run_out_of_memory_or_are_killed_fail_alone(folder: Path) -> None:
+    with sharing(folder) as driver:
+        good, doomed = submit(driver, folder, CALM), submit(driver, folder, CALM)
+        greedy = submit(driver, folder, "hoard.py", memory="256MiB")
+        trains(driver, good, doomed)
+        found = status(make_lanes(folder).settings.socket)["devices"][0]["jobs"]
+
+        os.kill(next(job["pid"] for job in found if job["name"] == doomed.id), signal.SIGKILL)
+
+        assert ended(driver, doomed).exit_code == 137
+        assert ended(driver, greedy).exit_code == 1
+        assert "can't allocate memory" in printed(driver, greedy)
+        until(lambda: [lane.jobs for lane in driver.devices()[0].lanes] == [(good.id,)])
+        trains(driver, good)
+        (folder / "stop").touch()
+        assert ended(driver, good).exit_code == 0
+
+
+def test_what_never_imports_torch_just_runs(folder: Path) -> None:
+    with sharing(folder) as driver:
+        record = submit(driver, folder, "-c \"import os; print(os.environ['HOME'])\"")
+
+        done = ended(driver, record)
+
+    assert (done.exit_code, done.use) == (0, None)
+
+
+def test_jobs_of_several_processes_or_gpus_are_not_gated(folder: Path) -> None:
+    with sharing(folder, gpus=2) as driver:
+        run = "echo wish=${INTERLANE_SHARE_WISH:-none}; sleep 0.2"
+        wide = driver.submit(spec("wide", run, gpus=2), "ann").result(PATIENCE_S)
+        until(lambda: "wish=none" in printed(driver, wide))
+
+        assert {one.state for device in driver.devices() for one in device.jobs} <= {ABSENT}
+
+
+def test_a_daemon_with_other_devices_is_replaced(folder: Path) -> None:
+    with sharing(folder, gpus=1):
+        until(lambda: daemon_pid(folder) is not None)
+
+    with sharing(folder, gpus=2) as driver:
+        until(lambda: all(device.is_shared for device in driver.devices()), "other devices")
+
+
+def test_a_socket_lies_elsewhere_if_its_folder_has_too_long_a_name() -> None:
+    near = LaneSettings((), Path("/state"))
+    far = LaneSettings((), Path("/state" * 40))
+
+    assert near.socket == Path("/state/lanes.sock")
+    assert len(str(far.socket)) < 104
+    assert far.socket != LaneSettings((), Path("/state" * 41)).socket

@@ -1,0 +1,494 @@
+"""Jobs through the whole machine: kernel, store and real processes, over restarts."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlane.engines.local.runner import Attempt, Launch, Ran
+from interlane.kernel.scheduler import Scheduler
+from interlane.live.driver import (
+    AlreadyEnded,
+    Driver,
+    Key,
+    KeyReused,
+    NoSuchJob,
+    NotReady,
+    VersionDiffers,
+)
+from interlane.live.driver.loop import AGAIN_S
+from interlane.live.store.record import Kind, Record, State, fold
+from interlane.live.store.store import JobsWanted, Store, StoreFailed
+from interlane.model import InvalidInput, JobId
+from interlane.policy.order import PriorityWithAgeing
+from interlane.testing.live import PretendRunner, clear, driving, ended, make_driver, spec
+from interlane.testing.waiting import PATIENCE_S, until
+
+FOREVER = "echo up; exec sleep 1000"
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    with driving(tmp_path) as driver:
+        yield driver
+
+
+def submit(driver: Driver, name: str = "a", run: str = "true", **more: Any) -> Record:  # noqa: ANN401
+    return driver.submit(spec(name, run, **more), "ann").result(PATIENCE_S)
+
+
+def wait_for(file: Path) -> str:
+    """Return what a job does until a file is there."""
+    return f"while [ ! -e {file} ]; do sleep 0.02; done"
+
+
+def running(driver: Driver, record: Record) -> Record:
+    """Wait until a job prints that it is up."""
+    attempt = Attempt(record.id, 1)
+    until(lambda: b"up" in driver.runner.output(attempt, 0, 100)[1], f"{record.id} running")
+    until(lambda: state(driver, record) is State.RUNNING)
+    found = driver.open_record(record.id)
+    assert found is not None
+    return found
+
+
+def state(driver: Driver, record: Record) -> State | None:
+    found = driver.open_record(record.id) or driver.store.job(record.id)
+    return None if found is None else found.state
+
+
+def check_log(store: Store) -> None:
+    """The records are what the log says, and nothing else."""
+    assert {r.id: r for r in store.jobs(JobsWanted(limit=10_000))} == fold(store.whole_log())
+
+
+def kinds(driver: Driver, record: Record) -> list[Kind]:
+    return [entry.kind for entry in driver.store.log(job_id=record.id)]
+
+
+def test_a_job_runs_and_its_story_is_told(driver: Driver) -> None:
+    done = ended(driver, submit(driver, run="exit 3"))
+
+    assert (done.state, done.exit_code) == (State.FAILED, 3)
+    assert done.reason == "It ended with exit code 3."
+    assert kinds(driver, done) == [Kind.SUBMITTED, Kind.PLACED, Kind.STARTED, Kind.ENDED]
+    check_log(driver.store)
+
+
+def test_what_does_not_fit_waits_and_then_runs(driver: Driver) -> None:
+    first = running(driver, submit(driver, "first", FOREVER, gpus=2))
+    second = submit(driver, "second", gpus=1)
+
+    refusal = driver.ask(lambda kernel, now_s: kernel.explain(second.id, now_s)).result(
+        PATIENCE_S
+    )
+
+    assert state(driver, second) is State.QUEUED
+    assert refusal is not None
+    assert "found 0" in refusal.reason
+    driver.cancel(first.id, "ann").result(PATIENCE_S)
+    assert ended(driver, second).state is State.SUCCEEDED
+    assert ended(driver, first).state is State.CANCELLED
+    check_log(driver.store)
+
+
+def test_jobs_see_their_devices_their_env_and_their_secrets(
+    driver: Driver, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "HF_TOKEN").write_text("hush\n")
+    run = (
+        "echo $INTERLANE_DEVICES/$MODEL/$HF_TOKEN/$INTERLANE_TOKEN/[$CUDA_VISIBLE_DEVICES]; pwd"
+    )
+    record = submit(
+        driver, run=run, gpus=2, env={"MODEL": "bert"}, secrets=["HF_TOKEN"], workdir="/usr"
+    )
+    ended(driver, record)
+
+    _, said = driver.runner.output(Attempt(record.id, 1), 0, 1_000)
+
+    assert said.decode().split() == ["0,1/bert/hush//[]", "/usr"]
+    assert "hush" not in str(driver.store.job(record.id))
+    assert "hush" not in str(list(driver.store.whole_log()))
+
+
+def test_a_secret_without_a_value_is_refused_at_once(driver: Driver) -> None:
+    with pytest.raises(InvalidInput, match="'HF_TOKEN', which has no value; put it into"):
+        driver.submit(spec(secrets=["HF_TOKEN"]), "ann")
+
+
+def test_a_gang_gets_a_process_for_every_rank(driver: Driver) -> None:
+    run = "echo rank $INTERLANE_NODE_RANK of $INTERLANE_NUM_NODES on $INTERLANE_DEVICES"
+    record = submit(driver, run=run, gang={"nodes": 2})
+    ended(driver, record)
+
+    _, said = driver.runner.output(Attempt(record.id, 1), 0, 1_000)
+
+    assert sorted(said.decode().splitlines()) == ["rank 0 of 2 on 0", "rank 1 of 2 on 1"]
+
+
+def test_a_job_that_can_never_run_is_refused_with_a_reason(driver: Driver) -> None:
+    record = submit(driver, gpus=3)
+
+    done = ended(driver, record)
+
+    assert done.state is State.REFUSED
+    assert done.reason is not None
+    assert done.reason.startswith("never fits:")
+
+
+def test_a_key_makes_one_job(driver: Driver) -> None:
+    one = driver.submit(spec(), "ann", Key("k", "d1"))
+    two = driver.submit(spec(), "ann", Key("k", "d1"))
+    other = driver.submit(spec(), "ann", Key("k", "d2"))
+    bobs = driver.submit(spec(), "bob", Key("k", "d1"))
+
+    assert one.result(PATIENCE_S).id == two.result(PATIENCE_S).id
+    assert bobs.result(PATIENCE_S).id != one.result(PATIENCE_S).id
+    with pytest.raises(KeyReused):
+        other.result(PATIENCE_S)
+    later = driver.submit(spec(), "ann", Key("k", "d1")).result(PATIENCE_S)
+    assert later.id == one.result(PATIENCE_S).id
+
+
+def test_only_what_is_there_and_as_it_was_seen_can_be_cancelled(driver: Driver) -> None:
+    record = running(driver, submit(driver, run=FOREVER))
+
+    with pytest.raises(VersionDiffers, match="is at version 3, not 1"):
+        driver.cancel(record.id, "ann", version=1).result(PATIENCE_S)
+    with pytest.raises(NoSuchJob):
+        driver.cancel(JobId("none-9"), "ann").result(PATIENCE_S)
+    driver.cancel(record.id, "ann", version=record.version).result(PATIENCE_S)
+    done = ended(driver, record)
+    with pytest.raises(AlreadyEnded, match="has cancelled already"):
+        driver.cancel(record.id, "ann").result(PATIENCE_S)
+
+    assert (done.exit_code, done.cancelled_by) == (143, "ann")
+
+
+class Patient(PretendRunner):
+    """Runs nothing, and tells of ends when it is told to."""
+
+    def start(self, launch: Launch) -> None:
+        pass
+
+    def tell(self, report: Ran) -> None:
+        self._tell(report)
+
+
+def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path) -> None:
+    with driving(tmp_path, runner=Patient) as driver:
+        assert isinstance(driver.runner, Patient)
+        record = submit(driver)
+        until(lambda: state(driver, record) is State.RUNNING)
+        asked, go_on = threading.Event(), threading.Event()
+
+        def keep_busy(kernel: Scheduler, now_s: float) -> None:
+            asked.set()
+            go_on.wait(PATIENCE_S)
+
+        driver.ask(keep_busy)
+        asked.wait(PATIENCE_S)
+
+        driver.runner.tell(Ran(Attempt(record.id, 1), 0))
+        late = driver.cancel(record.id, "ann")
+        go_on.set()
+
+        with pytest.raises(AlreadyEnded):
+            late.result(PATIENCE_S)
+        assert ended(driver, record).state is State.SUCCEEDED
+        check_log(driver.store)
+
+
+def test_a_preempted_job_is_stopped_with_grace_and_runs_again(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    run = (
+        f"[ -e {saved} ] && exit 0; trap 'touch {saved}; exit 1' TERM; echo up; "
+        "while :; do sleep 0.05; done"
+    )
+    order = PriorityWithAgeing(preemptive=True)
+    with driving(tmp_path, gpus=1, order=order) as driver:
+        low = submit(driver, "low", run, priority=1, checkpoint={"grace": "30s"})
+        running(driver, low)
+        high = ended(driver, submit(driver, "high", "sleep 0.1", priority=90))
+        low = ended(driver, low)
+
+        assert high.state is State.SUCCEEDED
+        assert (low.state, low.attempt) == (State.SUCCEEDED, 2)
+        assert low.ran_s > 0
+        assert Kind.PREEMPTED in kinds(driver, low)
+        check_log(driver.store)
+
+
+# -- restarts -----------------------------------------------------------------------------
+
+
+def test_a_new_server_adopts_what_runs_and_starts_what_waited(tmp_path: Path) -> None:
+    note = tmp_path / "ran"
+    first = make_driver(tmp_path, gpus=1)
+    first.start()
+    run = f"echo once >> {note}; echo up; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    one = running(first, submit(first, "one", run))
+    two = submit(first, "two")
+    first.close()
+
+    with driving(tmp_path, gpus=1) as second:
+        assert state(second, one) is State.RUNNING
+        assert state(second, two) is State.QUEUED
+        (tmp_path / "go").touch()
+
+        assert ended(second, one).state is State.SUCCEEDED
+        assert ended(second, two).state is State.SUCCEEDED
+        assert note.read_text() == "once\n"
+        check_log(second.store)
+
+
+def test_an_attempt_on_record_that_never_began_is_made_again_once(tmp_path: Path) -> None:
+    note = tmp_path / "ran"
+    first = make_driver(tmp_path, gpus=1)
+    first.runner.start = lambda launch: None  # type: ignore[method-assign]
+    first.start()
+    record = submit(first, run=f"echo once >> {note}")
+    until(lambda: state(first, record) is State.RUNNING)  # so it believes; nothing runs
+    first.close()
+
+    with driving(tmp_path, gpus=1) as second:
+        done = ended(second, record)
+
+        assert (done.state, done.attempt) == (State.SUCCEEDED, 2)
+        assert note.read_text() == "once\n"
+        check_log(second.store)
+
+
+def test_a_cancel_that_was_stored_is_carried_out_by_the_next_server(tmp_path: Path) -> None:
+    first = make_driver(tmp_path, gpus=1)
+    first.start()
+    record = running(first, submit(first, run=FOREVER))
+    first.runner.stop = lambda attempt: None  # type: ignore[method-assign]
+    first.cancel(record.id, "ann").result(PATIENCE_S)
+    first.close()
+
+    with driving(tmp_path, gpus=1) as second:
+        assert ended(second, record).state is State.CANCELLED
+
+
+def test_fewer_devices_than_running_jobs_hold_are_refused(tmp_path: Path) -> None:
+    first = make_driver(tmp_path, gpus=2)
+    first.start()
+    running(first, submit(first, run=FOREVER, gpus=2))
+    first.close()
+
+    smaller = make_driver(tmp_path, gpus=1)
+    with pytest.raises(InvalidInput, match="keep the machines it had"):
+        smaller.start()
+    smaller.runner.close()
+
+    with driving(tmp_path, gpus=2):
+        pass
+
+
+def test_start_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with driving(tmp_path) as driver:
+        ended(driver, submit(driver))
+    monkeypatch.setattr(Store, "log", lambda *_, **__: pytest.fail("the log was read"))
+
+    with driving(tmp_path) as driver:
+        assert driver.is_ready
+
+
+# -- what goes wrong ----------------------------------------------------------------------
+
+
+class Failing(Store):
+    """A store that fails when told to."""
+
+    failures = 0
+    tries = 0
+
+    def commit(self, *given: object, **more: object) -> None:
+        self.tries += 1
+        if self.failures and given[0]:
+            self.failures -= 1
+            raise StoreFailed("The disk is full.")
+        super().commit(*given, **more)  # type: ignore[arg-type]
+
+
+def test_a_commit_that_fails_is_told_and_nothing_of_it_happens(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    with driving(tmp_path, store=store) as driver:
+        before = running(driver, submit(driver, "before", FOREVER))
+        store.failures = 1
+
+        with pytest.raises(Exception, match="The disk is full"):
+            submit(driver, "lost", f"touch {tmp_path / 'lost'}")
+
+        until(lambda: driver.is_ready)
+        after = ended(driver, submit(driver, "after"))
+        assert after.state is State.SUCCEEDED
+        assert after.id == "after-2"
+        assert state(driver, before) is State.RUNNING
+        assert not (tmp_path / "lost").exists()
+        check_log(store)
+
+
+def test_an_end_that_could_not_be_stored_is_not_forgotten(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    with driving(tmp_path, store=store) as driver:
+        run = f"echo up; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 5"
+        record = running(driver, submit(driver, run=run))
+        store.failures = 1
+        (tmp_path / "go").touch()
+
+        assert ended(driver, record).exit_code == 5
+
+
+def test_a_disk_that_stays_full_is_not_asked_without_end(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    with driving(tmp_path, store=store) as driver:
+        record = running(driver, submit(driver, run=f"echo up; {wait_for(tmp_path / 'go')}"))
+        store.failures, store.tries = 1_000_000, 0
+        (tmp_path / "go").touch()
+        until(lambda: store.tries >= 4)
+        began_s, tries = time.monotonic(), store.tries
+        until(lambda: store.tries >= tries + 4)
+
+        assert time.monotonic() - began_s > AGAIN_S
+        store.failures = 0
+        assert ended(driver, record).state is State.SUCCEEDED
+
+
+def test_a_runner_that_cannot_look_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.live.driver.loop.AGAIN_S", 0.05)
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    with driving(tmp_path, store=store) as driver:
+        before = running(driver, submit(driver, "before", FOREVER))
+        looks = iter((OSError(28, "No space left on device"), RuntimeError("a fault"), None))
+        recover = driver.runner.recover
+
+        def looked(attempt: Attempt) -> bool:
+            if (error := next(looks, None)) is not None:
+                raise error
+            return recover(attempt)
+
+        driver.runner.recover = looked  # type: ignore[method-assign]
+        store.failures = 1
+        with pytest.raises(NotReady, match="The disk is full"):
+            submit(driver, "lost")
+
+        until(lambda: driver.is_ready)
+        assert state(driver, before) is State.RUNNING
+        assert ended(driver, submit(driver, "after")).state is State.SUCCEEDED
+
+
+def test_a_server_whose_database_is_gone_can_be_ended(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    driver = make_driver(tmp_path, store=store)
+    driver.start()
+    record = running(driver, submit(driver, run=f"echo up; {wait_for(tmp_path / 'go')}"))
+    store.failures = 1_000_000
+    (tmp_path / "go").touch()
+    until(lambda: not driver.is_ready)
+    with pytest.raises(NotReady, match="The disk is full"):
+        submit(driver)
+
+    driver.close()
+
+    with driving(tmp_path) as second:
+        assert ended(second, record).state is State.SUCCEEDED
+
+
+def test_a_caller_who_goes_away_disturbs_nobody(driver: Driver) -> None:
+    gone = driver.submit(spec("gone"), "ann")
+
+    assert not gone.cancel()
+    assert gone.result(PATIENCE_S).id == "gone-1"
+
+
+def test_a_job_that_cannot_be_started_fails_after_three_tries(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.live.driver.actions.START_AGAIN_S", 0.05)
+
+    def refuses(launch: Launch) -> None:
+        raise BlockingIOError("no more processes")
+
+    driver.runner.start = refuses  # type: ignore[method-assign]
+
+    done = ended(driver, submit(driver))
+
+    assert (done.state, done.attempt) == (State.FAILED, 3)
+    assert done.reason == "It could not be started 3 times: no more processes"
+    assert kinds(driver, done).count(Kind.START_FAILED) == 2
+
+
+def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> None:
+    store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
+    old = make_driver(tmp_path, store=store)
+    old.runner.start = lambda launch: None  # type: ignore[method-assign]
+    old.start()
+    record = submit(old)  # it never runs, so that whoever recovers has something to write
+    until(lambda: state(old, record) is State.RUNNING)
+    new = Store(f"sqlite:///{tmp_path / 'state.db'}")
+    new.begin_life()
+    store.failures = 1
+
+    with pytest.raises(NotReady, match="The disk is full"):
+        submit(old)
+
+    until(lambda: old.stopped_because is not None)
+    old.close()
+
+
+def test_a_superseded_server_stops_and_says_why(tmp_path: Path) -> None:
+    old = make_driver(tmp_path)
+    old.start()
+    new = Store(f"sqlite:///{tmp_path / 'state.db'}")
+    new.begin_life()
+
+    with pytest.raises(Exception, match="has taken"):
+        submit(old)
+
+    until(lambda: old.stopped_because is not None)
+    assert not old.is_ready
+    old.close()
+    assert new.open_jobs() == []
+
+
+def test_time_does_not_go_back_when_the_clock_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with driving(tmp_path) as driver:
+        first = submit(driver)
+        ended(driver, first)
+    monkeypatch.setattr(time, "time", lambda: 1_000.0)
+
+    with driving(tmp_path) as driver:
+        second = submit(driver)
+
+        assert second.submitted_s >= first.submitted_s
+
+
+def test_a_killed_job_tells_its_signal(driver: Driver, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    record = running(driver, submit(driver, run=f"echo $$ > {note}; {FOREVER}"))
+
+    os.kill(int(note.read_text()), signal.SIGKILL)
+
+    assert ended(driver, record).exit_code == 137
+
+
+def test_everything_can_be_cancelled(driver: Driver) -> None:
+    for number in range(5):
+        submit(driver, f"n{number}", FOREVER)
+
+    clear(driver)
+
+    assert {r.state for r in driver.store.jobs(JobsWanted())} == {State.CANCELLED}
+    check_log(driver.store)

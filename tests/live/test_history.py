@@ -1,0 +1,70 @@
+"""The past of the live machine is a trace that can be played on the machine it was."""
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+
+from tests.live.test_store import commit, opened, submitted
+
+from interlane.live.questions.history import cluster_document, trace_text
+from interlane.live.store.record import Entry, Kind, State
+from interlane.live.store.store import Store
+from interlane.model import MILLI, Cluster, Machine, MachineId
+from interlane.traces.clusters import load_cluster
+from interlane.traces.read import read_trace
+
+ONE = Machine(MachineId("here"), "EMULATED", 2, 4 * MILLI, 8_192, 4_096)
+CLUSTER = Cluster("this machine", (ONE,))
+
+
+def entry(of: Entry, seq: int, kind: Kind, **change: object) -> Entry:
+    return Entry(seq, float(seq), kind, of.job_id, change)
+
+
+def rows(store: Store, since_s: float = 0.0, now_s: float = 100.0) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(trace_text(store, CLUSTER, since_s, now_s))))
+
+
+def test_a_job_that_ended_ran_as_long_as_it_did(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/a.db") as store:
+        first = submitted(1)
+        commit(store, first)
+        commit(store, entry(first, 2, Kind.PLACED, state=State.STARTING, started_s=4.0))
+        commit(store, entry(first, 3, Kind.ENDED, state=State.SUCCEEDED, ended_s=11.0))
+
+        (row,) = rows(store)
+
+    assert (row["duration_s"], row["waited_s"], row["submit_s"]) == ("7.0", "3.0", "0.0")
+
+
+def test_a_job_that_waits_or_runs_is_taken_to_run_as_guessed(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/a.db") as store:
+        waits, runs = submitted(1), submitted(2)
+        commit(store, waits, runs)
+        commit(store, entry(runs, 3, Kind.PLACED, state=State.STARTING, started_s=60.0))
+
+        lengths = [row["duration_s"] for row in rows(store)]
+
+    assert lengths == ["1.0", "40.0"]  # the second has outrun its guess
+
+
+def test_jobs_that_never_had_a_place_and_those_of_long_ago_are_left_out(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/a.db") as store:
+        old, gone, kept = submitted(1), submitted(50), submitted(51)
+        commit(store, old, gone, kept)
+        commit(store, entry(gone, 52, Kind.CANCELLED, state=State.CANCELLED, ended_s=60.0))
+
+        names = [row["job_id"] for row in rows(store, since_s=10.0)]
+
+    assert names == [kept.job_id]
+
+
+def test_what_is_told_can_be_read_as_a_trace_and_a_cluster(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/a.db") as store:
+        commit(store, submitted(1), submitted(2))
+        (tmp_path / "live.csv").write_text(trace_text(store, CLUSTER, 0.0, 9.0))
+    (tmp_path / "live.yaml").write_text(json.dumps(cluster_document(CLUSTER)))
+
+    assert read_trace(tmp_path / "live.csv").guesses == ("duration", "live_guess")
+    assert load_cluster(str(tmp_path / "live.yaml")) == CLUSTER
