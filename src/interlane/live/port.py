@@ -1,0 +1,249 @@
+"""What an engine is: the only thing that the live half knows of whatever runs things.
+
+An engine owns machines and runs attempts at jobs there.  It is asynchronous: ``begin``, ``grow``
+and ``stop`` return at once, and everything that happens comes back as a report into the driver's
+inbox.  The scheduler's thread never waits for a socket, a fork or an API server.
+
+What holds for every engine, and what ``testing.conformance.check_engine`` checks:
+
+* An attempt that was reported as ``NeverBegan`` never runs afterwards; one that was asked for
+  is begun at most once, however often it is asked for.
+* ``observe`` says of each attempt that it is asked about what has become of it, so that a report
+  that was lost is made good by the next observation.  It also names attempts that nobody asked
+  about: the driver ends those that it does not know.
+* Reports may come late, twice or out of order: each names its attempt, and one of an attempt
+  that is over changes nothing.
+
+Who owns the truth.  Where ``keeps_record`` is false, the driver's store does: an attempt is on
+record before it begins.  Where it is true the engine does, and the store keeps history.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from interlane.lanes.report import DaemonReport, RunReport
+from interlane.live.files.job import JobSpec
+from interlane.model import JobId, Machine, MachineId, Occupied, Placement, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to run a job; its number makes it different from all others."""
+
+    job_id: JobId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An attempt that is to begin, all of its gang together; how is the engine's business."""
+
+    attempt: Attempt
+    serial: int
+    """Number of the job among all that were ever submitted."""
+    job: JobSpec
+    request: Request
+    """What the scheduler understood of it."""
+    placement: Placement
+    """Where it goes; with ``grow``, only what is added."""
+    estimate_s: float
+
+
+class Stop(StrEnum):
+    """How an attempt is stopped."""
+
+    GRACEFUL = "graceful"
+    """By its own signal first, by force after its grace period."""
+    KILL = "kill"
+
+
+# -- reports: what has happened -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The attempt runs."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The attempt was asked for and is on its way; only ``observe`` says so."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class NeverBegan:
+    """The attempt has not run, and never will."""
+
+    attempt: Attempt
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt ran and has ended, and nothing of it is left."""
+
+    attempt: Attempt
+    exit_code: int | None
+    """None if nobody knows."""
+    why: str | None = None
+    """``stopped`` because we asked, ``limit`` when its time was over, else what went wrong."""
+    use: RunReport | None = None
+    """What it did on its device, where that is known."""
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended because we asked."""
+        return self.why == "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Grew:
+    """The attempt has got the instances that were added."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class NeverGrew:
+    """The attempt runs on without the instances that were to be added."""
+
+    attempt: Attempt
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen:
+    """There is a machine, and this is what it offers; a second sight replaces the first."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGone:
+    """A machine is gone, and nothing runs there any more."""
+
+    machine_id: MachineId
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Somebody has drained a machine through the engine, or has let it take work again."""
+
+    machine_id: MachineId
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a device daemon reports, about once a second."""
+
+    report: DaemonReport
+    at_s: float
+    """On the clock of whoever asked the daemon, which never goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Somebody submitted a job through the engine and not through our API."""
+
+    key: str
+    """What the engine calls it, which is never used again for another job."""
+    job: JobSpec
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Whoever submitted it through the engine wants the job no longer."""
+
+    key: str
+
+
+AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
+MachineReport = MachineSeen | MachineGone | Drained | Occupied
+Report = AttemptReport | MachineReport | Measured | Wanted | Withdrawn
+Tell = Callable[[Report], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything as it is now."""
+
+    machines: tuple[Machine, ...]
+    """All that there are; those that were known and are not among them are gone."""
+    attempts: tuple[Pending | Begun | NeverBegan | Ended, ...] = ()
+    """What has become of each attempt that was asked about, and of any other that runs."""
+    drained: frozenset[MachineId] = frozenset()
+    """Machines that somebody has drained through the engine."""
+    occupied: tuple[Occupied, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What an attempt printed."""
+
+    begin: int
+    """The byte that ``data`` begins with: the first still kept at or after the one asked for."""
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What differs between engines and matters to whoever decides or shows."""
+
+    name: str
+    keeps_record: bool
+    """Whether the engine owns the truth about what runs."""
+    spans_machines: bool
+    """Whether the instances of one job may be on several machines."""
+    grows: bool
+    """Whether a gang that runs can be given more instances."""
+    emulated: bool = False
+    """Whether its devices are parts of a CPU that stand in for GPUs."""
+    turns: str | None = None
+    """The order in which jobs that share a device take turns; None if they do not."""
+
+
+class Engine(Protocol):
+    """Owns machines and runs attempts; see the module's text."""
+
+    traits: Traits
+
+    def start(self, tell: Tell) -> None:
+        """Begin to report; called once, before anything else."""
+        ...
+
+    def close(self) -> None:
+        """Stop reporting; what runs goes on."""
+        ...
+
+    def check(self, job: JobSpec) -> None:
+        """Raise ``InvalidInput`` for a job that could never run here; in any thread."""
+        ...
+
+    def observe(self, known: Collection[Attempt]) -> Observation:
+        """Look at everything; may take its time, and is never called by the scheduler."""
+        ...
+
+    def begin(self, launch: Launch) -> None:
+        """Ask for an attempt; ``Begun`` or ``NeverBegan`` follows."""
+        ...
+
+    def grow(self, launch: Launch) -> None:
+        """Ask for more instances of an attempt; ``Grew`` or ``NeverGrew`` follows."""
+        ...
+
+    def stop(self, attempt: Attempt, how: Stop) -> None:
+        """Ask for the end of an attempt, whether it is known or not."""
+        ...
+
+    def output(self, attempt: Attempt, begin: int, size: int) -> Output:
+        """Return what an attempt printed; a negative ``begin`` counts from the end."""
+        ...
