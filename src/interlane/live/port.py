@@ -1,14 +1,14 @@
 """What an engine is: the only thing that the live half knows of whatever runs things.
 
-An engine owns machines and runs attempts at jobs there.  It is asynchronous: ``begin``, ``grow``
-and ``stop`` return at once, and everything that happens comes back as a report into the driver's
+An engine owns machines and runs attempts at jobs there.  It is asynchronous: ``begin``,
+``grow`` and ``stop`` return at once, and what happens comes back as a report into the driver's
 inbox.  The scheduler's thread never waits for a socket, a fork or an API server.
 
 What holds for every engine, and what ``testing.conformance.check_engine`` checks:
 
 * An attempt that was reported as ``NeverBegan`` never runs afterwards; one that was asked for
   is begun at most once, however often it is asked for.
-* ``observe`` says of each attempt that it is asked about what has become of it, so that a report
+* ``observe`` says what has become of each attempt that it is asked about, so that a report
   that was lost is made good by the next observation.  It also names attempts that nobody asked
   about: the driver ends those that it does not know.
 * Reports may come late, twice or out of order: each names its attempt, and one of an attempt
@@ -41,8 +41,6 @@ class Launch:
     """An attempt that is to begin, all of its gang together; how is the engine's business."""
 
     attempt: Attempt
-    serial: int
-    """Number of the job among all that were ever submitted."""
     job: JobSpec
     request: Request
     """What the scheduler understood of it."""
@@ -190,7 +188,7 @@ class Output:
     """What an attempt printed."""
 
     begin: int
-    """The byte that ``data`` begins with: the first still kept at or after the one asked for."""
+    """The byte that ``data`` begins with: the first still kept from the one asked for on."""
     data: bytes = field(repr=False)
 
 
@@ -199,6 +197,9 @@ class Traits:
     """What differs between engines and matters to whoever decides or shows."""
 
     name: str
+    """What users call it, as in ``up --engine local``."""
+    cluster: str
+    """What its machines are called together."""
     keeps_record: bool
     """Whether the engine owns the truth about what runs."""
     spans_machines: bool

@@ -6,23 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from interlane.device.wish import Wish
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
-from interlane.engines.local.runner import Attempt, Launch, Process
+from interlane.engines.local.runner import Process, ShimOrder
 from interlane.live.files import job as spec
 from interlane.live.files.fields import VARIABLE
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import Record
+from interlane.live.port import Attempt, Launch
 from interlane.model import InvalidInput, Placement, amounts
 
 SHELL: Final = "/bin/sh"
 KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 """Variables of the server that jobs get too; no others, because some hold tokens."""
-
-
-_ATTEMPT_BITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +52,20 @@ class Secrets:
         return self.folder / name
 
 
-def launch_of(
-    record: Record,
-    placement: Placement,
-    secrets: Secrets,
-    hardware: Devices,
-    *,
-    lanes: Lanes | None = None,
-    share_milli: int = 0,
-) -> Launch:
-    """Return how to run the present attempt at a job that holds this share of its GPUs."""
-    job = JobSpec.model_validate(record.spec)
+def order_of(
+    launch: Launch, secrets: Secrets, hardware: Devices, lanes: Lanes | None
+) -> ShimOrder:
+    """Return what a shim must do to run an attempt."""
+    job, attempt = launch.job, launch.attempt
     stop = spec.stop_of(job)
     hidden = secrets.values(job.secrets)
     env = {name: os.environ[name] for name in KEPT if name in os.environ}
     env |= dict(job.env) | hidden
-    ranks = list(_ranks(placement, hardware))
-    demand = spec.demand_of(job, 0)
+    ranks = list(_ranks(launch.placement, hardware))
+    demand = launch.request.tasks[0].demand
     shared = {
-        "INTERLANE_JOB_ID": record.id,
-        "INTERLANE_ATTEMPT": str(record.attempt),
+        "INTERLANE_JOB_ID": attempt.job_id,
+        "INTERLANE_ATTEMPT": str(attempt.number),
         "INTERLANE_NUM_NODES": str(len(ranks)),
         "INTERLANE_NODE_IPS": "\n".join(["127.0.0.1"] * len(ranks)),
         "INTERLANE_NUM_GPUS_PER_NODE": str(demand.gpus),
@@ -83,11 +75,11 @@ def launch_of(
     ]
     if lanes is not None and spec.takes_lane(job):
         (number,) = ranks[0]
-        wish = _wish(record, job, number, share_milli, hardware.shared[number].context_bytes)
+        wish = _wish(launch, number, hardware.shared[number].context_bytes)
         envs = [lanes.environment(each, wish) for each in envs]
     processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
-    return Launch(
-        attempt_of(record),
+    return ShimOrder(
+        attempt,
         processes,
         stop.signal,
         stop.grace_s,
@@ -97,31 +89,24 @@ def launch_of(
     )
 
 
-def attempt_of(record: Record) -> Attempt:
-    """Return the present or last attempt at a job."""
-    return Attempt(record.id, record.attempt)
+def run_number(attempt: Attempt) -> int:
+    """Return the number by which the device daemon knows an attempt; never 0."""
+    return crc32(f"{attempt.job_id}/{attempt.number}".encode()) or 1
 
 
-def run_number(record: Record) -> int:
-    """Return the number by which the device daemon knows an attempt."""
-    return (record.serial << _ATTEMPT_BITS | record.attempt % (1 << _ATTEMPT_BITS)) % (1 << 32)
-
-
-def _wish(
-    record: Record, job: JobSpec, number: int, share_milli: int, context_bytes: int
-) -> Wish:
+def _wish(launch: Launch, number: int, context_bytes: int) -> Wish:
     """Return what a job asks of the device daemon; the memory that it holds has its context."""
-    memory = spec.gpu_memory(job)
+    memory = spec.gpu_memory(launch.job)
     return Wish(
-        record.id,
+        launch.attempt.job_id,
         number,
-        job.priority,
-        record.guess_s,
+        launch.job.priority,
+        launch.estimate_s,
         None if memory is None else max(1 << 20, (memory.stays_mib << 20) - context_bytes),
         None if memory is None else memory.passes_mib << 20,
         is_declared=memory is not None,
-        run=run_number(record),
-        share=share_milli,
+        run=run_number(launch.attempt),
+        share=launch.request.tasks[0].demand.gpu_milli,
         patience_s=PATIENCE_S,
     )
 

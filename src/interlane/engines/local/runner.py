@@ -1,8 +1,7 @@
 """Runs attempts at jobs as processes of this machine.
 
-``Runner`` is the seam: the driver knows nothing else, and a runner that starts jobs under the
-device daemon takes the place of this one.  Every attempt has a folder and a shim of its own
-(``shim``), a process that outlives the server; so a server that comes back finds what runs.
+Every attempt has a folder and a shim of its own (``shim``), a process that outlives the server;
+so a server that comes back finds what runs.
 
 No attempt runs twice.  The driver writes an attempt down before it asks for it, a shim
 claims its attempt before it runs anything, and a runner that finds an attempt unclaimed
@@ -17,13 +16,14 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from interlane.engines.local import shim
+from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output
 from interlane.model import JobId
 
 SHIM: Final = Path(shim.__file__)
@@ -32,14 +32,6 @@ LOOK_AGAIN_S: Final = 2.0
 """Seconds between looks for an end that the disk does not tell."""
 
 log = logging.getLogger("interlane.live")
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt to run a job; its number makes it different from all others."""
-
-    job_id: JobId
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +44,8 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """All that is needed to run an attempt."""
+class ShimOrder:
+    """All that a shim needs to run an attempt."""
 
     attempt: Attempt
     processes: tuple[Process, ...]
@@ -65,71 +57,20 @@ class Launch:
     memory_bytes_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """An attempt has ended."""
-
-    attempt: Attempt
-    exit_code: int | None
-    """None if nobody knows."""
-    why: str | None = None
-    """``stopped`` at our wish, ``limit`` when its time was over, else what went wrong."""
-
-    @property
-    def was_stopped(self) -> bool:
-        """Whether it ended because we wished it."""
-        return self.why == "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class NeverRan:
-    """An attempt has not run, and never will."""
-
-    attempt: Attempt
-    why: str
-
-
-Report = Ran | NeverRan
-Tell = Callable[[Report], None]
-
-
-class Runner(Protocol):
-    """Runs attempts, and tells how they end; the end of one may be told again."""
-
-    def start(self, launch: Launch) -> None:
-        """Start an attempt, or raise ``OSError``; its end is told later."""
-        ...
-
-    def recover(self, attempt: Attempt) -> bool:
-        """Watch an attempt that an earlier server asked for; False if it never ran."""
-        ...
-
-    def stop(self, attempt: Attempt) -> None:
-        """Ask an attempt to stop: with its signal first, then by force."""
-        ...
-
-    def output(self, attempt: Attempt, begin: int, size: int) -> tuple[int, bytes]:
-        """Return printed bytes from the first still kept at or after ``begin``, and which."""
-        ...
-
-    def printed_bytes(self, attempt: Attempt) -> int:
-        """Return how many bytes an attempt has printed."""
-        ...
-
-    def close(self) -> None:
-        """Stop watching; what runs goes on."""
-        ...
+Told = Callable[[Ended | NeverBegan], None]
 
 
 class ProcessRunner:
     """Runs attempts as plain processes."""
 
-    def __init__(self, folder: Path, tell: Tell, log_file_bytes: int | None = None) -> None:
+    def __init__(self, folder: Path, tell: Told, log_file_bytes: int | None = None) -> None:
         self._folder = folder
         self._tell = tell
         self._log_file_bytes = log_file_bytes or shim.LOG_FILE_BYTES
         self._lock = threading.Lock()
         self._watched: dict[Attempt, _Watched] = {}
+        self._past: set[Path] = set()
+        """Folders of attempts that are known to be over."""
         self._selector = selectors.DefaultSelector()
         self._heard, self._call = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._heard, selectors.EVENT_READ)
@@ -137,56 +78,82 @@ class ProcessRunner:
         self._watcher = threading.Thread(target=self._watch, name="runner", daemon=True)
         self._watcher.start()
 
-    def start(self, launch: Launch) -> None:
-        """Start an attempt under a shim of its own."""
-        folder = self.folder(launch.attempt)
-        workdir = launch.workdir or folder / "work"
+    def start(self, order: ShimOrder) -> None:
+        """Start an attempt under a shim of its own, or raise ``OSError``; its end is told."""
+        folder = self.folder(order.attempt)
+        workdir = order.workdir or folder / "work"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if launch.workdir is None:
+        if order.workdir is None:
             workdir.mkdir(exist_ok=True)
-        order = json.dumps(_order(launch, workdir, self._log_file_bytes)).encode()
-        pid = _spawned(folder, order)
-        self._add(_Watched(launch.attempt, pid, os.pidfd_open(pid)))
+        words = json.dumps(_order(order, workdir, self._log_file_bytes)).encode()
+        pid = _spawned(folder, words)
+        self._add(_Watched(order.attempt, pid, os.pidfd_open(pid)))
 
-    def recover(self, attempt: Attempt) -> bool:
-        """Adopt a shim that lives, tell of one that has ended, or fence the attempt off."""
-        if attempt in self._watched:
-            return True
+    def find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
+        """Adopt a shim that lives, say how one ended, or fence the attempt off."""
+        with self._lock:
+            if attempt in self._watched:
+                return Begun(attempt)
         folder = self.folder(attempt)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if _fenced(folder):
-            return False
+            return NeverBegan(attempt, "Nobody had begun it, and nobody will.")
         words = (folder / shim.CLAIM).read_text()
         fd = _shim_alive(folder, int(words))
         if fd is None:
-            self._tell(self._end(attempt))
-        else:
-            self._add(_Watched(attempt, int(words), fd))
-        return True
+            return self._end(attempt)
+        self._add(_Watched(attempt, int(words), fd))
+        return Begun(attempt)
+
+    def strangers(self, known: Collection[Attempt]) -> list[Attempt]:
+        """Adopt and return the attempts that run and that nobody named."""
+        named = {self.folder(attempt) for attempt in known}
+        folders = [folder for folder in self._folder.glob("*/*") if folder not in self._past]
+        return [
+            attempt
+            for folder in folders
+            if folder not in named and (attempt := self._stranger(folder)) is not None
+        ]
+
+    def _stranger(self, folder: Path) -> Attempt | None:
+        if not folder.name.isdigit() or not (folder / shim.CLAIM).exists():
+            return None  # nobody has begun it; whoever knows it asks about it by name
+        attempt = Attempt(JobId(folder.parent.name), int(folder.name))
+        if isinstance(self.find(attempt), Begun):
+            return attempt
+        self._past.add(folder)
+        return None
 
     def stop(self, attempt: Attempt) -> None:
-        """Ask the shim to stop its job."""
+        """Ask the shim to stop its job, with the job's signal and after its grace by force."""
         with self._lock:
             watched = self._watched.get(attempt)
             if watched is not None:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(watched.fd, signal.SIGTERM)
 
-    def output(self, attempt: Attempt, begin: int, size: int) -> tuple[int, bytes]:
+    def kill(self, attempt: Attempt) -> None:
+        """Ask the shim to end its job at once."""
+        with self._lock:
+            watched = self._watched.get(attempt)
+            if watched is not None:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(watched.fd, shim.KILL)
+
+    def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Return what a job printed, from the first byte still kept at or after ``begin``."""
-        for first, path in _log_files(self.folder(attempt)):
+        files = _log_files(self.folder(attempt))
+        if begin < 0:
+            printed = files[-1][0] + files[-1][1].stat().st_size if files else 0
+            begin = max(0, printed + begin)
+        for first, path in files:
             with suppress(FileNotFoundError):
                 if begin < first + path.stat().st_size:
                     begin = max(begin, first)
                     with path.open("rb") as file:
                         file.seek(begin - first)
-                        return begin, file.read(size)
-        return begin, b""
-
-    def printed_bytes(self, attempt: Attempt) -> int:
-        """Return how many bytes a job has printed."""
-        files = _log_files(self.folder(attempt))
-        return files[-1][0] + files[-1][1].stat().st_size if files else 0
+                        return Output(begin, file.read(size))
+        return Output(begin, b"")
 
     def close(self) -> None:
         """Stop watching."""
@@ -239,17 +206,17 @@ class ProcessRunner:
         self._tell(end)
         return True
 
-    def _end(self, attempt: Attempt) -> Report:
+    def _end(self, attempt: Attempt) -> Ended | NeverBegan:
         folder = self.folder(attempt)
         if not folder.is_dir():
-            return Ran(attempt, None, LOST)
+            return Ended(attempt, None, LOST)
         if _fenced(folder):
-            return NeverRan(attempt, "Its shim ended before it had begun.")
+            return NeverBegan(attempt, "Its shim ended before it had begun.")
         try:
             said: dict[str, Any] = json.loads((folder / shim.ENDED).read_text())
         except FileNotFoundError:
-            return Ran(attempt, None, LOST)
-        return Ran(attempt, said["exit_code"], said["why"])
+            return Ended(attempt, None, LOST)
+        return Ended(attempt, said["exit_code"], said["why"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +227,13 @@ class _Watched:
     """Refers to the shim's process, and to no other that gets its number later."""
 
 
-def _order(launch: Launch, workdir: Path, log_file_bytes: int) -> dict[str, Any]:
+def _order(order: ShimOrder, workdir: Path, log_file_bytes: int) -> dict[str, Any]:
     return {
-        "processes": [{"argv": each.argv, "env": dict(each.env)} for each in launch.processes],
-        "signal": launch.signal,
-        "grace_s": launch.grace_s,
-        "limit_s": launch.limit_s,
-        "memory_bytes_max": launch.memory_bytes_max,
+        "processes": [{"argv": each.argv, "env": dict(each.env)} for each in order.processes],
+        "signal": order.signal,
+        "grace_s": order.grace_s,
+        "limit_s": order.limit_s,
+        "memory_bytes_max": order.memory_bytes_max,
         "workdir": str(workdir),
         "log_file_bytes": log_file_bytes,
     }
@@ -275,7 +242,7 @@ def _order(launch: Launch, workdir: Path, log_file_bytes: int) -> dict[str, Any]
 def _spawned(folder: Path, order: bytes) -> int:
     """Start a shim in a session of its own and hand it its order; return its number.
 
-    SIGTERM is blocked until it is ready for it.
+    The signals that stop it are blocked until it is ready for them.
     """
     ends, written = os.pipe2(os.O_CLOEXEC)
     errors = os.open(folder / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -290,7 +257,7 @@ def _spawned(folder: Path, order: bytes) -> int:
                 (os.POSIX_SPAWN_DUP2, errors, 2),
             ),
             setsid=True,
-            setsigmask=(signal.SIGTERM,),
+            setsigmask=(signal.SIGTERM, shim.KILL),
         )
     except OSError:
         os.close(written)

@@ -13,7 +13,8 @@ them is left, and writes down how they ended.  Files of a run's folder:
 * ``ended``: how it ended, written whole or not at all.
 
 SIGTERM asks the shim to stop the job: with the order's signal, and by force after its
-grace.  It is started with SIGTERM blocked, so that none comes too early.
+grace.  SIGUSR1 asks it to end the job by force at once.  It is started with both blocked, so
+that none comes too early.
 
 This file is run alone, without the package and without site-packages, because it must start
 quickly; so it imports the standard library only, and little of that.
@@ -41,6 +42,9 @@ LOG_FILES = 2
 CHUNK_BYTES = 1 << 16
 LOOK_EVERY_S = 0.5
 """Seconds between looks at clocks and at children when nothing else happens."""
+
+KILL = signal.SIGUSR1
+"""Asks a shim to end its job at once."""
 
 COULD_NOT_START = 127
 KILLED_BASE = 128
@@ -138,7 +142,7 @@ class _Shim:
         ends, written = os.pipe2(os.O_CLOEXEC)
         alarm, rung = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGCHLD):
+        for number in (signal.SIGTERM, KILL, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
         # A signal that comes between fork and exec waits: it must not meet our handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -170,7 +174,7 @@ class _Shim:
             os.setsid()
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+            for number in (signal.SIGTERM, KILL, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -191,8 +195,12 @@ class _Shim:
             os._exit(COULD_NOT_START)
 
     def _hear(self, alarm: int) -> None:
-        if signal.SIGTERM in os.read(alarm, 512) and self.why is None:
+        heard = os.read(alarm, 512)
+        if signal.SIGTERM in heard and self.why is None:
             self._stop("stopped")
+        if KILL in heard:
+            self.why = self.why or "stopped"
+            self._force()
 
     def _copy(self, ends: int) -> bool:
         data = os.read(ends, CHUNK_BYTES)

@@ -1,27 +1,28 @@
-"""Body 2's driver: facts from users and processes in, the kernel's wishes out.
+"""The driver: events from users and the engine in, the scheduler's actions out.
 
-One thread owns the kernel and is the only one that writes the log.  It takes everything that
-has come in, tells the kernel, lets it decide, and commits facts and wishes together; only then
-does it answer those who wait and carry the wishes out.  So what was acknowledged is stored, an
-attempt is on record before anything runs, and a busy server commits for many at a time.
+One thread owns the scheduler and is the only one that writes the log.  It takes everything that
+has come in, tells the scheduler, lets it decide, and commits events and actions together; only
+then does it answer those who wait and ask the engine to act, which returns at once.  So what was
+acknowledged is stored, an attempt is on record before anything runs, and a busy server commits
+for many at a time.
 
-If a commit fails, nothing of it was acknowledged and nothing was started: the books are made
+If a commit fails, nothing of it was acknowledged and nothing was started: the state is made
 again from the store, and those who waited are told to try again.
 
 The modules, in the order in which a job meets them:
 
 * ``loop``: what other threads may call, and the thread itself.
-* ``inbox``: what comes in.  ``clock``: the time that it gets.
-* ``batch``: what one cycle writes, and then does.  ``server.books``: what the thread knows.
-* ``users`` and ``processes``: what is made of what comes in.
-* ``wishes``: what the kernel decides.  ``attempts``: how that is carried out.
-* ``recovery``: what an earlier server, or a cycle that failed, has left behind.
+* ``inbox``: what comes in.  ``clock``: the time that it gets.  ``observer``: looks at the engine.
+* ``batch``: what one cycle writes, and then does.  ``state``: what the thread knows.
+* ``users``, ``reports`` and ``machines``: what is made of what comes in.
+* ``actions``: what the scheduler decides.
 """
 
 from interlane.live.driver.errors import (
     AlreadyEnded,
     KeyReused,
     NoSuchJob,
+    NoSuchMachine,
     NotReady,
     VersionDiffers,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Key",
     "KeyReused",
     "NoSuchJob",
+    "NoSuchMachine",
     "NotReady",
     "VersionDiffers",
 ]

@@ -4,49 +4,61 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from interlane.live.driver.state import Books
+from interlane.kernel.lifecycle import JobState
+from interlane.live.driver.inbox import Item
+from interlane.live.driver.state import DriverState
 from interlane.live.measure.monitor import Use
+from interlane.live.port import Engine
 from interlane.live.store.record import Entry, Kind, Record, State, after
-from interlane.live.store.store import UsedKey
+from interlane.live.store.store import DrainRow, UsedKey
 from interlane.model import Event, JobId
 
 
 @dataclass(slots=True)
 class Batch:
-    """Entries that are committed together; the books have them already."""
+    """Entries that are committed together; the state has them already."""
 
-    books: Books
+    state: DriverState
     now_s: float
-    used: Callable[[Record], Use | None]
-    """Says what the last attempt at a job did on its device, if it was on one."""
+    engine: Engine
+    postpone: Callable[[float, Item], None]
+    """Keeps an item until a later moment."""
     entries: list[Entry] = field(default_factory=list)
     changed: dict[JobId, Record] = field(default_factory=dict)
     keys: list[UsedKey] = field(default_factory=list)
     """Idempotency keys that were used for the first time."""
+    drains: list[DrainRow] = field(default_factory=list)
+    """Machines that were drained, or that take work again."""
     afterwards: list[Callable[[], None]] = field(default_factory=list)
-    """Answers to those who wait, then wishes to carry out."""
+    """Answers to those who wait, then actions to carry out."""
 
     def write(self, kind: Kind, job_id: JobId, change: dict[str, Any]) -> Record:
         """Add an entry to the log; return the job's record after it."""
-        books = self.books
-        books.seq += 1
-        entry = Entry(books.seq, self.now_s, kind, job_id, change)
-        record = after(books.jobs.get(job_id), entry)
+        state = self.state
+        state.seq += 1
+        entry = Entry(state.seq, self.now_s, kind, job_id, change)
+        record = after(state.jobs.get(job_id), entry)
         self.entries.append(entry)
-        self.changed[job_id] = books.jobs[job_id] = record
+        self.changed[job_id] = state.jobs[job_id] = record
         return record
 
-    def end(self, kind: Kind, record: Record, state: State, **change: object) -> None:
+    def end(
+        self, kind: Kind, record: Record, state: State, use: Use | None = None, **change: object
+    ) -> None:
         """Add the last entry of a job."""
         ended = {"state": state, "ended_s": self.now_s, "placement": None, **change}
-        if record.attempt and (use := self.used(record)) is not None:
+        if use is not None:
             ended["use"] = asdict(use)
         self.write(kind, record.id, ended)
 
-    def learn(self, fact: Event) -> None:
-        """Tell the kernel."""
-        self.books.scheduler.learn(fact, self.now_s)
+    def learn(self, event: Event) -> None:
+        """Tell the scheduler."""
+        self.state.scheduler.learn(event, self.now_s)
+
+    def stands(self, job_id: JobId) -> JobState | None:
+        """Return where a job stands for the scheduler."""
+        return self.state.scheduler.state(job_id)
 
     def record(self, job_id: JobId) -> Record:
         """Return a job as this batch leaves it."""
-        return self.changed.get(job_id) or self.books.jobs[job_id]
+        return self.changed.get(job_id) or self.state.jobs[job_id]

@@ -7,6 +7,10 @@ class NoSuchJob(InterlaneError):
     """There is no job of this name."""
 
 
+class NoSuchMachine(InterlaneError):
+    """There is no machine of this name."""
+
+
 class VersionDiffers(InterlaneError):
     """The job has changed since it was looked at."""
 

@@ -1,4 +1,4 @@
-"""What comes in: from users, from processes, and from the driver itself for later."""
+"""What comes in: from users, from the engine, and from the driver itself for later."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -8,17 +8,17 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from interlane.engines.local.runner import Attempt, NeverRan, Ran
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.files.job import JobSpec
+from interlane.live.port import Attempt, Observation, Report
 from interlane.live.store.record import Record
-from interlane.model import JobId, Ticked
+from interlane.model import JobId, MachineId, Ticked
 
 BATCH_MAX: Final = 1_000
 """Items that are taken in together."""
 
 Question = Callable[[Scheduler, float], Any]
-"""What the kernel is asked, and when; the kernel must be as before."""
+"""What the scheduler is asked, and when; the scheduler must be as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Somebody hands in a job."""
+    """Somebody submits a job."""
 
-    spec: JobSpec
+    job: JobSpec
     user: str
     key: Key | None
     answer: "Future[Record]"
@@ -41,7 +41,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Somebody takes a job back."""
+    """Somebody cancels a job."""
 
     job_id: JobId
     by: str
@@ -50,23 +50,40 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """An operator drains a machine, or lets it take work again."""
+
+    machine_id: MachineId
+    drained: bool
+    by: str
+    answer: "Future[None]"
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
-    """Somebody asks the kernel."""
+    """Somebody asks the scheduler."""
 
     question: Question
     answer: "Future[Any]"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """An attempt has been started."""
+class Observed:
+    """The engine has looked at everything."""
+
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """An attempt could not begin, and has waited for long enough to be tried again."""
 
     attempt: Attempt
+    why: str
 
 
-FromUser = Submit | Cancel | Ask
-FromProcess = Begun | Ran | NeverRan
-Item = FromUser | FromProcess | Ticked
+FromUser = Submit | Cancel | Drain | Ask
+Item = FromUser | Report | Observed | GiveBack | Ticked
 
 
 class Inbox:

@@ -4,40 +4,54 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
-from interlane.engines.local.attempts import Attempts
-from interlane.engines.local.devices import Devices
-from interlane.engines.local.lanes import Lanes
-from interlane.engines.local.launch import Secrets
-from interlane.engines.local.runner import NeverRan, Ran, Report, Runner
-from interlane.live.driver import reports as processes
-from interlane.live.driver.actions import Wishes
+from interlane.live.driver import actions
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.clock import Clock
 from interlane.live.driver.errors import NotReady
 from interlane.live.driver.inbox import (
     Ask,
-    Begun,
     Cancel,
+    Drain,
     FromUser,
+    GiveBack,
     Inbox,
     Item,
     Key,
+    Observed,
     Question,
     Submit,
 )
-from interlane.live.driver.recovery import find_attempts
-from interlane.live.driver.state import Books, MakeScheduler
+from interlane.live.driver.machines import reports_in
+from interlane.live.driver.observer import EVERY_S, Observer
+from interlane.live.driver.reports import Reports
+from interlane.live.driver.state import DriverState, MakeScheduler, Snapshot
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
 from interlane.live.files.job import JobSpec
-from interlane.live.measure import occupancy
-from interlane.live.measure.monitor import Monitor, Use
-from interlane.live.measure.occupancy import Device
-from interlane.live.store.record import HOLDING, Record
+from interlane.live.measure.monitor import Monitor
+from interlane.live.port import (
+    Attempt,
+    Begun,
+    Drained,
+    Ended,
+    Engine,
+    Grew,
+    MachineGone,
+    MachineReport,
+    MachineSeen,
+    Measured,
+    NeverBegan,
+    NeverGrew,
+    Observation,
+    Wanted,
+    Withdrawn,
+)
+from interlane.live.store.record import Record
 from interlane.live.store.store import Store, StoreFailed, Superseded
-from interlane.model import InterlaneError, JobId, Ticked
+from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
 
 AGAIN_S: Final = 1.0
 """Seconds between tries when one after another fails."""
@@ -46,41 +60,31 @@ log = logging.getLogger("interlane.live")
 
 
 class Driver:
-    """Runs the kernel on this machine; see the package's text."""
+    """Runs the scheduler on an engine; see the package's text."""
 
     def __init__(
         self,
         store: Store,
         make_scheduler: MakeScheduler,
-        make_runner: Callable[[Callable[[Report], None]], Runner],
-        secrets: Secrets,
+        engine: Engine,
         *,
-        hardware: Devices,
-        lanes: Lanes | None = None,
+        observe_every_s: float = EVERY_S,
     ) -> None:
         self.store = store
-        self.make_scheduler = make_scheduler
-        self._books = Books(make_scheduler)
-        self.cluster = self._books.cluster
+        self.engine = engine
+        self._make_scheduler = make_scheduler
+        self._state = DriverState(make_scheduler, engine.traits)
         self._inbox = Inbox()
-        self.runner = make_runner(self._inbox.put)
+        self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
         """Told the number of the last entry after every commit."""
         self.on_give_up: Callable[[], None] = lambda: None
         """Told when the driver has given up for good."""
         self.stopped_because: InterlaneError | None = None
         """Why the driver gave up for good."""
-        self.secrets = secrets
-        self.hardware = hardware
-        self._lanes = lanes
-        self.monitor = Monitor(self.turns)
-        if lanes is not None:
-            lanes.heard = self.monitor.heard
-        self._attempts = Attempts(
-            self.runner, secrets, hardware, self.cluster, self.monitor, lanes
-        )
-        self._users = Users(store, self._attempts)
-        self._wishes = Wishes(self._attempts, self._inbox, self.now_s)
+        self.monitor = Monitor(engine.traits.turns)
+        self._reports = Reports(self.monitor)
+        self._users = Users(store)
         self._ready = threading.Event()
         self._closing = threading.Event()
         self._failures = 0
@@ -90,73 +94,67 @@ class Driver:
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
-        """Take the store over and begin."""
-        warm_up(self.make_scheduler)
+        """Take the store over, see what there is, and begin."""
         self.store.begin_life()
         self._clock = Clock(self.store.ends().at_s)
-        if self._lanes is not None:
-            self._lanes.start()
-        self._recover()
+        self.engine.start(self._inbox.put)
+        self._state.show(self.store.open_jobs())
+        first = Observed(self.engine.observe(self._state.attempts()))
+        self._see_machines(first.observation)
+        warm_up(self._make_scheduler(self._state.cluster))
+        self._rebuild()
+        self._cycle([first])
+        self._ready.set()
         self._thread.start()
+        self._observer.start()
 
     def close(self) -> None:
         """End after what has come in; jobs run on."""
         self._closing.set()
         self._inbox.close()
         self._thread.join()
-        self.runner.close()
-        if self._lanes is not None:
-            self._lanes.close()
+        self._observer.close()
+        self.engine.close()
 
     # -- from any thread --------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Whether facts are being taken in and stored."""
+        """Whether events are being taken in and stored."""
         return self._ready.is_set() and self.stopped_because is None
 
     def now_s(self) -> float:
-        """Return the time that facts get."""
+        """Return the time that events get."""
         return self._clock.now_s()
 
     def submit(self, job: JobSpec, user: str, key: Key | None = None) -> "Future[Record]":
-        """Hand in a job; the answer comes when it is stored."""
-        self.secrets.check(job.secrets)
+        """Submit a job; the answer comes when it is stored."""
+        self.engine.check(job)
         return self._asked(Submit(job, user, key, Future()))
 
     def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[Record]":
-        """Take a job back; the answer comes when that is stored, the end may come later."""
+        """Cancel a job; the answer comes when that is stored, the end may come later."""
         return self._asked(Cancel(job_id, by, version, Future()))
 
+    def drain(self, machine_id: MachineId, by: str, *, drained: bool = True) -> "Future[None]":
+        """Let a machine take nothing new, or let it take work again."""
+        return self._asked(Drain(machine_id, drained, by, Future()))
+
     def ask(self, question: Question) -> "Future[Any]":
-        """Ask the kernel; the question must not change it."""
+        """Ask the scheduler; the question must not change it."""
         return self._asked(Ask(question, Future()))
 
     def open_records(self) -> list[Record]:
         """Return the jobs that have not ended."""
-        return list(self._books.stored.values())
+        return list(self._state.stored.values())
 
     def open_record(self, job_id: str) -> Record | None:
         """Return a job that has not ended."""
-        return self._books.stored.get(JobId(job_id))
+        return self._state.stored.get(JobId(job_id))
 
-    @property
-    def turns(self) -> str | None:
-        """The order in which jobs of a device take turns; None if they do not."""
-        return None if self._lanes is None else self._lanes.settings.order
-
-    def devices(self) -> tuple[Device, ...]:
-        """Return every device: what is held of it, and what goes on there."""
-        holders = [one for one in self.open_records() if one.state in HOLDING]
-        given = occupancy.held(self.cluster, holders, emulated=self.hardware.emulated)
-        return occupancy.seen(given, self.monitor.seen)
-
-    def use(self, job_id: JobId) -> Use | None:
-        """Return what a job that runs has done on its device; None if it is on none."""
-        record, seen = self.open_record(job_id), self.monitor.seen
-        if record is None or record.state not in HOLDING or seen is None:
-            return None
-        return seen.uses.get(job_id)
+    def snapshot(self) -> Snapshot:
+        """Return everything as it is stored now."""
+        return self._state.snapshot(self.now_s())
 
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:
@@ -164,6 +162,20 @@ class Driver:
         item.answer.set_running_or_notify_cancel()  # from here on nobody can take it back
         self._inbox.put(item)
         return item.answer
+
+    def _attempts(self) -> list[Attempt]:
+        """Return the attempts that the engine was asked for, and that have not ended.
+
+        Asked between two cycles: one that is on record since a moment ago may not have
+        reached the engine, which would take it for one that nobody will ever begin.
+        """
+        asked = Ask(lambda scheduler, now_s: self._state.attempts(), Future())
+        self._inbox.put(asked)
+        while not self._closing.is_set():
+            with suppress(TimeoutError):
+                attempts: list[Attempt] = asked.answer.result(AGAIN_S)
+                return attempts
+        raise NotReady("The driver ends.")
 
     # -- the thread -------------------------------------------------------------------
 
@@ -181,46 +193,73 @@ class Driver:
                     return
 
     def _cycle(self, items: list[Item]) -> None:
-        batch = self._batch()
-        items.extend(self._inbox.due(batch.now_s))
+        now_s = self.now_s()
+        batch = Batch(self._state, now_s, self.engine, self._inbox.put_later)
+        items.extend(self._inbox.due(now_s))
+        items.extend(_wanted_in(items))
         known = self._users.known_keys(items)
         for item in items:
             self._take_in(item, batch, known)
-        self._wishes.decide(batch)
+        actions.decide(batch)
         self._commit(batch)
         for act in batch.afterwards:
             act()
         if batch.entries:
             self.on_commit(batch.entries[-1].seq)
 
-    def _batch(self) -> Batch:
-        return Batch(self._books, self.now_s(), self._attempts.used)
-
     def _take_in(self, item: Item, batch: Batch, known: KnownKeys) -> None:
         match item:
-            case Submit() | Cancel() | Ask():
+            case Submit() | Cancel() | Drain() | Ask():
                 self._users.take_in(item, batch, known)
-            case Begun() | Ran() | NeverRan():
-                processes.take_in(item, batch)
+            case Begun() | Ended() | NeverBegan() | Grew() | NeverGrew() | GiveBack():
+                self._reports.take_in(item, batch)
+            case MachineSeen() | MachineGone() | Drained() | Occupied():
+                self._learn_machine(item, batch)
+            case Measured():
+                self.monitor.heard(item)
+            case Wanted():
+                self._users.wanted(item, batch, known)
+            case Withdrawn():
+                self._users.withdrawn(item, batch, known)
+            case Observed(observation):
+                self._compare(observation, batch)
             case Ticked():
                 batch.learn(item)
 
+    def _learn_machine(self, report: MachineReport, batch: Batch) -> None:
+        state = self._state
+        state.machines, events = state.machines.after(report)
+        for event in events:
+            batch.learn(event)
+
+    def _compare(self, observation: Observation, batch: Batch) -> None:
+        """Make up for reports that did not come, or were lost."""
+        for report in reports_in(observation, self._state.machines):
+            self._learn_machine(report, batch)
+        for sight in observation.attempts:
+            self._reports.compare(sight, batch)
+
     def _commit(self, batch: Batch) -> None:
-        self.store.commit(batch.entries, batch.changed.values(), batch.keys)
-        self._books.settle(batch.changed)
+        self.store.commit(batch.entries, batch.changed.values(), batch.keys, batch.drains)
+        self._state.settle(batch.changed)
 
     # -- when something goes wrong ----------------------------------------------------
 
-    def _recover(self) -> None:
-        """Make the books again from the store, and find what runs."""
+    def _see_machines(self, observation: Observation) -> None:
+        """Know the machines of an observation, before there is a scheduler to tell."""
+        state = self._state
+        for row in self.store.drains():
+            state.machines, _ = state.machines.with_drain(
+                MachineId(row.machine_id), drained=True
+            )
+        for report in reports_in(observation, state.machines):
+            state.machines, _ = state.machines.after(report)
+
+    def _rebuild(self) -> None:
+        """Begin again with what is stored; the engine is looked at again."""
         self._inbox.drop_later()
-        self._books.read(self.store)
-        batch = self._batch()
-        find_attempts(self.runner, batch)
-        self._commit(batch)
-        self._books.rebuild(batch.now_s)
-        self._ready.set()
-        self._inbox.put(Ticked())
+        self._state.read(self.store)
+        self._state.rebuild(self.now_s())
 
     def _fail(self, items: Iterable[Item], error: Exception) -> None:
         """Tell those who wait that nothing was stored, and why."""
@@ -230,17 +269,21 @@ class Driver:
                 item.answer.set_exception(NotReady(self._trouble))
 
     def _recovered(self, error: Exception) -> bool:
-        """Make the books again, however long that takes; False if the driver ends before."""
+        """Begin again, however long that takes; False if the driver ends before."""
         while not isinstance(error, Superseded):
             _complain(error)
             if self._closing.wait(AGAIN_S if self._failures else 0.0):
                 return False
             self._failures += 1
             try:
-                self._recover()
-                return True
+                self._rebuild()
+                self._cycle([Ticked()])
             except Exception as another:
                 error = another
+            else:
+                self._ready.set()
+                self._observer.ask()  # what was reported in the cycle that failed is lost
+                return True
         self._give_up(error)
         return False
 
@@ -250,11 +293,18 @@ class Driver:
         self.on_give_up()
 
 
+def _wanted_in(items: Iterable[Item]) -> list[Wanted]:
+    """Return the jobs that observations name: their keys are looked up with all others."""
+    return [
+        one for item in items if isinstance(item, Observed) for one in item.observation.wanted
+    ]
+
+
 def _complain(error: Exception) -> None:
     if isinstance(error, StoreFailed | OSError):
-        log.warning("Nothing was stored, and the books are made again: %s", error)
+        log.warning("Nothing was stored, and the state is made again: %s", error)
     else:
-        log.error("A cycle failed, and the books are made again.", exc_info=error)
+        log.error("A cycle failed, and the state is made again.", exc_info=error)
 
 
 def _told(error: Exception) -> str:
@@ -262,4 +312,4 @@ def _told(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"The server's folder cannot be used ({error.strerror}); make room on its disk."
-    return "The server failed and makes its books again; try again."
+    return "The server failed and makes its state again; try again."

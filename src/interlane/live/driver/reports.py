@@ -1,111 +1,216 @@
-"""What processes report: that they have begun, how they ended, or that they never ran."""
+"""What the engine reports of attempts: that they run, how they ended, or that they never ran."""
 
+from functools import partial
 from typing import Final
 
-from interlane.engines.local.runner import Attempt, NeverRan, Ran
+from interlane.kernel.lifecycle import JobState
 from interlane.live.driver.batch import Batch
-from interlane.live.driver.inbox import Begun, FromProcess
-from interlane.live.driver.state import Books
-from interlane.live.files.job import JobSpec
-from interlane.live.questions.estimates import asked_before
+from interlane.live.driver.inbox import GiveBack
+from interlane.live.driver.state import DriverState
+from interlane.live.measure.monitor import Monitor, Use
+from interlane.live.port import (
+    Attempt,
+    AttemptReport,
+    Begun,
+    Ended,
+    Grew,
+    NeverBegan,
+    NeverGrew,
+    Pending,
+    Stop,
+)
+from interlane.live.questions.estimates import known_of
 from interlane.live.store.record import HOLDING, Kind, Record, State
-from interlane.model import Cancelled, Finished, Preempted, Started, StartFailed
+from interlane.model import (
+    Cancelled,
+    Finished,
+    GrowFailed,
+    Grown,
+    Preempted,
+    Started,
+    StartFailed,
+)
 
 START_TRIES: Final = 3
 """Attempts that may fail to start before the job has failed."""
 
-
-def take_in(report: FromProcess, batch: Batch) -> None:
-    """Note what a process reports; a report of another attempt than the present is void."""
-    record = _holder(report.attempt, batch.books)
-    if record is None:
-        return
-    match report:
-        case Begun():
-            _begun(record, batch)
-        case Ran():
-            _ran(record, report, batch)
-        case NeverRan():
-            _never_ran(record, report, batch)
+START_AGAIN_S: Final = 1.0
+"""Seconds before a job that could not be started may try again; doubles each time."""
 
 
-def _holder(attempt: Attempt, books: Books) -> Record | None:
+class Reports:
+    """Notes what the engine reports; a report of another attempt than the present is void."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def take_in(self, report: AttemptReport | GiveBack, batch: Batch) -> None:
+        """Note one report."""
+        record = _holder(report.attempt, batch.state)
+        if record is None:
+            return
+        match report:
+            case Begun():
+                _begun(record, batch)
+            case Ended():
+                self._ended(record, report, batch)
+            case NeverBegan():
+                _postpone(record, report, batch)
+            case GiveBack():
+                _never_began(record, report.why, batch)
+            case Grew():
+                _grew(record, batch)
+            case NeverGrew():
+                _never_grew(record, report.why, batch)
+
+    def compare(self, sight: Pending | Begun | NeverBegan | Ended, batch: Batch) -> None:
+        """Note what an observation says of an attempt: it may contradict what is on record."""
+        record = _holder(sight.attempt, batch.state)
+        match sight:
+            case Pending():
+                return
+            case Begun() if record is None:
+                # Nobody knows it, or it was given up: it must not go on beside another.
+                kill = partial(batch.engine.stop, sight.attempt, Stop.KILL)
+                batch.afterwards.append(kill)
+            case Begun() if record is not None and record.state is State.STOPPING:
+                stop = partial(batch.engine.stop, sight.attempt, Stop.GRACEFUL)
+                batch.afterwards.append(stop)
+            case NeverBegan() if record is not None:
+                _requeue(record, batch)
+            case Begun() | Ended():
+                self.take_in(sight, batch)
+
+    def _ended(self, record: Record, report: Ended, batch: Batch) -> None:
+        if record.cancelled_by is not None:
+            use = self._use(record, report)
+            _cancelled(record, batch, use=use, exit_code=report.exit_code)
+        elif report.was_stopped:
+            _preempted(record, batch)
+        else:
+            self._finished(record, report, batch)
+
+    def _finished(self, record: Record, report: Ended, batch: Batch) -> None:
+        _let_go(record, batch)
+        state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
+        if state is State.SUCCEEDED:
+            known = known_of(record, batch.state.request_of(record.job))
+            batch.state.estimates.learn(known, record.ran_for_s(batch.now_s))
+        why = _why_failed(record, report)
+        use = self._use(record, report)
+        batch.end(Kind.ENDED, record, state, use, exit_code=report.exit_code, reason=why)
+
+    def _use(self, record: Record, report: Ended) -> Use | None:
+        return None if report.use is None else self._monitor.over_all(record.id, report.use)
+
+
+def _holder(attempt: Attempt, state: DriverState) -> Record | None:
     """Return the job whose present attempt this is."""
-    record = books.jobs.get(attempt.job_id)
+    record = state.jobs.get(attempt.job_id)
     if record is None or record.state not in HOLDING or record.attempt != attempt.number:
         return None
     return record
 
 
 def _begun(record: Record, batch: Batch) -> None:
+    batch.state.failed_starts.pop(record.id, None)
     if record.state is not State.STARTING:
         return
     assert record.place is not None
-    batch.learn(Started(record.id, record.place))
+    if batch.stands(record.id) is JobState.STARTING:
+        batch.learn(Started(record.id, record.place))
     batch.write(Kind.STARTED, record.id, {"state": State.RUNNING})
-    batch.books.failed_starts.pop(record.id, None)
 
 
-def _ran(record: Record, report: Ran, batch: Batch) -> None:
-    if record.cancelled_by is not None:
-        _cancelled(record, batch, exit_code=report.exit_code)
-    elif report.was_stopped:
-        _preempted(record, batch)
-    else:
-        _finished(record, report, batch)
+def _let_go(record: Record, batch: Batch) -> None:
+    """Tell the scheduler that a job has ended, also one that it has requeued meanwhile."""
+    waits = batch.stands(record.id) is JobState.QUEUED
+    batch.learn(Cancelled(record.id) if waits else Finished(record.id))
 
 
-def _cancelled(record: Record, batch: Batch, **change: object) -> None:
+def _cancelled(record: Record, batch: Batch, use: Use | None = None, **change: object) -> None:
     batch.learn(Cancelled(record.id))
-    batch.end(Kind.CANCELLED, record, State.CANCELLED, **change)
+    batch.end(Kind.CANCELLED, record, State.CANCELLED, use, **change)
 
 
 def _preempted(record: Record, batch: Batch) -> None:
     """Let a stopped job wait again; without checkpoints it has lost this attempt's work."""
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
-    keeps = JobSpec.model_validate(record.spec).checkpoint is not None
-    lost_s = 0.0 if keeps else attempted_s
-    batch.learn(Preempted(record.id, lost_s))
-    change = {
-        "state": State.QUEUED,
-        "placement": None,
-        "ran_s": record.ran_s + attempted_s - lost_s,
-    }
-    batch.write(Kind.PREEMPTED, record.id, change)
+    lost_s = attempted_s if record.job.checkpoint is None else 0.0
+    if batch.stands(record.id) is not JobState.QUEUED:
+        batch.learn(Preempted(record.id, lost_s))
+    ran_s = record.ran_s + attempted_s - lost_s
+    batch.write(Kind.PREEMPTED, record.id, waiting(ran_s=ran_s))
 
 
-def _finished(record: Record, report: Ran, batch: Batch) -> None:
-    books = batch.books
-    batch.learn(Finished(record.id))
-    state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
-    if state is State.SUCCEEDED:
-        books.guesses.learn(asked_before(record, books.cluster), record.ran_for_s(batch.now_s))
-    why = _why_failed(record, report)
-    batch.end(Kind.ENDED, record, state, exit_code=report.exit_code, reason=why)
-
-
-def _why_failed(record: Record, report: Ran) -> str | None:
+def _why_failed(record: Record, report: Ended) -> str | None:
     if report.exit_code == 0 and report.why is None:
         return None
     if report.why == "limit":
-        return f"It ran for {record.spec['time']['limit']}, its limit."
+        return f"It ran for {record.job.time.limit}, its limit."
     if report.exit_code is None:
         return report.why
     return f"It ended with exit code {report.exit_code}."
 
 
-def _never_ran(record: Record, report: NeverRan, batch: Batch) -> None:
+def _postpone(record: Record, report: NeverBegan, batch: Batch) -> None:
+    """Let a job that could not be started wait before it tries again; its place is held."""
+    failed = batch.state.failed_starts.get(record.id, 0)
+    again = GiveBack(report.attempt, report.why)
+    if record.cancelled_by is not None:
+        _never_began(record, report.why, batch)
+    else:
+        batch.postpone(batch.now_s + START_AGAIN_S * 2**failed, again)
+
+
+def _never_began(record: Record, why: str, batch: Batch) -> None:
     """Let a job try again that could not be started, but not for ever."""
+    failed_starts = batch.state.failed_starts
+    failed = failed_starts[record.id] = failed_starts.get(record.id, 0) + 1
+    if failed >= START_TRIES and record.cancelled_by is None:
+        batch.learn(Cancelled(record.id))
+        said = f"It could not be started {failed} times: {why}"
+        batch.end(Kind.ENDED, record, State.FAILED, reason=said)
+    else:
+        _requeue(record, batch, why)
+
+
+def _requeue(record: Record, batch: Batch, why: str | None = None) -> None:
+    """Let a job wait again whose attempt has not run, or of which nothing is left."""
     if record.cancelled_by is not None:
         _cancelled(record, batch)
         return
-    failed_starts = batch.books.failed_starts
-    failed = failed_starts[record.id] = failed_starts.get(record.id, 0) + 1
-    if failed >= START_TRIES:
-        batch.learn(Cancelled(record.id))
-        why = f"It could not be started {failed} times: {report.why}"
-        batch.end(Kind.ENDED, record, State.FAILED, reason=why)
+    stands = batch.stands(record.id)
+    if stands is JobState.STARTING:
+        batch.learn(StartFailed(record.id, why or ""))
+    elif stands is not JobState.QUEUED:
+        lost_s = batch.now_s - (record.started_s or batch.now_s)
+        batch.learn(Preempted(record.id, lost_s))
+    batch.write(Kind.START_FAILED, record.id, waiting(reason=why))
+
+
+def waiting(**more: object) -> dict[str, object]:
+    """Return what changes in the record of a job that waits again."""
+    return {"state": State.QUEUED, "placement": None, "growing": 0, **more}
+
+
+def _grew(record: Record, batch: Batch) -> None:
+    if not record.growing or record.place is None:
         return
-    batch.learn(StartFailed(record.id, report.why))
-    change = {"state": State.QUEUED, "placement": None, "reason": report.why}
-    batch.write(Kind.START_FAILED, record.id, change)
+    if batch.stands(record.id) is JobState.GROWING:
+        batch.learn(Grown(record.id, record.added))
+    batch.write(Kind.GREW, record.id, {"growing": 0})
+
+
+def _never_grew(record: Record, why: str, batch: Batch) -> None:
+    """Give back what was to be added.
+
+    After a restart the scheduler does not know that the job was growing: then it goes on to
+    hold what it does not use, until it ends.
+    """
+    if not record.growing or batch.stands(record.id) is not JobState.GROWING:
+        return
+    batch.learn(GrowFailed(record.id, why))
+    assert record.placement is not None
+    kept = list(record.placement[: -record.growing])
+    batch.write(Kind.GROW_FAILED, record.id, {"placement": kept, "growing": 0})

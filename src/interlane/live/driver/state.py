@@ -1,27 +1,70 @@
-"""Where the machine stands, made from records: for the driver, and for asking what if."""
+"""Where everything stands, made from records: for the driver, and for asking what if."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.driver.machines import Machines
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
-from interlane.live.questions.estimates import Guesses, remembered
+from interlane.live.port import Attempt, Traits
+from interlane.live.questions.estimates import Estimates, remembered
 from interlane.live.store.record import HOLDING, Record
 from interlane.live.store.store import Store
-from interlane.model import Cluster, Job, JobId, Recovered
+from interlane.model import Cluster, Job, JobId, Recovered, Request
 
-MakeScheduler = Callable[[], Scheduler]
+MakeScheduler = Callable[[Cluster], Scheduler]
 
 
-class Books:
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything as it is stored at one moment; any thread may ask it."""
+
+    now_s: float
+    records: tuple[Record, ...]
+    """Jobs that have not ended."""
+    machines: Machines
+    traits: Traits
+    make: MakeScheduler
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines that there are."""
+        return self.machines.cluster
+
+    def request_of(self, record: Record) -> Request:
+        """Return what the scheduler understands of a job."""
+        return spec.request_of(record.job, self.cluster, self.traits)
+
+    def empty_scheduler(self) -> Scheduler:
+        """Return a scheduler that knows the machines as they are, and no job."""
+        scheduler = self.make(self.cluster)
+        for event in self.machines.events():
+            scheduler.learn(event, self.now_s)
+        return scheduler
+
+    def scheduler(self) -> Scheduler:
+        """Return a scheduler that knows everything as it stands."""
+        scheduler = self.empty_scheduler()
+        for record in holders_first(self.records):
+            scheduler.learn(self.recovered(record), self.now_s)
+        return scheduler
+
+    def recovered(self, record: Record) -> Recovered:
+        """Return what a scheduler must learn of a job that is there already."""
+        job = job_of(record, self.request_of(record))
+        return Recovered(job, record.ran_s, record.place, record.started_s or 0.0)
+
+
+class DriverState:
     """All that the driver's thread knows, as the cycle under way has it."""
 
-    def __init__(self, make_scheduler: MakeScheduler) -> None:
+    def __init__(self, make_scheduler: MakeScheduler, traits: Traits) -> None:
         self._make_scheduler = make_scheduler
-        self.scheduler = make_scheduler()
-        """The kernel."""
-        self.cluster = self.scheduler.cluster
-        self.guesses = Guesses()
+        self._traits = traits
+        self.machines = Machines(traits.cluster)
+        self.scheduler: Scheduler
+        """Made by ``rebuild``."""
+        self.estimates = Estimates()
         self.jobs: dict[JobId, Record] = {}
         """Jobs that have not ended."""
         self.stored: dict[JobId, Record] = {}
@@ -33,17 +76,39 @@ class Books:
         self.serial = 0
         """Number of the last job."""
 
+    @property
+    def cluster(self) -> Cluster:
+        """The machines that there are."""
+        return self.machines.cluster
+
+    def request_of(self, job: spec.JobSpec) -> Request:
+        """Return what the scheduler understands of a job."""
+        return spec.request_of(job, self.cluster, self._traits)
+
     def read(self, store: Store) -> None:
-        """Begin again with what is stored; ``rebuild`` tells the kernel and other threads."""
+        """Begin again with what is stored; ``rebuild`` tells the scheduler and other threads."""
         ends = store.ends()
         self.seq, self.serial = ends.seq, ends.serial
         self.jobs = {record.id: record for record in store.open_jobs()}
-        self.guesses = remembered(store, self.cluster)
+        self.estimates = remembered(store, self.request_of)
+
+    def show(self, records: Iterable[Record]) -> None:
+        """Let other threads see jobs as they are stored."""
+        self.stored = {record.id: record for record in records}
 
     def rebuild(self, now_s: float) -> None:
-        """Begin again with a kernel that knows the jobs as they stand."""
-        self.stored = dict(self.jobs)
-        self.scheduler = rebuilt(self._make_scheduler, self.jobs.values(), now_s)
+        """Begin again with a scheduler that knows the jobs as they stand."""
+        self.show(self.jobs.values())
+        self.scheduler = self.snapshot(now_s).scheduler()
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """Return everything as it is stored."""
+        records = tuple(self.stored.values())
+        return Snapshot(now_s, records, self.machines, self._traits, self._make_scheduler)
+
+    def attempts(self) -> list[Attempt]:
+        """Return the attempts on record that have not ended, as they are stored."""
+        return [attempt_of(one) for one in list(self.stored.values()) if one.state in HOLDING]
 
     def settle(self, changed: Mapping[JobId, Record]) -> None:
         """Show what is stored now, and drop the jobs that have ended."""
@@ -56,12 +121,17 @@ class Books:
                 self.failed_starts.pop(job_id, None)
 
 
-def job_of(record: Record, cluster: Cluster) -> Job:
-    """Return a job as the kernel knows it."""
-    job = JobSpec.model_validate(record.spec)
+def attempt_of(record: Record) -> Attempt:
+    """Return the present or last attempt at a job."""
+    return Attempt(record.id, record.attempt)
+
+
+def job_of(record: Record, request: Request) -> Job:
+    """Return a job as the scheduler knows it."""
+    job = record.job
     return Job(
         record.id,
-        spec.request_of(job, cluster),
+        request,
         record.submitted_s,
         record.serial,
         record.guess_s,
@@ -73,16 +143,6 @@ def job_of(record: Record, cluster: Cluster) -> Job:
     )
 
 
-def rebuilt(make: MakeScheduler, records: Iterable[Record], now_s: float) -> Scheduler:
-    """Return a scheduler that knows these jobs as they stand: holders first, then who waits."""
-    scheduler = make()
-    for record in holders_first(records):
-        job = job_of(record, scheduler.cluster)
-        fact = Recovered(job, record.ran_s, record.place, record.started_s or 0.0)
-        scheduler.learn(fact, now_s)
-    return scheduler
-
-
 def holders_first(records: Iterable[Record]) -> list[Record]:
-    """Return jobs in the order in which books learn them: who holds a place, then who waits."""
+    """Return jobs in the order in which a scheduler learns them: holders, then who waits."""
     return sorted(records, key=lambda one: (one.state not in HOLDING, one.serial))

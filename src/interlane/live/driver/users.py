@@ -1,22 +1,34 @@
-"""What users ask: to hand a job in, to take one back, to know."""
+"""What users ask: to submit a job, to cancel one, to drain a machine, to know."""
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
-from interlane.engines.local.attempts import Attempts
 from interlane.live.driver.batch import Batch
-from interlane.live.driver.errors import AlreadyEnded, KeyReused, NoSuchJob, VersionDiffers
-from interlane.live.driver.inbox import Ask, Cancel, FromUser, Item, Key, Submit
-from interlane.live.driver.state import Books, job_of
+from interlane.live.driver.errors import (
+    AlreadyEnded,
+    KeyReused,
+    NoSuchJob,
+    NoSuchMachine,
+    VersionDiffers,
+)
+from interlane.live.driver.inbox import Ask, Cancel, Drain, FromUser, Item, Key, Submit
+from interlane.live.driver.state import DriverState, attempt_of, job_of
+from interlane.live.files.job import JobSpec
+from interlane.live.port import Stop, Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
-from interlane.live.store.record import Kind, Record, State
-from interlane.live.store.store import Store, UsedKey
+from interlane.live.store.record import Kind, Record, State, record_document
+from interlane.live.store.store import DrainRow, Store, UsedKey
 from interlane.model import Cancelled, InterlaneError, JobId, Submitted
 
 KnownKeys = dict[tuple[str, str], UsedKey]
 """Keys that were used before, by user and text."""
+
+ENGINE: Final = "@engine"
+"""Under which user keys of jobs are kept that came in through the engine."""
 
 _MADE: Final = (
     *("serial", "name", "user", "queue", "spec", "submitted_s"),
@@ -30,15 +42,10 @@ class Users:
     """Takes in what users ask."""
 
     store: Store
-    attempts: Attempts
 
     def known_keys(self, items: Iterable[Item]) -> KnownKeys:
         """Return the used keys among those that came in."""
-        wanted = {
-            (item.user, item.key.text)
-            for item in items
-            if isinstance(item, Submit) and item.key is not None
-        }
+        wanted = {key for item in items if (key := _key_of(item)) is not None}
         return {(used.user, used.key): used for used in self.store.used_keys(wanted)}
 
     def take_in(self, item: FromUser, batch: Batch, known: KnownKeys) -> None:
@@ -48,22 +55,33 @@ class Users:
                 self._submit(item, batch, known)
             case Cancel():
                 self._cancel(item, batch)
+            case Drain():
+                _drain(item, batch)
             case Ask():
                 _answer(item, batch)
+
+    def wanted(self, report: Wanted, batch: Batch, known: KnownKeys) -> None:
+        """Take in a job that was submitted through the engine; it may be told again."""
+        if (ENGINE, report.key) in known:
+            return
+        key = Key(report.key, digest_of(report.job))
+        record = _new_job(report.job, report.user, batch)
+        _note_key(ENGINE, key, record, batch, known)
+
+    def withdrawn(self, report: Withdrawn, batch: Batch, known: KnownKeys) -> None:
+        """Cancel a job that was submitted through the engine, if it has not ended."""
+        used = known.get((ENGINE, report.key))
+        if used is not None and used.job_id in batch.state.jobs:
+            self._cancel(Cancel(used.job_id, batch.state.jobs[used.job_id].user, None, Future()), batch)
 
     def _submit(self, item: Submit, batch: Batch, known: KnownKeys) -> None:
         key = item.key
         if key is not None and (used := known.get((item.user, key.text))) is not None:
             self._answer_again(item, key, used, batch)
             return
-        record = _new_record(item, batch)
-        made = {name: getattr(record, name) for name in _MADE}
-        batch.write(Kind.SUBMITTED, record.id, made)
-        batch.learn(Submitted(job_of(record, batch.books.cluster)))
+        record = _new_job(item.job, item.user, batch)
         if key is not None:
-            used = UsedKey(item.user, key.text, key.digest, record.id)
-            known[item.user, key.text] = used
-            batch.keys.append(used)
+            _note_key(item.user, key, record, batch, known)
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
     def _answer_again(self, item: Submit, key: Key, used: UsedKey, batch: Batch) -> None:
@@ -78,7 +96,7 @@ class Users:
             return
 
         def answer() -> None:
-            record = batch.books.jobs.get(used.job_id) or self.store.job(used.job_id)
+            record = batch.state.jobs.get(used.job_id) or self.store.job(used.job_id)
             assert record is not None
             item.answer.set_result(record)
 
@@ -86,7 +104,7 @@ class Users:
 
     def _cancel(self, item: Cancel, batch: Batch) -> None:
         try:
-            record = self._cancellable(item, batch.books)
+            record = self._cancellable(item, batch.state)
         except InterlaneError as error:
             batch.afterwards.append(partial(item.answer.set_exception, error))
             return
@@ -96,12 +114,13 @@ class Users:
         elif record.cancelled_by is None:
             change = {"state": State.STOPPING, "cancelled_by": item.by}
             batch.write(Kind.CANCEL_ASKED, record.id, change)
-            batch.afterwards.append(partial(self.attempts.stop, record))
+            stop = partial(batch.engine.stop, attempt_of(record), Stop.GRACEFUL)
+            batch.afterwards.append(stop)
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
-    def _cancellable(self, item: Cancel, books: Books) -> Record:
+    def _cancellable(self, item: Cancel, state: DriverState) -> Record:
         """Return the job that is to be cancelled, or raise why it cannot be."""
-        record = books.jobs.get(item.job_id) or self.store.job(item.job_id)
+        record = state.jobs.get(item.job_id) or self.store.job(item.job_id)
         if record is None:
             raise NoSuchJob(f"There is no job {item.job_id!r}; 'interlane ps -A' lists all.")
         if not record.is_open:  # perhaps only since a moment ago, in the same batch
@@ -114,28 +133,69 @@ class Users:
         return record
 
 
-def _new_record(item: Submit, batch: Batch) -> Record:
-    books = batch.books
-    books.serial += 1
-    job_id = JobId(f"{item.spec.name}-{books.serial}")
-    known = asked_of(job_id, item.spec, item.user, batch.now_s, books.cluster)
-    guess = books.guesses.guess(known)
-    return Record(
-        books.serial,
+def digest_of(job: JobSpec) -> str:
+    """Return what tells jobs apart that come under one key."""
+    return sha256(job.model_dump_json().encode()).hexdigest()
+
+
+def _key_of(item: Item) -> tuple[str, str] | None:
+    """Return the key that something came in with, and under whose name it is kept."""
+    match item:
+        case Submit(user=user, key=Key(text)):
+            return user, text
+        case Wanted(key) | Withdrawn(key):
+            return ENGINE, key
+        case _:
+            return None
+
+
+def _note_key(user: str, key: Key, record: Record, batch: Batch, known: KnownKeys) -> None:
+    used = UsedKey(user, key.text, key.digest, record.id)
+    known[user, key.text] = used
+    batch.keys.append(used)
+
+
+def _new_job(job: JobSpec, user: str, batch: Batch) -> Record:
+    """Put a job on record and tell the scheduler."""
+    state = batch.state
+    state.serial += 1
+    job_id = JobId(f"{job.name}-{state.serial}")
+    request = state.request_of(job)
+    guess = state.estimates.guess(asked_of(job_id, job, user, batch.now_s, request))
+    record = Record(
+        state.serial,
         job_id,
-        item.spec.name,
-        item.user,
-        item.spec.queue,
-        item.spec.model_dump(mode="json", exclude_defaults=True),
+        job.name,
+        user,
+        job.queue,
+        job,
         batch.now_s,
         guess.seconds,
         guess.low_s,
         guess.high_s,
     )
+    document = record_document(record)
+    batch.write(Kind.SUBMITTED, job_id, {name: document[name] for name in _MADE})
+    batch.learn(Submitted(job_of(record, request)))
+    return record
+
+
+def _drain(item: Drain, batch: Batch) -> None:
+    state = batch.state
+    if item.machine_id not in state.machines.known:
+        known = ", ".join(state.machines.known)
+        said = f"There is no machine {item.machine_id!r}; there are: {known or 'none'}."
+        batch.afterwards.append(partial(item.answer.set_exception, NoSuchMachine(said)))
+        return
+    state.machines, events = state.machines.with_drain(item.machine_id, drained=item.drained)
+    for event in events:
+        batch.learn(event)
+    batch.drains.append(DrainRow(item.machine_id, item.drained, item.by, batch.now_s))
+    batch.afterwards.append(lambda: item.answer.set_result(None))
 
 
 def _answer(item: Ask, batch: Batch) -> None:
     try:
-        item.answer.set_result(item.question(batch.books.scheduler, batch.now_s))
+        item.answer.set_result(item.question(batch.state.scheduler, batch.now_s))
     except Exception as error:
         item.answer.set_exception(error)

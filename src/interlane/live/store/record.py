@@ -45,7 +45,13 @@ class Kind(StrEnum):
     START_FAILED = "start failed"
     CANCEL_ASKED = "cancel asked"
     STOP_WISHED = "stop wished"
+    GROW_PLACED = "grow placed"
+    """More is held for a gang that runs: written before anything is started there."""
+    GREW = "grew"
+    GROW_FAILED = "grow failed"
     PREEMPTED = "preempted"
+    REQUEUED = "requeued"
+    """Its machine or device is gone, and it waits again."""
     ENDED = "ended"
     CANCELLED = "cancelled"
     REFUSED = "refused"
@@ -72,6 +78,8 @@ class Record:
     attempt: int = 0
     """Number of the present or last attempt to run it."""
     placement: tuple[Mapping[str, Any], ...] | None = None
+    growing: int = 0
+    """Spots at the end of its placement that are held for it and not yet its own."""
     started_s: float | None = None
     """When the present or last attempt began."""
     ended_s: float | None = None
@@ -109,6 +117,13 @@ class Record:
                 for spot in self.placement
             )
         )
+
+
+    @property
+    def added(self) -> Placement:
+        """The part of its placement that it is growing into."""
+        assert self.place is not None
+        return Placement(self.place.spots[len(self.place.spots) - self.growing :])
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,16 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainRow:
+    """A machine that an operator has drained, or that takes work again."""
+
+    machine_id: str
+    drained: bool
+    by: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionRow:
     """A function as it is stored."""
 
@@ -149,9 +159,10 @@ class Store:
         entries: Sequence[Entry],
         records: Iterable[Record],
         keys: Sequence[UsedKey] = (),
+        drains: Sequence[DrainRow] = (),
     ) -> None:
-        """Store entries, the records after them and the keys they used: all or nothing."""
-        if not entries:
+        """Store entries, the records after them, the keys they used and drains, or nothing."""
+        if not entries and not drains:
             return
         made = {entry.job_id for entry in entries if entry.kind is Kind.SUBMITTED}
         rows = [_job_row(record) for record in records]
@@ -162,11 +173,14 @@ class Store:
         ]
         with self._transaction() as connection:
             self._claim(connection)
-            connection.execute(insert(LOG), [_log_row(entry) for entry in entries])
+            _insert(connection, LOG, [_log_row(entry) for entry in entries])
             _insert(connection, JOBS, [row for row in rows if row["id"] in made])
             if changed:
                 connection.execute(_UPDATE_JOB, changed)
             _insert(connection, KEYS, [asdict(key) for key in keys])
+            for row in drains:
+                connection.execute(delete(DRAINS).where(DRAINS.c.machine_id == row.machine_id))
+            _insert(connection, DRAINS, _last_of_each(drains))
 
     def _claim(self, connection: Connection) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
@@ -266,6 +280,15 @@ class Store:
             done = connection.execute(update(TOKENS).where(still).values(revoked_s=at_s))
         return done.rowcount == 1
 
+    # -- machines ---------------------------------------------------------------------
+
+    def drains(self) -> list[DrainRow]:
+        """Return the machines that are drained, by name."""
+        asked = select(DRAINS).order_by(DRAINS.c.machine_id)
+        with self._transaction() as connection:
+            rows = connection.execute(asked).mappings().all()
+        return [DrainRow(row["machine_id"], True, row["by"], row["at_s"]) for row in rows]
+
     # -- functions --------------------------------------------------------------------
 
     def put_function(self, row: FunctionRow) -> None:
@@ -318,6 +341,16 @@ _UPDATE_JOB: Final = (
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
         connection.execute(insert(table), rows)
+
+
+def _last_of_each(drains: Sequence[DrainRow]) -> list[dict[str, Any]]:
+    """Return rows of machines that are drained after all of these."""
+    last = {row.machine_id: row for row in drains}
+    return [
+        {"machine_id": row.machine_id, "by": row.by, "at_s": row.at_s}
+        for row in last.values()
+        if row.drained
+    ]
 
 
 def _log_row(entry: Entry) -> dict[str, Any]:

@@ -55,6 +55,13 @@ FUNCTIONS: Final = Table(
     Column("deployed_s", Float(53), nullable=False),
     Column("spec", Text, nullable=False),
 )
+DRAINS: Final = Table(
+    "drains",
+    TABLES,
+    Column("machine_id", String(255), primary_key=True),
+    Column("by", String(64), nullable=False),
+    Column("at_s", Float(53), nullable=False),
+)
 LIFE: Final = Table(
     "life",
     TABLES,

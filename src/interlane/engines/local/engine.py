@@ -1,0 +1,164 @@
+"""This machine as an engine: jobs are processes under shims, on devices that they share.
+
+``begin`` and ``stop`` are carried out in order by one thread, the ends of jobs are told by
+another: what they wait for (a fork, a file, the device daemon) nobody else waits for.
+"""
+
+import logging
+import threading
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from interlane.engines.local.devices import Devices
+from interlane.engines.local.lanes import Lanes
+from interlane.engines.local.launch import Secrets, order_of, run_number
+from interlane.engines.local.runner import ProcessRunner
+from interlane.lanes.report import DaemonReport
+from interlane.live.files.job import JobSpec
+from interlane.live.port import (
+    Attempt,
+    Begun,
+    Ended,
+    Launch,
+    Measured,
+    NeverBegan,
+    NeverGrew,
+    Observation,
+    Output,
+    Pending,
+    Stop,
+    Tell,
+    Traits,
+)
+from interlane.model import InterlaneError
+
+NAME: Final = "local"
+CLUSTER: Final = "this machine"
+
+log = logging.getLogger("interlane.live")
+
+
+class LocalEngine:
+    """Runs jobs on this machine; see ``live.port.Engine``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        devices: Devices,
+        lanes: Lanes | None = None,
+        log_file_bytes: int | None = None,
+    ) -> None:
+        """Keep everything in a folder; without lanes, jobs do not take turns."""
+        self.devices = devices
+        self.secrets = Secrets(folder / "secrets")
+        self.runs = folder / "runs"
+        self.traits = Traits(
+            NAME,
+            CLUSTER,
+            keeps_record=False,
+            spans_machines=False,
+            grows=False,
+            emulated=devices.emulated,
+            turns=None if lanes is None else lanes.settings.order,
+        )
+        self._lanes = lanes
+        self._log_file_bytes = log_file_bytes
+        self._tell: Tell = lambda report: None
+        self._runner: ProcessRunner
+        self._launcher = ThreadPoolExecutor(1, "launcher")
+        self._ends = ThreadPoolExecutor(1, "ends")
+        self._lock = threading.Lock()
+        self._asked: set[Attempt] = set()
+        """Attempts that are on their way."""
+
+    def start(self, tell: Tell) -> None:
+        """Begin to watch and to report."""
+        self._tell = tell
+        self._runner = ProcessRunner(self.runs, self._over, self._log_file_bytes)
+        if self._lanes is not None:
+            self._lanes.heard = self._heard
+            self._lanes.start()
+
+    def close(self) -> None:
+        """Stop watching; jobs run on, and what has not begun is left to the next server."""
+        self._launcher.shutdown(cancel_futures=True)
+        self._runner.close()
+        self._ends.shutdown(cancel_futures=True)
+        if self._lanes is not None:
+            self._lanes.close()
+
+    def check(self, job: JobSpec) -> None:
+        """Refuse jobs that name secrets without a value."""
+        self.secrets.check(job.secrets)
+
+    def observe(self, known: Collection[Attempt]) -> Observation:
+        """See what has become of attempts; those that nobody has begun are fenced off."""
+        with self._lock:
+            asked = set(self._asked)
+        sights = [Pending(one) if one in asked else self._find(one) for one in known]
+        others = self._runner.strangers({*known, *asked})
+        return Observation(
+            tuple(self.devices.cluster), attempts=(*sights, *map(Begun, others))
+        )
+
+    def begin(self, launch: Launch) -> None:
+        """Start the processes of an attempt, soon."""
+        with self._lock:
+            self._asked.add(launch.attempt)
+        self._launcher.submit(self._begin, launch)
+
+    def grow(self, launch: Launch) -> None:
+        """Refuse: nothing here could let processes that run know of more."""
+        self._tell(NeverGrew(launch.attempt, "Jobs on one machine do not grow."))
+
+    def stop(self, attempt: Attempt, how: Stop) -> None:
+        """Stop an attempt, after everything that was asked before."""
+        self._launcher.submit(self._stop, attempt, how)
+
+    def output(self, attempt: Attempt, begin: int, size: int) -> Output:
+        """Return what an attempt printed."""
+        return self._runner.output(attempt, begin, size)
+
+    # -- threads of its own -----------------------------------------------------------
+
+    def _begin(self, launch: Launch) -> None:
+        attempt = launch.attempt
+        try:
+            self._runner.start(order_of(launch, self.secrets, self.devices, self._lanes))
+            report: Begun | NeverBegan = Begun(attempt)
+        except (OSError, InterlaneError) as error:
+            report = NeverBegan(attempt, f"{error}")
+        except Exception as error:  # our own fault, and no reason to run nothing any more
+            log.error("Attempt %s could not be started.", attempt, exc_info=error)
+            report = NeverBegan(attempt, f"The server failed to start it ({error!r}).")
+        with self._lock:
+            self._asked.discard(attempt)
+        self._tell(report)
+
+    def _stop(self, attempt: Attempt, how: Stop) -> None:
+        if how is Stop.KILL:
+            self._runner.kill(attempt)
+        else:
+            self._runner.stop(attempt)
+
+    def _find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
+        found = self._runner.find(attempt)
+        return self._with_use(found) if isinstance(found, Ended) else found
+
+    def _over(self, report: Ended | NeverBegan) -> None:
+        """Tell of an end; what the job did on its device is asked for first."""
+        if isinstance(report, Ended) and self._lanes is not None:
+            self._ends.submit(lambda: self._tell(self._with_use(report)))
+        else:
+            self._tell(report)
+
+    def _with_use(self, ended: Ended) -> Ended:
+        if self._lanes is None:
+            return ended
+        return replace(ended, use=self._lanes.run(run_number(ended.attempt)))
+
+    def _heard(self, report: DaemonReport, now_s: float) -> None:
+        self._tell(Measured(report, now_s))

@@ -1,0 +1,67 @@
+"""Looks at everything through the engine, again and again, in a thread of its own.
+
+What the engine reported and the driver lost, or the engine never reported, is made good by
+the next observation.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Final
+
+from interlane.live.driver.inbox import Observed
+from interlane.live.port import Attempt, Engine
+
+EVERY_S: Final = 30.0
+AGAIN_S: Final = 1.0
+"""Seconds until the next try when a look has failed."""
+
+log = logging.getLogger("interlane.live")
+
+
+class Observer:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        known: Callable[[], Collection[Attempt]],
+        put: Callable[[Observed], None],
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._engine = engine
+        self._known = known
+        self._put = put
+        self._every_s = every_s
+        self._asked = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first look comes after a while unless it is asked for."""
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Ask for a look as soon as can be."""
+        self._asked.set()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing = True
+        self._asked.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = self._every_s
+        while True:
+            self._asked.wait(pause_s)
+            self._asked.clear()
+            if self._closing:
+                return
+            try:
+                self._put(Observed(self._engine.observe(self._known())))
+                pause_s = self._every_s
+            except Exception as error:  # whatever it is, jobs count on the next look
+                log.warning("The engine could not be looked at: %s", error)
+                pause_s = AGAIN_S
