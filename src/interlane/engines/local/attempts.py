@@ -7,7 +7,6 @@ from interlane.engines.local.lanes import Lanes
 from interlane.engines.local.launch import Secrets, attempt_of, launch_of, run_number
 from interlane.engines.local.runner import Runner
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
 from interlane.live.measure import occupancy
 from interlane.live.measure.monitor import Monitor, Use, use_of
 from interlane.live.store.record import Record
@@ -43,7 +42,7 @@ class Attempts:
 
     def used(self, record: Record) -> Use | None:
         """Return what the last attempt at a job did on its device, if it was on one."""
-        if self.lanes is None or not spec.takes_lane(JobSpec.model_validate(record.spec)):
+        if self.lanes is None or not spec.takes_lane(record.job):
             return None
         told = self.lanes.run(run_number(record))
         if told is None:

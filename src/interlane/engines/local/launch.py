@@ -64,7 +64,7 @@ def launch_of(
     share_milli: int = 0,
 ) -> Launch:
     """Return how to run the present attempt at a job that holds this share of its GPUs."""
-    job = JobSpec.model_validate(record.spec)
+    job = record.job
     stop = spec.stop_of(job)
     hidden = secrets.values(job.secrets)
     env = {name: os.environ[name] for name in KEPT if name in os.environ}

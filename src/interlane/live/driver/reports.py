@@ -6,7 +6,6 @@ from interlane.engines.local.runner import Attempt, NeverRan, Ran
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.inbox import Begun, FromProcess
 from interlane.live.driver.state import Books
-from interlane.live.files.job import JobSpec
 from interlane.live.questions.estimates import asked_before
 from interlane.live.store.record import HOLDING, Kind, Record, State
 from interlane.model import Cancelled, Finished, Preempted, Started, StartFailed
@@ -63,8 +62,7 @@ def _cancelled(record: Record, batch: Batch, **change: object) -> None:
 def _preempted(record: Record, batch: Batch) -> None:
     """Let a stopped job wait again; without checkpoints it has lost this attempt's work."""
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
-    keeps = JobSpec.model_validate(record.spec).checkpoint is not None
-    lost_s = 0.0 if keeps else attempted_s
+    lost_s = attempted_s if record.job.checkpoint is None else 0.0
     batch.learn(Preempted(record.id, lost_s))
     change = {
         "state": State.QUEUED,
@@ -88,7 +86,7 @@ def _why_failed(record: Record, report: Ran) -> str | None:
     if report.exit_code == 0 and report.why is None:
         return None
     if report.why == "limit":
-        return f"It ran for {record.spec['time']['limit']}, its limit."
+        return f"It ran for {record.job.time.limit}, its limit."
     if report.exit_code is None:
         return report.why
     return f"It ended with exit code {report.exit_code}."

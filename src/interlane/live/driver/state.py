@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
 from interlane.live.questions.estimates import Guesses, remembered
 from interlane.live.store.record import HOLDING, Record
 from interlane.live.store.store import Store
@@ -58,7 +57,7 @@ class Books:
 
 def job_of(record: Record, cluster: Cluster) -> Job:
     """Return a job as the kernel knows it."""
-    job = JobSpec.model_validate(record.spec)
+    job = record.job
     return Job(
         record.id,
         spec.request_of(job, cluster),

@@ -19,10 +19,10 @@ KnownKeys = dict[tuple[str, str], UsedKey]
 """Keys that were used before, by user and text."""
 
 _MADE: Final = (
-    *("serial", "name", "user", "queue", "spec", "submitted_s"),
+    *("serial", "name", "user", "queue", "submitted_s"),
     *("guess_s", "low_s", "high_s"),
 )
-"""The fields of a new record that the log must tell."""
+"""The fields of a new record that the log must tell, beside the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Users:
             self._answer_again(item, key, used, batch)
             return
         record = _new_record(item, batch)
-        made = {name: getattr(record, name) for name in _MADE}
+        made = {name: getattr(record, name) for name in _MADE} | {"spec": record.job.document}
         batch.write(Kind.SUBMITTED, record.id, made)
         batch.learn(Submitted(job_of(record, batch.books.cluster)))
         if key is not None:
@@ -126,7 +126,7 @@ def _new_record(item: Submit, batch: Batch) -> Record:
         item.spec.name,
         item.user,
         item.spec.queue,
-        item.spec.model_dump(mode="json", exclude_defaults=True),
+        item.spec,
         batch.now_s,
         guess.seconds,
         guess.low_s,
