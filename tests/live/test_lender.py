@@ -4,6 +4,7 @@ import pytest
 
 from interlane.device.specs import DeviceSpec
 from interlane.engines.local.devices import Devices, emulated
+from interlane.live.files.job import read_spec
 from interlane.live.functions.lender import Held, Lender, Slot, holdings_of
 from interlane.live.functions.replicas import Site
 from interlane.live.functions.services import Place, Slowed
@@ -59,12 +60,14 @@ def lent(found: Site | Refusal) -> Site:
 
 
 def record(**share: object) -> Record:
-    spec = {
-        "name": "train",
-        "run": "true",
-        "resources": {"gpu": {"count": 1, **({} if share else {"memory": "4GiB"})}},
-        "share": share,
-    }
+    job = read_spec(
+        {
+            "name": "train",
+            "run": "true",
+            "resources": {"gpu": {"count": 1, **({} if share else {"memory": "4GiB"})}},
+            "share": share,
+        }
+    )
     place = ({"task": 0, "machine": "here", "gpus": [0], "instances": 1},)
     return Record(
         1,
@@ -72,7 +75,7 @@ def record(**share: object) -> Record:
         "train",
         "ann",
         "default",
-        spec,
+        job,
         0.0,
         1.0,
         1.0,

@@ -74,7 +74,7 @@ class History:
             changes = list(self._changes)
         now_s, total = self._driver.now_s(), self._driver.cluster.gpus * MILLI
         records = self._driver.open_records()
-        held = sum(self.milli(one.spec) for one in records if one.state in HOLDING)
+        held = sum(self.milli(one.job.document) for one in records if one.state in HOLDING)
         waiting = sum(one.state is State.QUEUED for one in records)
         moments_s = [now_s - span_s * (1 - at / (points - 1)) for at in range(points)]
         found = []
@@ -150,6 +150,6 @@ class History:
             assert record is not None, "the log tells of stored jobs only"
             # Whoever was cancelled while waiting has no exit code.
             held = entry.kind is not Kind.CANCELLED or "exit_code" in entry.change
-            size = self.milli(record.spec)
+            size = self.milli(record.job.document)
             self._jobs[entry.job_id] = _Job(size, record.submitted_s, holds=held)
         return self._jobs[entry.job_id]

@@ -51,7 +51,7 @@ async def job(visit: Visit) -> None:
     Live(Markup('<h2 id="log">Output</h2>'))
     printed = await live(visit, view.printed, LOG_EVERY_S, follow=True)
     printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
-    Live(card("As handed in", as_yaml(record.spec)))
+    Live(card("As handed in", as_yaml(record.job.document)))
 
 
 def _may_cancel(visit: Visit, record: Record) -> bool:
@@ -122,7 +122,7 @@ class _View:
             ("waited", words.span((began_s or until_s) - record.submitted_s)),
             ("ran", words.UNKNOWN if began_s is None else words.span(until_s - began_s)),
             ("guessed", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
-            ("asks", words.gpus(self._site.history.milli(record.spec))),
+            ("asks", words.gpus(self._site.history.milli(record.job.document))),
             ("attempt", str(record.attempt) if record.attempt else words.UNKNOWN),
             ("exit code", words.UNKNOWN if record.exit_code is None else str(record.exit_code)),
         ]

@@ -86,7 +86,7 @@ def _tiles(
     waits_s = site.history.waits_s(DAY_S)
     pending_h = (
         sum(
-            site.history.milli(one.spec) / 1_000 * max(0.0, one.guess_s - one.ran_s)
+            site.history.milli(one.job.document) / 1_000 * max(0.0, one.guess_s - one.ran_s)
             for one in waiting
         )
         / HOUR_S

@@ -10,6 +10,7 @@ from interlane.device.specs import CUDA_CONTEXT_BYTES
 from interlane.engines.local.devices import EMULATED, devices_of
 from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets, launch_of
+from interlane.live.files.job import read_spec
 from interlane.live.store.record import Record
 from interlane.model import InvalidInput, JobId, MachineId, Placement, Spot
 from interlane.testing.nvml import Card, FakeNvml, Part
@@ -66,7 +67,7 @@ def test_jobs_see_their_slice_by_its_identifier_and_share_it(tmp_path: Path) -> 
     found = devices_of("nvml", MIXED)
     slices = list(found.cluster)[1]
     gpu = {"count": 1, "memory": "20GiB"}
-    job = {"name": "a", "run": "true", "resources": {"gpu": gpu}}
+    job = read_spec({"name": "a", "run": "true", "resources": {"gpu": gpu}})
     record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
     lanes = Lanes(LaneSettings(found.shared, tmp_path))
 

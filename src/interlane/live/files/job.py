@@ -8,8 +8,9 @@ import re
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from math import ceil
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
@@ -116,6 +117,11 @@ class JobSpec(Strict):
         max_length=SECRETS_MAX,
         description="Variables whose values lie in the server's folder of secrets.",
     )
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The job as it is stored and shown: what is not as if nothing had been said."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,16 +51,15 @@ def holdings_of(records: Iterable[Record], cluster: Cluster) -> Holdings:
     for record in records:
         if record.place is None:
             continue
-        job = JobSpec.model_validate(record.spec)
-        request = spec.request_of(job, cluster)
+        request = spec.request_of(record.job, cluster)
         for spot in record.place.spots:
             demand = request.tasks[spot.task].demand
             share = min(1.0, spot.instances * demand.gpu_milli / MILLI)
             card_mib = memory_mib[spot.machine]
             mib = spot.instances * demand.gpu_memory_mib or int(share * card_mib)
-            if _bears_nobody(job):
+            if _bears_nobody(record.job):
                 mib = card_mib
-            held = Held(record.id, spec.program_of(job), mib, share)
+            held = Held(record.id, spec.program_of(record.job), mib, share)
             for number in spot.gpus:
                 found.setdefault(gpu_id(spot.machine, number), []).append(held)
     return {

@@ -26,7 +26,7 @@ def job_document(record: Record, use: Use | None = None) -> dict[str, Any]:
         "guess": {"seconds": record.guess_s, "low_s": record.low_s, "high_s": record.high_s},
         "use": record.use if use is None else asdict(use),
         "placement": None if record.placement is None else list(record.placement),
-        "spec": dict(record.spec),
+        "spec": dict(record.job.document),
         "version": record.version,
     }
 

@@ -16,7 +16,6 @@ from prometheus_client.core import (
 from interlane import __version__
 from interlane.live.driver import Driver
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
 from interlane.live.functions.figures import BUCKETS_S
 from interlane.live.functions.lender import Compared
 from interlane.live.functions.status import FunctionStatus
@@ -182,7 +181,7 @@ def _slowed(name: str, about: str, compared: Iterable[tuple[str, Compared]]) -> 
 
 def _held(driver: Driver) -> float:
     held = sum(
-        spec.request_of(JobSpec.model_validate(one.spec), driver.cluster).gpu_milli
+        spec.request_of(one.job, driver.cluster).gpu_milli
         for one in driver.open_records()
         if one.state in HOLDING
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
 from interlane.live.measure.monitor import Seen, Use
 from interlane.live.store.record import Record
 from interlane.model import MILLI, Cluster, JobId, MachineId
@@ -80,7 +79,7 @@ _STATES: Final = ("running", "holding", "waiting", "idle", "queued", "away")
 
 def share_milli(record: Record, cluster: Cluster) -> int:
     """Return the share of each of its GPUs that a job holds."""
-    request = spec.request_of(JobSpec.model_validate(record.spec), cluster)
+    request = spec.request_of(record.job, cluster)
     return request.tasks[0].demand.gpu_milli
 
 
@@ -92,7 +91,7 @@ def held(cluster: Cluster, holders: Iterable[Record], *, emulated: bool) -> list
     for record in holders:
         if record.place is None:
             continue
-        request = spec.request_of(JobSpec.model_validate(record.spec), cluster)
+        request = spec.request_of(record.job, cluster)
         for spot in record.place.spots:
             demand = request.tasks[spot.task].demand
             milli = min(MILLI, demand.gpu_milli * spot.instances)

@@ -94,8 +94,7 @@ def remembered(store: Store, cluster: Cluster) -> Guesses:
 
 def asked_before(record: Record, cluster: Cluster) -> Asked:
     """Return what was known of a job when it was handed in."""
-    job = JobSpec.model_validate(record.spec)
-    return asked_of(record.id, job, record.user, record.submitted_s, cluster)
+    return asked_of(record.id, record.job, record.user, record.submitted_s, cluster)
 
 
 def asked_of(

@@ -11,7 +11,6 @@ from io import StringIO
 from typing import Any, Final
 
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
 from interlane.live.store.record import Record, State
 from interlane.live.store.store import JobsWanted, Store
 from interlane.model import MILLI, Cluster
@@ -73,7 +72,7 @@ def _has_run_or_will(record: Record) -> bool:
 
 
 def _row(record: Record, cluster: Cluster, begin_s: float, now_s: float) -> dict[str, Any]:
-    job = JobSpec.model_validate(record.spec)
+    job = record.job
     (task,) = spec.request_of(job, cluster).tasks
     demand = task.demand
     return {

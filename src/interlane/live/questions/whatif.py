@@ -44,7 +44,7 @@ class _Joining:
 
     def slowdowns(self, others: Sequence[Record]) -> tuple[float | None, ...]:
         """Return what it and each of the others would be slowed down to, where it is known."""
-        specs = [self.wanted, *(JobSpec.model_validate(one.spec) for one in others)]
+        specs = [self.wanted, *(one.job for one in others)]
         if not others:
             return (1.0,)
         if self.driver.turns is None or not all(map(spec.takes_lane, specs)):

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from interlane.live.files.job import JobSpec
 from interlane.model import JobId, MachineId, Placement, Spot
 
 
@@ -66,7 +67,8 @@ class Record:
     name: str
     user: str
     queue: str
-    spec: Mapping[str, Any]
+    job: JobSpec
+    """As its user wrote it; the stored document calls it ``spec``."""
     submitted_s: float
     guess_s: float
     """How long it is guessed to run; eight times in ten from ``low_s`` to ``high_s``."""
@@ -159,13 +161,14 @@ def fold(entries: Iterable[Entry]) -> dict[JobId, Record]:
 
 def record_document(record: Record) -> dict[str, Any]:
     """Return a record as what JSON knows."""
-    return {name: getattr(record, name) for name in _NAMES}
+    document = {name: getattr(record, name) for name in _NAMES if name != "job"}
+    return {**document, "spec": record.job.document}
 
 
 def document_record(document: Mapping[str, Any]) -> Record:
     """Return a record from its document; fields of later versions are passed over."""
     known = {name: value for name, value in document.items() if name in _NAMES}
-    return Record(**_typed(known))
+    return Record(**_typed(known), job=JobSpec.model_validate(document["spec"]))
 
 
 def placement_document(placement: Placement) -> list[dict[str, Any]]:
