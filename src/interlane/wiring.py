@@ -57,6 +57,9 @@ LEARNING: Final = "learning"
 MODEL: Final = ".ildur"
 """How the names of stored models end."""
 
+ENGINES: Final = ("local",)
+"""What ``up --engine`` may name."""
+
 NO_SLOW_DOWN: Final = "none"
 
 SIDE_BY_SIDE: Final = "side-by-side/training"
@@ -261,6 +264,7 @@ def serve(
     state: Path,
     words: PolicyWords,
     *,
+    engine: str,
     devices: str,
     host: str,
     port: int,
@@ -274,24 +278,31 @@ def serve(
     say: Callable[[str], None],
     mount: "Mount | None" = None,
 ) -> None:
-    """Run this machine under a policy until told to end, with web pages if given."""
-    from interlane.engines.local.devices import devices_of
-    from interlane.engines.local.lanes import LaneSettings
+    """Run an engine under a policy until told to end, with web pages if given."""
+    from interlane.engines.local.make import local
     from interlane.live import up
+    from interlane.live.functions.gateway import Gateway
     from interlane.model import amounts
 
-    choice, found = choice_of(words), devices_of(devices)
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES)
+    choice = choice_of(words)
     policy = Policy(
         choice.order, choice.placer.make(), choice.queue, choice.preemption, words.name
     )
-    lanes = LaneSettings(found.shared, state / "lanes", turns, sharing)
     functions = function_settings(slot, forecast)
-    beside = None if degradation is None else _beside(degradation, found.cluster)
-    settings = up.Settings(
-        *(state, host, port, found, lanes, functions, database_url, beside),
-        amounts.seconds("keep", keep),
+    made = local(state, devices, turns, sharing, amounts.seconds("keep", keep))
+    beside = None if degradation is None else _beside(degradation, made.gpu_type)
+    settings = up.Settings(state, host, port, functions, database_url, beside, made.greeting)
+    up.serve(
+        settings,
+        made.engine,
+        lambda driver, how: Gateway(driver, made.replicas, how),
+        lambda cluster: Scheduler(cluster, policy),
+        played_starts,
+        say,
+        mount,
     )
-    up.serve(settings, lambda: Scheduler(found.cluster, policy), played_starts, say, mount)
 
 
 def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
@@ -315,7 +326,7 @@ def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
     return FunctionSettings(slot_s, forecasts_of(model.forecaster, slot_s))
 
 
-def _beside(model: Path, cluster: Cluster) -> "Beside":
+def _beside(model: Path, gpu_type: str) -> "Beside":
     """Return what a stored model says of jobs that run beside each other.
 
     Slow-downs by several add up, as in SMore; a program that it does not know has none.
@@ -327,7 +338,7 @@ def _beside(model: Path, cluster: Cluster) -> "Beside":
     if SIDE_BY_SIDE not in found:
         raise InvalidInput(f"{model} has nothing on {SIDE_BY_SIDE}; train one on such co-runs.")
     table = found[SIDE_BY_SIDE].table
-    gpu = table.gpu(next(iter(cluster)).gpu_type)
+    gpu = table.gpu(gpu_type)
 
     def slowdown(victim: str, others: Sequence[str]) -> float | None:
         read = [

@@ -4,13 +4,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interlane.engines.local.runner import Attempt, Launch, Ran
+from interlane.engines.local.runner import ProcessRunner, ShimOrder
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver import (
     AlreadyEnded,
@@ -22,11 +22,13 @@ from interlane.live.driver import (
     VersionDiffers,
 )
 from interlane.live.driver.loop import AGAIN_S
+from interlane.live.port import Attempt, Observation
 from interlane.live.store.record import Kind, Record, State, fold
 from interlane.live.store.store import JobsWanted, Store, StoreFailed
 from interlane.model import InvalidInput, JobId
 from interlane.policy.order import PriorityWithAgeing
-from interlane.testing.live import PretendRunner, clear, driving, ended, make_driver, spec
+from interlane.testing.live import clear, driving, ended, make_driver, spec, this_machine
+from interlane.testing.pretend import PretendEngine
 from interlane.testing.waiting import PATIENCE_S, until
 
 FOREVER = "echo up; exec sleep 1000"
@@ -50,7 +52,7 @@ def wait_for(file: Path) -> str:
 def running(driver: Driver, record: Record) -> Record:
     """Wait until a job prints that it is up."""
     attempt = Attempt(record.id, 1)
-    until(lambda: b"up" in driver.runner.output(attempt, 0, 100)[1], f"{record.id} running")
+    until(lambda: b"up" in driver.engine.output(attempt, 0, 100).data, f"{record.id} running")
     until(lambda: state(driver, record) is State.RUNNING)
     found = driver.open_record(record.id)
     assert found is not None
@@ -100,7 +102,6 @@ def test_what_does_not_fit_waits_and_then_runs(driver: Driver) -> None:
 def test_jobs_see_their_devices_their_env_and_their_secrets(
     driver: Driver, tmp_path: Path
 ) -> None:
-    (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "HF_TOKEN").write_text("hush\n")
     run = (
         "echo $INTERLANE_DEVICES/$MODEL/$HF_TOKEN/$INTERLANE_TOKEN/[$CUDA_VISIBLE_DEVICES]; pwd"
@@ -110,7 +111,7 @@ def test_jobs_see_their_devices_their_env_and_their_secrets(
     )
     ended(driver, record)
 
-    _, said = driver.runner.output(Attempt(record.id, 1), 0, 1_000)
+    said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
 
     assert said.decode().split() == ["0,1/bert/hush//[]", "/usr"]
     assert "hush" not in str(driver.store.job(record.id))
@@ -127,7 +128,7 @@ def test_a_gang_gets_a_process_for_every_rank(driver: Driver) -> None:
     record = submit(driver, run=run, gang={"nodes": 2})
     ended(driver, record)
 
-    _, said = driver.runner.output(Attempt(record.id, 1), 0, 1_000)
+    said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
 
     assert sorted(said.decode().splitlines()) == ["rank 0 of 2 on 0", "rank 1 of 2 on 1"]
 
@@ -171,19 +172,9 @@ def test_only_what_is_there_and_as_it_was_seen_can_be_cancelled(driver: Driver) 
     assert (done.exit_code, done.cancelled_by) == (143, "ann")
 
 
-class Patient(PretendRunner):
-    """Runs nothing, and tells of ends when it is told to."""
-
-    def start(self, launch: Launch) -> None:
-        pass
-
-    def tell(self, report: Ran) -> None:
-        self._tell(report)
-
-
 def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path) -> None:
-    with driving(tmp_path, runner=Patient) as driver:
-        assert isinstance(driver.runner, Patient)
+    engine = PretendEngine(this_machine().machines)
+    with driving(tmp_path, engine=engine) as driver:
         record = submit(driver)
         until(lambda: state(driver, record) is State.RUNNING)
         asked, go_on = threading.Event(), threading.Event()
@@ -195,7 +186,7 @@ def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path
         driver.ask(keep_busy)
         asked.wait(PATIENCE_S)
 
-        driver.runner.tell(Ran(Attempt(record.id, 1), 0))
+        engine.finish(Attempt(record.id, 1))
         late = driver.cancel(record.id, "ann")
         go_on.set()
 
@@ -250,8 +241,7 @@ def test_a_new_server_adopts_what_runs_and_starts_what_waited(tmp_path: Path) ->
 
 def test_an_attempt_on_record_that_never_began_is_made_again_once(tmp_path: Path) -> None:
     note = tmp_path / "ran"
-    first = make_driver(tmp_path, gpus=1)
-    first.runner.start = lambda launch: None  # type: ignore[method-assign]
+    first = make_driver(tmp_path, gpus=1, engine=PretendEngine(this_machine(1).machines))
     first.start()
     record = submit(first, run=f"echo once >> {note}")
     until(lambda: state(first, record) is State.RUNNING)  # so it believes; nothing runs
@@ -269,7 +259,7 @@ def test_a_cancel_that_was_stored_is_carried_out_by_the_next_server(tmp_path: Pa
     first = make_driver(tmp_path, gpus=1)
     first.start()
     record = running(first, submit(first, run=FOREVER))
-    first.runner.stop = lambda attempt: None  # type: ignore[method-assign]
+    first.engine.stop = lambda attempt, how: None  # type: ignore[method-assign]
     first.cancel(record.id, "ann").result(PATIENCE_S)
     first.close()
 
@@ -277,19 +267,35 @@ def test_a_cancel_that_was_stored_is_carried_out_by_the_next_server(tmp_path: Pa
         assert ended(second, record).state is State.CANCELLED
 
 
-def test_fewer_devices_than_running_jobs_hold_are_refused(tmp_path: Path) -> None:
+def test_a_job_whose_device_is_gone_waits_again_and_nothing_of_it_goes_on(
+    tmp_path: Path,
+) -> None:
     first = make_driver(tmp_path, gpus=2)
     first.start()
-    running(first, submit(first, run=FOREVER, gpus=2))
+    note = tmp_path / "pid"
+    record = running(first, submit(first, run=f"echo $$ > {note}; {FOREVER}", gpus=2))
     first.close()
 
-    smaller = make_driver(tmp_path, gpus=1)
-    with pytest.raises(InvalidInput, match="keep the machines it had"):
-        smaller.start()
-    smaller.runner.close()
+    with driving(tmp_path, gpus=1) as second:
+        done = ended(second, record)
 
-    with driving(tmp_path, gpus=2):
-        pass
+        assert done.state is State.REFUSED  # one device never has two GPUs
+        assert Kind.REQUEUED in kinds(second, record)
+        until(lambda: not Path(f"/proc/{note.read_text().strip()}").exists())
+        check_log(second.store)
+
+
+def test_an_attempt_that_nobody_knows_is_ended(tmp_path: Path) -> None:
+    first = make_driver(tmp_path, gpus=1)
+    first.start()
+    note = tmp_path / "pid"
+    running(first, submit(first, run=f"echo $$ > {note}; {FOREVER}"))
+    first.close()
+    (tmp_path / "state.db").unlink()  # as if an older copy had been put back
+
+    with driving(tmp_path, gpus=1) as second:
+        until(lambda: not Path(f"/proc/{note.read_text().strip()}").exists())
+        assert ended(second, submit(second, "next")).state is State.SUCCEEDED
 
 
 def test_start_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,29 +368,27 @@ def test_a_disk_that_stays_full_is_not_asked_without_end(tmp_path: Path) -> None
         assert ended(driver, record).state is State.SUCCEEDED
 
 
-def test_a_runner_that_cannot_look_is_asked_again(
+def test_an_engine_that_cannot_be_looked_at_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlane.live.driver.loop.AGAIN_S", 0.05)
+    monkeypatch.setattr("interlane.live.driver.observer.AGAIN_S", 0.05)
     store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
     with driving(tmp_path, store=store) as driver:
-        before = running(driver, submit(driver, "before", FOREVER))
+        record = running(driver, submit(driver, run=f"echo up; {wait_for(tmp_path / 'go')}"))
         looks = iter((OSError(28, "No space left on device"), RuntimeError("a fault"), None))
-        recover = driver.runner.recover
+        observe = driver.engine.observe
 
-        def looked(attempt: Attempt) -> bool:
+        def looked(known: Collection[Attempt]) -> Observation:
             if (error := next(looks, None)) is not None:
                 raise error
-            return recover(attempt)
+            return observe(known)
 
-        driver.runner.recover = looked  # type: ignore[method-assign]
+        driver.engine.observe = looked  # type: ignore[method-assign]
         store.failures = 1
-        with pytest.raises(NotReady, match="The disk is full"):
-            submit(driver, "lost")
+        (tmp_path / "go").touch()  # its end is lost with the commit that fails
 
-        until(lambda: driver.is_ready)
-        assert state(driver, before) is State.RUNNING
-        assert ended(driver, submit(driver, "after")).state is State.SUCCEEDED
+        assert ended(driver, record).state is State.SUCCEEDED
+        assert next(looks, "all asked") == "all asked"
 
 
 def test_a_server_whose_database_is_gone_can_be_ended(tmp_path: Path) -> None:
@@ -414,12 +418,12 @@ def test_a_caller_who_goes_away_disturbs_nobody(driver: Driver) -> None:
 def test_a_job_that_cannot_be_started_fails_after_three_tries(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlane.live.driver.actions.START_AGAIN_S", 0.05)
+    monkeypatch.setattr("interlane.live.driver.reports.START_AGAIN_S", 0.05)
 
-    def refuses(launch: Launch) -> None:
+    def refuses(self: ProcessRunner, order: ShimOrder) -> None:
         raise BlockingIOError("no more processes")
 
-    driver.runner.start = refuses  # type: ignore[method-assign]
+    monkeypatch.setattr(ProcessRunner, "start", refuses)
 
     done = ended(driver, submit(driver))
 
@@ -430,10 +434,10 @@ def test_a_job_that_cannot_be_started_fails_after_three_tries(
 
 def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> None:
     store = Failing(f"sqlite:///{tmp_path / 'state.db'}")
-    old = make_driver(tmp_path, store=store)
-    old.runner.start = lambda launch: None  # type: ignore[method-assign]
+    engine = PretendEngine(this_machine().machines)
+    old = make_driver(tmp_path, store=store, engine=engine)
     old.start()
-    record = submit(old)  # it never runs, so that whoever recovers has something to write
+    record = submit(old)
     until(lambda: state(old, record) is State.RUNNING)
     new = Store(f"sqlite:///{tmp_path / 'state.db'}")
     new.begin_life()
@@ -441,6 +445,7 @@ def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> 
 
     with pytest.raises(NotReady, match="The disk is full"):
         submit(old)
+    engine.finish(Attempt(record.id, 1))  # whoever recovers has something to write
 
     until(lambda: old.stopped_because is not None)
     old.close()

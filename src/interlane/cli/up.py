@@ -32,6 +32,9 @@ END_S: Final = 30.0
 class UpOptions:
     """How a server is started."""
 
+    engine: Annotated[
+        str, typer.Option(help="What runs the jobs: local for processes of this machine.")
+    ] = "local"
     devices: Annotated[
         str,
         typer.Option(
@@ -117,6 +120,7 @@ def up(
     serve(
         folder,
         PolicyWords(options.order, options.placer, options.queue),
+        engine=options.engine,
         devices=options.devices,
         host=options.host,
         port=options.port,

@@ -14,22 +14,20 @@ from typing import Any, Final, Protocol
 import uvicorn
 from fastapi import FastAPI
 
-from interlane.engines.local.devices import Devices
-from interlane.engines.local.lanes import Lanes, LaneSettings
-from interlane.engines.local.launch import Secrets
-from interlane.engines.local.retention import Retention
-from interlane.engines.local.runner import ProcessRunner
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.driver.state import MakeScheduler
-from interlane.live.functions.gateway import FunctionSettings
+from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
+from interlane.live.port import Engine
 from interlane.live.questions.etas import Etas, PlayForward
 from interlane.live.store.store import Store
+from interlane.live.view import View
 from interlane.model import InterlaneError, InvalidInput
+from interlane.model.gpu import NO_GPU
 
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
@@ -50,14 +48,12 @@ class Settings:
     host: str
     port: int
     """0 for any that is free."""
-    devices: Devices
-    lanes: LaneSettings
     functions: FunctionSettings
     database_url: str | None = None
     beside: Beside | None = None
-    """Predicts slow-down of jobs that run beside each other."""
-    keep_s: float = 30 * 86_400.0
-    """For which folders of jobs that have ended are kept."""
+    """Predicts slowdown of jobs that run beside each other."""
+    greeting: str | None = None
+    """What is said of the engine when it serves."""
 
 
 Say = Callable[[str], None]
@@ -76,10 +72,13 @@ class Door(Protocol):
 
 
 Mount = Callable[[Service, FastAPI], Door]
+MakeGateway = Callable[[Driver, FunctionSettings], Gateway]
 
 
 def serve(
     settings: Settings,
+    engine: Engine,
+    replicas: MakeGateway,
     make: MakeScheduler,
     play: PlayForward,
     say: Say,
@@ -90,48 +89,32 @@ def serve(
     with locked(settings.state), _listening(settings) as listener:
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
         store = Store(settings.database_url or f"sqlite:///{settings.state / 'state.db'}")
-        driver = Driver(
-            store,
-            make,
-            lambda tell: ProcessRunner(settings.state / "runs", tell),
-            Secrets(settings.state / "secrets"),
-            hardware=settings.devices,
-            lanes=Lanes(settings.lanes),
-        )
-        gpu_type = next(machine.gpu_type for machine in driver.cluster)
+        driver = Driver(store, make, engine)
+        driver.start()
+        gpu_type = min(driver.snapshot().cluster.gpu_types, default=NO_GPU)
         driver.monitor.tell = CoRunFiles(settings.state / "coruns", gpu_type).add
         if settings.beside is not None:
             driver.monitor.beside = settings.beside
-        driver.start()
         tokens = Tokens(store, driver.now_s)
         _first_token(tokens, settings.state, say)
         _write_private(
             settings.state / ADDRESS_FILE, json.dumps({"url": address, "pid": os.getpid()})
         )
-        retention = Retention(
-            settings.state / "runs",
-            lambda name: driver.open_record(name) is not None,
-            settings.keep_s,
-            driver.now_s,
-        )
-        retention.start()
-        etas = Etas(driver, play)
+        etas = Etas(driver.snapshot, store, play)
         etas.start()
-        service = Service(driver, tokens, settings.devices.emulated, etas, settings.functions)
-        app: FastAPI | Door = make_app(service)
+        service = Service(View(driver, etas), driver, tokens)
+        app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
             assert isinstance(app, FastAPI)
             app = mount(service, app)
             _say_link(app, settings.state, address, say)
-        if settings.devices.stands_in:
-            count = settings.devices.cluster.gpus
-            say(f"There is no GPU here; {count} emulated devices stand in, parts of the CPU.")
+        if settings.greeting is not None:
+            say(settings.greeting)
         say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
         try:
             _run(service, app, listener)
         finally:
             etas.close()
-            retention.close()
             driver.close()
             store.close()
     if driver.stopped_because is not None:
@@ -167,8 +150,7 @@ def _run(service: Service, app: FastAPI | Door, listener: socket.socket) -> None
 
 def prepare(state: Path) -> None:
     """Make the folder in which the server keeps things, for its owner alone."""
-    for folder in (state, state / "runs", state / "secrets"):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 @contextmanager

@@ -1,27 +1,29 @@
 """Builders for the live machine: real stores, real processes, a real server."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from interlane.engines.local.devices import emulated
+from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.lanes import Lanes, LaneSettings
-from interlane.engines.local.launch import Secrets
-from interlane.engines.local.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.files.job import JobSpec, read_spec
-from interlane.live.functions.gateway import FunctionSettings
+from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
+from interlane.live.port import Engine
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import Record
 from interlane.live.store.store import Store
+from interlane.live.view import View
 from interlane.model import Cluster, Machine, MachineId
 from interlane.policy.base import Order
 from interlane.policy.order import Fifo
@@ -44,34 +46,9 @@ def this_machine(gpus: int = 2) -> Cluster:
     )
 
 
-class PretendRunner:
-    """Runs nothing: every attempt ends well at once, having printed nothing."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-
-    def start(self, launch: Launch) -> None:
-        """Tell that the attempt has ended."""
-        self._tell(Ran(launch.attempt, 0))
-
-    def recover(self, attempt: Attempt) -> bool:
-        """Tell that the attempt has ended."""
-        self._tell(Ran(attempt, 0))
-        return True
-
-    def stop(self, attempt: Attempt) -> None:
-        """Do nothing: it has ended."""
-
-    def output(self, attempt: Attempt, begin: int, size: int) -> tuple[int, bytes]:
-        """Return nothing."""
-        return begin, b""
-
-    def printed_bytes(self, attempt: Attempt) -> int:
-        """Return 0."""
-        return 0
-
-    def close(self) -> None:
-        """Do nothing."""
+def make_engine(folder: Path, *, gpus: int = 2, lanes: Lanes | None = None) -> LocalEngine:
+    """Return an engine of real processes on a folder; it has not begun."""
+    return LocalEngine(folder, emulated(this_machine(gpus).machines[0]), lanes)
 
 
 def make_driver(
@@ -80,20 +57,18 @@ def make_driver(
     gpus: int = 2,
     order: Order | None = None,
     store: Store | None = None,
-    runner: Callable[[Tell], Runner] | None = None,
+    engine: Engine | None = None,
     lanes: Lanes | None = None,
+    observe_every_s: float = 30.0,
 ) -> Driver:
     """Return a driver on a folder, with real processes; it has not begun."""
-    cluster = this_machine(gpus)
     policy = Policy(order or Fifo(), pack(), name="test")
     folder.mkdir(exist_ok=True)
     return Driver(
         store or Store(f"sqlite:///{folder / 'state.db'}"),
-        lambda: Scheduler(cluster, policy),
-        runner or (lambda tell: ProcessRunner(folder / "runs", tell)),
-        Secrets(folder / "secrets"),
-        hardware=emulated(cluster.machines[0]),
-        lanes=lanes,
+        lambda cluster: Scheduler(cluster, policy),
+        engine or make_engine(folder, gpus=gpus, lanes=lanes),
+        observe_every_s=observe_every_s,
     )
 
 
@@ -130,19 +105,25 @@ def ended(driver: Driver, record: Record) -> Record:
     return found
 
 
+def make_service(
+    driver: Driver, functions: FunctionSettings | None = None
+) -> tuple[Mapping[Role, str], FastAPI]:
+    """Return a token for every role, and the API of a driver."""
+    tokens = Tokens(driver.store, driver.now_s)
+    made = {role: tokens.make(role.word, role)[0] for role in Role}
+    view = View(driver, Etas(driver.snapshot, driver.store, played_starts))
+    service = Service(view, driver, tokens)
+    app = make_app(service, lambda: Gateway(driver, functions or FunctionSettings()))
+    return made, app
+
+
 @contextmanager
 def serving(
     driver: Driver, functions: FunctionSettings | None = None
 ) -> Iterator[tuple[str, Mapping[Role, str]]]:
     """Serve a driver over HTTP; yields the address and a token for every role."""
-    tokens = Tokens(driver.store, driver.now_s)
-    made = {role: tokens.make(role.word, role)[0] for role in Role}
-    service = Service(
-        driver, tokens, True, Etas(driver, played_starts), functions or FunctionSettings()
-    )
-    config = uvicorn.Config(
-        make_app(service), port=0, log_level="critical", timeout_graceful_shutdown=1
-    )
+    made, app = make_service(driver, functions)
+    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""This machine as an engine: jobs are processes under shims, on devices that they share.
+"""An engine for this machine: jobs are processes under shims, on devices that they share.
 
 ``begin`` and ``stop`` are carried out in order by one thread, the ends of jobs are told by
 another: what they wait for (a fork, a file, the device daemon) nobody else waits for.
@@ -15,6 +15,7 @@ from typing import Final
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import Lanes
 from interlane.engines.local.launch import Secrets, order_of, run_number
+from interlane.engines.local.retention import Retention
 from interlane.engines.local.runner import ProcessRunner
 from interlane.lanes.report import DaemonReport
 from interlane.live.files.job import JobSpec
@@ -37,6 +38,7 @@ from interlane.model import InterlaneError
 
 NAME: Final = "local"
 CLUSTER: Final = "this machine"
+KEEP_S: Final = 30 * 86_400.0
 
 log = logging.getLogger("interlane.live")
 
@@ -49,9 +51,16 @@ class LocalEngine:
         folder: Path,
         devices: Devices,
         lanes: Lanes | None = None,
-        log_file_bytes: int | None = None,
+        keep_s: float = KEEP_S,
     ) -> None:
-        """Keep everything in a folder; without lanes, jobs do not take turns."""
+        """Keep everything in a folder.
+
+        Args:
+            folder: where secrets, and what jobs print, are kept.
+            devices: what jobs run on.
+            lanes: without them, jobs do not take turns.
+            keep_s: seconds for which folders of jobs that have ended are kept.
+        """
         self.devices = devices
         self.secrets = Secrets(folder / "secrets")
         self.runs = folder / "runs"
@@ -65,9 +74,10 @@ class LocalEngine:
             turns=None if lanes is None else lanes.settings.order,
         )
         self._lanes = lanes
-        self._log_file_bytes = log_file_bytes
+        self._keep_s = keep_s
         self._tell: Tell = lambda report: None
         self._runner: ProcessRunner
+        self._retention: Retention
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._ends = ThreadPoolExecutor(1, "ends")
         self._lock = threading.Lock()
@@ -76,8 +86,12 @@ class LocalEngine:
 
     def start(self, tell: Tell) -> None:
         """Begin to watch and to report."""
+        for folder in (self.runs, self.secrets.folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tell = tell
-        self._runner = ProcessRunner(self.runs, self._over, self._log_file_bytes)
+        self._runner = ProcessRunner(self.runs, self._over)
+        self._retention = Retention(self.runs, self._runner.runs, self._keep_s)
+        self._retention.start()
         if self._lanes is not None:
             self._lanes.heard = self._heard
             self._lanes.start()
@@ -85,6 +99,7 @@ class LocalEngine:
     def close(self) -> None:
         """Stop watching; jobs run on, and what has not begun is left to the next server."""
         self._launcher.shutdown(cancel_futures=True)
+        self._retention.close()
         self._runner.close()
         self._ends.shutdown(cancel_futures=True)
         if self._lanes is not None:
@@ -100,9 +115,7 @@ class LocalEngine:
             asked = set(self._asked)
         sights = [Pending(one) if one in asked else self._find(one) for one in known]
         others = self._runner.strangers({*known, *asked})
-        return Observation(
-            tuple(self.devices.cluster), attempts=(*sights, *map(Begun, others))
-        )
+        return Observation(tuple(self.devices.cluster), attempts=(*sights, *map(Begun, others)))
 
     def begin(self, launch: Launch) -> None:
         """Start the processes of an attempt, soon."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from interlane.engines.local import shim
+from interlane.live.driver.clock import Clock
 
 LOOK_EVERY_S: Final = 600.0
 
@@ -36,17 +37,11 @@ def _ended_s(folder: Path) -> float:
 class Retention:
     """Prunes at the start and every ten minutes, in a thread of its own."""
 
-    def __init__(
-        self,
-        runs: Path,
-        is_open: Callable[[str], bool],
-        keep_s: float,
-        now_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, runs: Path, is_open: Callable[[str], bool], keep_s: float) -> None:
         self._runs = runs
         self._is_open = is_open
         self._keep_s = keep_s
-        self._now_s = now_s
+        self._clock = Clock(0.0)
         """The time without the jumps that a clock may make."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
@@ -62,7 +57,7 @@ class Retention:
 
     def look(self) -> None:
         """Remove what is old; what only a jump of the clock makes old is not."""
-        now_s = min(time.time(), self._now_s())
+        now_s = min(time.time(), self._clock.now_s())
         prune(self._runs, self._is_open, now_s - self._keep_s)
 
     def _run(self) -> None:

@@ -164,6 +164,11 @@ class ProcessRunner:
             os.close(fd)
         self._selector.close()
 
+    def runs(self, job_id: str) -> bool:
+        """Tell whether an attempt at a job runs."""
+        with self._lock:
+            return any(attempt.job_id == job_id for attempt in self._watched)
+
     def folder(self, attempt: Attempt) -> Path:
         """Return the folder of an attempt."""
         return self._folder / attempt.job_id / str(attempt.number)

@@ -1,8 +1,8 @@
 """The driver: events from users and the engine in, the scheduler's actions out.
 
-One thread owns the scheduler and is the only one that writes the log.  It takes everything that
-has come in, tells the scheduler, lets it decide, and commits events and actions together; only
-then does it answer those who wait and ask the engine to act, which returns at once.  So what was
+One thread owns the scheduler and is the only one that writes the log.  It takes all that has
+come in, tells the scheduler, lets it decide, and commits events and actions together; only then
+does it answer those who wait and ask the engine to act, which returns at once.  So what was
 acknowledged is stored, an attempt is on record before anything runs, and a busy server commits
 for many at a time.
 
@@ -12,7 +12,8 @@ again from the store, and those who waited are told to try again.
 The modules, in the order in which a job meets them:
 
 * ``loop``: what other threads may call, and the thread itself.
-* ``inbox``: what comes in.  ``clock``: the time that it gets.  ``observer``: looks at the engine.
+* ``inbox``: what comes in.  ``clock``: the time that it gets.
+* ``observer``: looks at the engine, so that nothing stays lost.
 * ``batch``: what one cycle writes, and then does.  ``state``: what the thread knows.
 * ``users``, ``reports`` and ``machines``: what is made of what comes in.
 * ``actions``: what the scheduler decides.

@@ -185,7 +185,6 @@ class Driver:
             items, is_last = self._inbox.take(self.now_s())
             try:
                 self._cycle(items)
-                self._failures = 0
             except Exception as error:
                 self._ready.clear()
                 self._fail(items, error)
@@ -242,6 +241,8 @@ class Driver:
     def _commit(self, batch: Batch) -> None:
         self.store.commit(batch.entries, batch.changed.values(), batch.keys, batch.drains)
         self._state.settle(batch.changed)
+        if batch.entries:  # a cycle that writes nothing does not show that one could
+            self._failures = 0
 
     # -- when something goes wrong ----------------------------------------------------
 

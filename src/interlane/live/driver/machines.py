@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from interlane.live.port import Drained, MachineGone, MachineReport, MachineSeen, Observation
 from interlane.model import (
@@ -23,10 +22,10 @@ Known = Mapping[MachineId, Machine]
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Never changes; whoever learns something makes the next one, and events for a scheduler."""
+    """All machines at one moment; a report makes the next, and events for a scheduler."""
 
     name: str
-    known: Known = MappingProxyType({})
+    known: Known = field(default_factory=dict)
     """In the order in which they were first seen."""
     drained_here: frozenset[MachineId] = frozenset()
     """Drained by our operators; holds for machines that are away, too."""

@@ -1,4 +1,4 @@
-"""What the engine reports of attempts: that they run, how they ended, or that they never ran."""
+"""What the engine reports of attempts: that they run, have ended or never ran."""
 
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from interlane.live.port import (
     Pending,
     Stop,
 )
-from interlane.live.questions.estimates import known_of
+from interlane.live.questions.estimates import asked_before
 from interlane.live.store.record import HOLDING, Kind, Record, State
 from interlane.model import (
     Cancelled,
@@ -66,20 +66,20 @@ class Reports:
     def compare(self, sight: Pending | Begun | NeverBegan | Ended, batch: Batch) -> None:
         """Note what an observation says of an attempt: it may contradict what is on record."""
         record = _holder(sight.attempt, batch.state)
-        match sight:
-            case Pending():
-                return
-            case Begun() if record is None:
+        if record is None:
+            if isinstance(sight, Begun):
                 # Nobody knows it, or it was given up: it must not go on beside another.
-                kill = partial(batch.engine.stop, sight.attempt, Stop.KILL)
-                batch.afterwards.append(kill)
-            case Begun() if record is not None and record.state is State.STOPPING:
-                stop = partial(batch.engine.stop, sight.attempt, Stop.GRACEFUL)
-                batch.afterwards.append(stop)
-            case NeverBegan() if record is not None:
-                _requeue(record, batch)
+                _stop(sight.attempt, Stop.KILL, batch)
+            return
+        match sight:
+            case Begun() if record.state is State.STOPPING:
+                _stop(sight.attempt, Stop.GRACEFUL, batch)
             case Begun() | Ended():
                 self.take_in(sight, batch)
+            case NeverBegan():
+                _requeue(record, batch)
+            case Pending():
+                pass
 
     def _ended(self, record: Record, report: Ended, batch: Batch) -> None:
         if record.cancelled_by is not None:
@@ -94,8 +94,8 @@ class Reports:
         _let_go(record, batch)
         state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
         if state is State.SUCCEEDED:
-            known = known_of(record, batch.state.request_of(record.job))
-            batch.state.estimates.learn(known, record.ran_for_s(batch.now_s))
+            asked = asked_before(record, batch.state.request_of(record.job))
+            batch.state.estimates.learn(asked, record.ran_for_s(batch.now_s))
         why = _why_failed(record, report)
         use = self._use(record, report)
         batch.end(Kind.ENDED, record, state, use, exit_code=report.exit_code, reason=why)
@@ -110,6 +110,10 @@ def _holder(attempt: Attempt, state: DriverState) -> Record | None:
     if record is None or record.state not in HOLDING or record.attempt != attempt.number:
         return None
     return record
+
+
+def _stop(attempt: Attempt, how: Stop, batch: Batch) -> None:
+    batch.afterwards.append(partial(batch.engine.stop, attempt, how))
 
 
 def _begun(record: Record, batch: Batch) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.machines import Machines
 from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec
 from interlane.live.port import Attempt, Traits
-from interlane.live.questions.estimates import Estimates, remembered
+from interlane.live.questions.estimates import Guesses, remembered
 from interlane.live.store.record import HOLDING, Record
 from interlane.live.store.store import Store
 from interlane.model import Cluster, Job, JobId, Recovered, Request
@@ -31,9 +32,9 @@ class Snapshot:
         """The machines that there are."""
         return self.machines.cluster
 
-    def request_of(self, record: Record) -> Request:
+    def request_of(self, job: JobSpec) -> Request:
         """Return what the scheduler understands of a job."""
-        return spec.request_of(record.job, self.cluster, self.traits)
+        return spec.request_of(job, self.cluster, spans_machines=self.traits.spans_machines)
 
     def empty_scheduler(self) -> Scheduler:
         """Return a scheduler that knows the machines as they are, and no job."""
@@ -51,7 +52,7 @@ class Snapshot:
 
     def recovered(self, record: Record) -> Recovered:
         """Return what a scheduler must learn of a job that is there already."""
-        job = job_of(record, self.request_of(record))
+        job = job_of(record, self.request_of(record.job))
         return Recovered(job, record.ran_s, record.place, record.started_s or 0.0)
 
 
@@ -64,7 +65,7 @@ class DriverState:
         self.machines = Machines(traits.cluster)
         self.scheduler: Scheduler
         """Made by ``rebuild``."""
-        self.estimates = Estimates()
+        self.estimates = Guesses()
         self.jobs: dict[JobId, Record] = {}
         """Jobs that have not ended."""
         self.stored: dict[JobId, Record] = {}
@@ -81,12 +82,12 @@ class DriverState:
         """The machines that there are."""
         return self.machines.cluster
 
-    def request_of(self, job: spec.JobSpec) -> Request:
+    def request_of(self, job: JobSpec) -> Request:
         """Return what the scheduler understands of a job."""
-        return spec.request_of(job, self.cluster, self._traits)
+        return spec.request_of(job, self.cluster, spans_machines=self._traits.spans_machines)
 
     def read(self, store: Store) -> None:
-        """Begin again with what is stored; ``rebuild`` tells the scheduler and other threads."""
+        """Begin again with what is stored; ``rebuild`` tells everybody else."""
         ends = store.ends()
         self.seq, self.serial = ends.seq, ends.serial
         self.jobs = {record.id: record for record in store.open_jobs()}

@@ -72,7 +72,9 @@ class Users:
         """Cancel a job that was submitted through the engine, if it has not ended."""
         used = known.get((ENGINE, report.key))
         if used is not None and used.job_id in batch.state.jobs:
-            self._cancel(Cancel(used.job_id, batch.state.jobs[used.job_id].user, None, Future()), batch)
+            self._cancel(
+                Cancel(used.job_id, batch.state.jobs[used.job_id].user, None, Future()), batch
+            )
 
     def _submit(self, item: Submit, batch: Batch, known: KnownKeys) -> None:
         key = item.key

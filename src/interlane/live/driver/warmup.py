@@ -10,7 +10,9 @@ def warm_up(scheduler: Scheduler) -> None:
 
     The second deserves more than the first by every order, so that one makes way that can.
     """
-    whole = one_task(Demand(gpus=max((machine.gpus for machine in scheduler.cluster), default=0)))
+    whole = one_task(
+        Demand(gpus=max((machine.gpus for machine in scheduler.cluster), default=0))
+    )
     Guesses().guess(Asked(JobId("warm-up"), "warm-up", "", whole, 0.0, None))
     for number, guess_s in enumerate((1e9, 1.0)):
         job = Job(JobId(f"warm-up-{number}"), whole, 0.0, number, guess_s, priority=number)

@@ -172,15 +172,16 @@ def check_spec(spec: JobSpec) -> None:
         raise InvalidField("secrets", min(twice), "env gives it a value already")
 
 
-def request_of(spec: JobSpec, cluster: Cluster) -> Request:
+def request_of(spec: JobSpec, cluster: Cluster, *, spans_machines: bool) -> Request:
     """Return what the kernel must find for a job on these machines.
 
-    All are on one machine, and a gang that has started does not grow: nothing here could
-    let its processes know.
+    Where an engine has one machine only, or jobs cannot span several, all are on one.
     """
     card_mib = max((machine.gpu_memory_mib for machine in cluster), default=0)
     demand = demand_of(spec, card_mib)
-    return Request((Task(demand, spec.gang.nodes, spec.gang.min, same_machine=True),))
+    return Request(
+        (Task(demand, spec.gang.nodes, spec.gang.min, same_machine=not spans_machines),)
+    )
 
 
 def demand_of(spec: JobSpec, gpu_memory_mib: int) -> Demand:

@@ -1,7 +1,7 @@
 """The machine over HTTP: ``/api/v1`` and what operators look at."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -11,7 +11,7 @@ from interlane import __version__
 from interlane.live.functions.gateway import Gateway
 from interlane.live.functions.routes import functions
 from interlane.live.http.body_limit import BodyLimit
-from interlane.live.http.fast_path import ShortWay
+from interlane.live.http.fast_path import FastPath
 from interlane.live.http.news import News
 from interlane.live.http.problems import answer_with_problems
 from interlane.live.http.routes import jobs, machine, probes, tokens
@@ -20,16 +20,16 @@ from interlane.live.http.service import Service
 ROUTERS: Final = (jobs.routes, machine.routes, tokens.routes, functions, probes.routes)
 
 
-def make_app(service: Service) -> FastAPI:
-    """Return the application; functions begin and end with it."""
+def make_app(service: Service, make_gateway: Callable[[], Gateway]) -> FastAPI:
+    """Return the application; functions begin and end with it, and run on its loop."""
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         loop, news = asyncio.get_running_loop(), News()
         app.state.news = news
         service.driver.on_commit = lambda seq: _tell(loop, news)
-        gateway = Gateway(service.driver, service.functions)
-        app.state.functions = gateway
+        gateway = make_gateway()
+        app.state.functions = service.view.functions = gateway
         await gateway.start(news.wait)
         yield
         await gateway.close()
@@ -46,7 +46,7 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(ShortWay, state=app.state, service=service)
+    app.add_middleware(FastPath, state=app.state, service=service)
     app.add_middleware(BodyLimit)
     answer_with_problems(app)
     return app

@@ -5,6 +5,8 @@ from typing import Any
 
 from interlane.live.measure.monitor import Use
 from interlane.live.store.record import Entry, Record
+from interlane.live.view import MachineStatus
+from interlane.model import MILLI
 
 
 def job_document(record: Record, use: Use | None = None) -> dict[str, Any]:
@@ -39,4 +41,21 @@ def entry_document(entry: Entry) -> dict[str, Any]:
         "kind": entry.kind.value,
         "job_id": entry.job_id,
         "change": dict(entry.change),
+    }
+
+
+def machine_document(status: MachineStatus) -> dict[str, Any]:
+    """Return a machine as the API shows it."""
+    machine = status.machine
+    return {
+        "name": machine.id,
+        "drained": status.drained,
+        "jobs": list(status.jobs),
+        "cpus": machine.cpu_milli / MILLI,
+        "memory_mib": machine.memory_mib,
+        "gpus": [
+            {"gpu": number, **asdict(machine.device(number))} for number in range(machine.gpus)
+        ],
+        "labels": dict(machine.labels),
+        "taints": [list(taint) for taint in machine.taints],
     }

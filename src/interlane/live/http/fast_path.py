@@ -1,8 +1,8 @@
-"""The short way of requests that come by the hundred a second.
+"""The fast path of requests that come by the hundred a second.
 
 A submission or an invocation that is as it should be (a valid token, a job that can be read) is
-answered before the router looks at it.  Any other takes the long way through the router, which
-says what is wrong.  Both ways end in the same calls.
+answered before the router looks at it.  Any other goes through the router, which
+says what is wrong.  Both end in the same calls.
 """
 
 import json
@@ -24,10 +24,10 @@ INVOKE: Final = "/invoke"
 Headers = dict[bytes, bytes]
 Asgi = Callable[..., Awaitable[None]]
 Short = Callable[[bytes], Awaitable[Asgi | None]]
-"""Answers a body; None where the long way must say what is wrong, and nothing has happened."""
+"""Answers a body; None where the router must say what is wrong, and nothing has happened."""
 
 
-class ShortWay:
+class FastPath:
     """Answers what is plain and passes the rest on."""
 
     def __init__(self, app: Asgi, state: Any, service: Service) -> None:  # noqa: ANN401 - Starlette's bag

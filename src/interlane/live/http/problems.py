@@ -16,6 +16,7 @@ from interlane.live.driver import (
     AlreadyEnded,
     KeyReused,
     NoSuchJob,
+    NoSuchMachine,
     NotReady,
     VersionDiffers,
 )
@@ -32,6 +33,7 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
     {
         Denied: HTTPStatus.FORBIDDEN,
         NoSuchJob: HTTPStatus.NOT_FOUND,
+        NoSuchMachine: HTTPStatus.NOT_FOUND,
         NoSuchFunction: HTTPStatus.NOT_FOUND,
         NotYours: HTTPStatus.FORBIDDEN,
         AlreadyEnded: HTTPStatus.CONFLICT,

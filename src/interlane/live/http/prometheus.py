@@ -1,4 +1,4 @@
-"""Figures for Prometheus, read from the driver when they are asked for."""
+"""Figures for Prometheus, read from the view when they are asked for."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -14,35 +14,32 @@ from prometheus_client.core import (
 )
 
 from interlane import __version__
-from interlane.live.driver import Driver
-from interlane.live.files import job as spec
 from interlane.live.functions.figures import BUCKETS_S
 from interlane.live.functions.lender import Compared
 from interlane.live.functions.status import FunctionStatus
 from interlane.live.measure.occupancy import Device
-from interlane.live.store.record import HOLDING
-from interlane.model import MILLI
+from interlane.live.view import View
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 def page(
-    driver: Driver,
+    view: View,
     functions: Sequence[FunctionStatus],
     slowed_jobs: Sequence[tuple[str, Compared]],
 ) -> bytes:
     """Return the page of figures; ``slowed_jobs`` is what functions cost jobs."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(driver))
+    registry.register(_Figures(view))
     registry.register(_FunctionFigures(functions, slowed_jobs))
     return generate_latest(registry)
 
 
 class _Figures:
-    """What the driver knows, as figures."""
+    """What there is to see, as figures."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, view: View) -> None:
+        self._view = view
 
     def describe(self) -> list[Metric]:
         """Return nothing: names are checked when figures are collected."""
@@ -50,21 +47,23 @@ class _Figures:
 
     def collect(self) -> Iterator[Metric]:
         """Yield every figure."""
-        driver = self._driver
+        view = self._view
         yield InfoMetricFamily("interlane_build", "This program.", {"version": __version__})
         yield GaugeMetricFamily(
-            "interlane_ready", "Whether jobs are taken in.", float(driver.is_ready)
+            "interlane_ready", "Whether jobs are taken in.", float(view.is_ready)
         )
         jobs = GaugeMetricFamily("interlane_jobs", "Jobs by state.", labels=["state"])
-        for state, count in driver.store.counts().items():
+        for state, count in view.counts().items():
             jobs.add_metric([state.value], count)
         yield jobs
-        written = driver.store.ends().seq
+        written = view.last_seq()
         yield CounterMetricFamily("interlane_log_entries", "Entries of the log.", written)
         yield GaugeMetricFamily(
-            "interlane_gpu_allocated_ratio", "Share of the GPUs that is held.", _held(driver)
+            "interlane_gpu_allocated_ratio",
+            "Share of the GPUs that is held.",
+            view.held_ratio(),
         )
-        yield from _of_devices(driver.devices())
+        yield from _of_devices(view.devices())
 
 
 def _of_devices(devices: Sequence[Device]) -> Iterator[Metric]:
@@ -177,12 +176,3 @@ def _slowed(name: str, about: str, compared: Iterable[tuple[str, Compared]]) -> 
         for kind in ("predicted", "measured"):
             gauge.add_metric([victim, one.device, kind], getattr(one, kind))
     return gauge
-
-
-def _held(driver: Driver) -> float:
-    held = sum(
-        spec.request_of(one.job, driver.cluster).gpu_milli
-        for one in driver.open_records()
-        if one.state in HOLDING
-    )
-    return held / (driver.cluster.gpus * MILLI) if driver.cluster.gpus else 0.0

@@ -1,25 +1,23 @@
 """What the routes speak to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from interlane.live.auth import Tokens
 from interlane.live.driver import Driver
-from interlane.live.functions.gateway import FunctionSettings
-from interlane.live.questions.etas import Etas
+from interlane.live.view import View
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The machine, who may use it, and what is known beyond."""
+    """What can be seen, what can be done, and who may."""
 
+    view: View
     driver: Driver
+    """To submit, to cancel and to drain; nobody reads from it."""
     tokens: Tokens
-    emulated: bool
-    etas: Etas
-    functions: FunctionSettings = field(default_factory=FunctionSettings)
 
 
 async def _service(request: Request) -> Service:

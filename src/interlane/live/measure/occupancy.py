@@ -1,16 +1,15 @@
 """Every device as it is now: what the kernel has given away, and what the daemon sees used.
 
-``Driver.devices`` returns these; the API, the command line and the pages show them.
+``View.devices`` returns these; the API, the command line and the pages show them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from interlane.live.files import job as spec
+from interlane.live.driver.state import Snapshot
 from interlane.live.measure.monitor import Seen, Use
-from interlane.live.store.record import Record
-from interlane.model import MILLI, Cluster, JobId, MachineId
+from interlane.model import MILLI, JobId, MachineId
 
 ABSENT: Final = "absent"
 """The state of a job that holds a device and has not come to the daemon: it loads, or it never
@@ -77,34 +76,30 @@ _STATES: Final = ("running", "holding", "waiting", "idle", "queued", "away")
 """The first that any process of a job is in is shown."""
 
 
-def share_milli(record: Record, cluster: Cluster) -> int:
-    """Return the share of each of its GPUs that a job holds."""
-    request = spec.request_of(record.job, cluster)
-    return request.tasks[0].demand.gpu_milli
-
-
-def held(cluster: Cluster, holders: Iterable[Record], *, emulated: bool) -> list[Device]:
+def held(now: Snapshot) -> list[Device]:
     """Return every device with what is held of it."""
+    cluster = now.cluster
     tenants: dict[tuple[MachineId, int], list[Tenant]] = {
         (machine.id, gpu): [] for machine in cluster for gpu in range(machine.gpus)
     }
-    for record in holders:
+    for record in now.records:
         if record.place is None:
             continue
-        request = spec.request_of(record.job, cluster)
+        request = now.request_of(record.job)
         for spot in record.place.spots:
             demand = request.tasks[spot.task].demand
             milli = min(MILLI, demand.gpu_milli * spot.instances)
             memory_mib = demand.gpu_memory_mib * spot.instances
             for gpu in spot.gpus:
-                tenants[spot.machine, gpu].append(Tenant(record.id, milli, memory_mib))
+                there = tenants.setdefault((spot.machine, gpu), [])
+                there.append(Tenant(record.id, milli, memory_mib))
     return [
         Device(
             machine.id,
             gpu,
-            machine.gpu_type,
-            emulated,
-            machine.gpu_memory_mib,
+            machine.device(gpu).type,
+            now.traits.emulated,
+            machine.device(gpu).memory_mib,
             sum(one.milli for one in tenants[machine.id, gpu]),
             sum(one.memory_mib for one in tenants[machine.id, gpu]),
             tuple(tenants[machine.id, gpu]),

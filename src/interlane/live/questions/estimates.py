@@ -1,5 +1,6 @@
 """How long jobs will run: what their users expect, else what their like ran for."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
 from interlane.live.store.record import Record, State
 from interlane.live.store.store import JobsWanted, Store
-from interlane.model import MILLI, Cluster, JobId, Request
+from interlane.model import MILLI, JobId, Request
 from interlane.model.units import MIB_PER_GIB
 from interlane.predict.guesses import Basis
 from interlane.predict.live import Live
@@ -83,29 +84,30 @@ class Guesses:
         return Span(found.seconds, found.low_s, found.high_s)
 
 
-def remembered(store: Store, cluster: Cluster) -> Guesses:
+def remembered(store: Store, request_of: Callable[[JobSpec], Request]) -> Guesses:
     """Return guesses that know the newest jobs that ended well."""
     guesses = Guesses()
     wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
     for record in reversed(store.jobs(wanted)):
-        guesses.learn(asked_before(record, cluster), record.ran_for_s(record.ended_s or 0.0))
+        asked = asked_before(record, request_of(record.job))
+        guesses.learn(asked, record.ran_for_s(record.ended_s or 0.0))
     return guesses
 
 
-def asked_before(record: Record, cluster: Cluster) -> Asked:
+def asked_before(record: Record, request: Request) -> Asked:
     """Return what was known of a job when it was handed in."""
-    return asked_of(record.id, record.job, record.user, record.submitted_s, cluster)
+    return asked_of(record.id, record.job, record.user, record.submitted_s, request)
 
 
 def asked_of(
-    job_id: JobId, job: JobSpec, user: str, submitted_s: float, cluster: Cluster
+    job_id: JobId, job: JobSpec, user: str, submitted_s: float, request: Request
 ) -> Asked:
     """Return what is known of a job that is handed in."""
     return Asked(
         job_id,
         spec.program_of(job),
         user,
-        spec.request_of(job, cluster),
+        request,
         submitted_s,
         spec.expected_s(job),
     )

@@ -8,13 +8,14 @@ not anybody asks.
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from interlane.live.driver import Driver
-from interlane.live.driver.state import MakeScheduler, holders_first, job_of
+from interlane.kernel.scheduler import Scheduler
+from interlane.live.driver.state import Snapshot, holders_first
 from interlane.live.store.record import Record, State
+from interlane.live.store.store import Store
 from interlane.model import JobId, Recovered
 from interlane.predict.starts import Calibrated, StartBand
 
@@ -46,7 +47,7 @@ class PlayForward(Protocol):
 
     def __call__(
         self,
-        make: MakeScheduler,
+        make: Callable[[], Scheduler],
         jobs: Sequence[Known],
         job_ids: Sequence[JobId],
         now_s: float,
@@ -58,8 +59,11 @@ class PlayForward(Protocol):
 class Etas:
     """Says when jobs are likely to start."""
 
-    def __init__(self, driver: Driver, play: PlayForward) -> None:
-        self._driver = driver
+    def __init__(
+        self, snapshot: Callable[[], Snapshot], store: Store, play: PlayForward
+    ) -> None:
+        self._snapshot = snapshot
+        self._store = store
         self._play = play
         self._calibrated = Calibrated()
         self._asked_serial = 0
@@ -82,37 +86,39 @@ class Etas:
 
     def document(self, record: Record) -> dict[str, Any]:
         """Say when a job is likely to start, as the API shows it."""
-        waits, now_s = record.state is State.QUEUED, self._driver.now_s()
-        band = self.band(record, now_s) if waits else None
+        now = self._snapshot()
+        waits = record.state is State.QUEUED
+        band = self._bands([record.id], now).get(record.id) if waits else None
         return {
             "id": record.id,
             "state": record.state.value,
             "started_s": None if waits else record.started_s,
-            "now_s": now_s,
+            "now_s": now.now_s,
             "low_s": band and band.low_s,
             "p50_s": band and band.p50_s,
             "p90_s": band and band.p90_s,
             "high_s": band and band.high_s,
         }
 
-    def band(self, record: Record, now_s: float) -> StartBand | None:
-        """Return when a waiting job is likely to start; None if nothing known lets it."""
-        return self.bands([record.id], now_s).get(record.id)
+    def bands(self, job_ids: Sequence[JobId]) -> dict[JobId, StartBand]:
+        """Return when jobs are likely to start, but for those that nothing known lets start."""
+        return self._bands(job_ids, self._snapshot())
 
-    def bands(self, job_ids: Sequence[JobId], now_s: float) -> dict[JobId, StartBand]:
-        """Return the same of several jobs, but for those that nothing known lets start."""
-        starts_s = self._starts(job_ids, now_s)
-        return {one: self._calibrated.band(told, now_s) for one, told in starts_s.items()}
+    def _bands(self, job_ids: Sequence[JobId], now: Snapshot) -> dict[JobId, StartBand]:
+        starts_s = self._starts(job_ids, now)
+        return {one: self._calibrated.band(told, now.now_s) for one, told in starts_s.items()}
 
     def _starts(
-        self, job_ids: Sequence[JobId], now_s: float
+        self, job_ids: Sequence[JobId], now: Snapshot
     ) -> Mapping[JobId, Sequence[float]]:
-        driver = self._driver
-        known = [_known(one, driver) for one in holders_first(driver.open_records())]
+        known = [
+            Known(now.recovered(one), one.guess_s, one.low_s, one.high_s)
+            for one in holders_first(now.records)
+        ]
         here = {one.fact.job.id for one in known}
         # One that was looked at a moment ago may have ended.
         asked = [one for one in job_ids if one in here]
-        return self._play(driver.make_scheduler, known, asked, now_s) if asked else {}
+        return self._play(now.empty_scheduler, known, asked, now.now_s) if asked else {}
 
     # -- learning ---------------------------------------------------------------------
 
@@ -129,29 +135,23 @@ class Etas:
 
     def _learn(self) -> None:
         """Compare what was told with what came."""
+        open_jobs = {one.id: one for one in self._snapshot().records}
         for job_id in self.awaited:
-            record = self._driver.open_record(job_id) or self._driver.store.job(job_id)
+            record = open_jobs.get(job_id) or self._store.job(job_id)
             if record is not None and record.started_s is not None:
                 self._calibrated.started(job_id, record.started_s)
             elif record is None or not record.is_open:
                 self._calibrated.forget(job_id)
 
     def _ask_about_the_newest(self) -> None:
-        records = self._driver.open_records()
-        if len(records) > PLAYED_MOST:
+        now = self._snapshot()
+        if len(now.records) > PLAYED_MOST:
             return
-        queued = [one for one in records if one.state is State.QUEUED]
+        queued = [one for one in now.records if one.state is State.QUEUED]
         newest = max(queued, key=lambda one: one.serial, default=None)
         if newest is None or newest.serial <= self._asked_serial:
             return
         self._asked_serial = newest.serial
-        now_s = self._driver.now_s()
-        starts_s = self._starts([newest.id], now_s).get(newest.id)
+        starts_s = self._starts([newest.id], now).get(newest.id)
         if starts_s is not None:
-            self._calibrated.note(newest.id, starts_s, now_s)
-
-
-def _known(record: Record, driver: Driver) -> Known:
-    job = job_of(record, driver.cluster)
-    fact = Recovered(job, record.ran_s, record.place, record.started_s or 0.0)
-    return Known(fact, record.guess_s, record.low_s, record.high_s)
+            self._calibrated.note(newest.id, starts_s, now.now_s)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import Any, Final
 
+from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.store.record import Record, State
 from interlane.live.store.store import JobsWanted, Store
@@ -27,15 +28,15 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def trace_text(store: Store, cluster: Cluster, since_s: float, now_s: float) -> str:
-    """Return the jobs handed in since a moment as a trace in CSV, the oldest first."""
+def trace_text(store: Store, now: Snapshot, since_s: float) -> str:
+    """Return the jobs submitted since a moment as a trace in CSV, the oldest first."""
     records = [one for one in _handed_in_since(store, since_s) if _has_run_or_will(one)]
     records.reverse()
     begin_s = records[0].submitted_s if records else 0.0
     text = StringIO()
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
-    writer.writerows(_row(record, cluster, begin_s, now_s) for record in records)
+    writer.writerows(_row(record, now, begin_s) for record in records)
     return text.getvalue()
 
 
@@ -71,15 +72,15 @@ def _has_run_or_will(record: Record) -> bool:
     return record.state is State.QUEUED or record.started_s is not None
 
 
-def _row(record: Record, cluster: Cluster, begin_s: float, now_s: float) -> dict[str, Any]:
+def _row(record: Record, now: Snapshot, begin_s: float) -> dict[str, Any]:
     job = record.job
-    (task,) = spec.request_of(job, cluster).tasks
+    (task,) = now.request_of(job).tasks
     demand = task.demand
     return {
         "job_id": record.id,
         "serial": record.serial,
         "submit_s": record.submitted_s - begin_s,
-        "duration_s": max(SHORTEST_S, _runs_s(record, now_s)),
+        "duration_s": max(SHORTEST_S, _runs_s(record, now.now_s)),
         "waited_s": "" if record.started_s is None else record.started_s - record.submitted_s,
         "live_guess": max(SHORTEST_S, record.guess_s),
         "instances": task.instances,

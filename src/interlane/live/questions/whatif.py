@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from interlane.live.driver import Driver
-from interlane.live.driver.state import rebuilt
+from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
 from interlane.live.measure.slowdown import in_turns
@@ -15,11 +14,11 @@ from interlane.model import Job, JobId, Placement, Refusal, Refuse, Start, Submi
 PLANNED: Final = JobId("planned")
 
 
-def plan_document(driver: Driver, wanted: JobSpec, user: str) -> dict[str, Any]:
-    """Say whether a job would start now; the driver's own books are not touched."""
-    now_s, records = driver.now_s(), driver.open_records()
-    scheduler = rebuilt(driver.make_scheduler, records, now_s)
-    request = spec.request_of(wanted, driver.cluster)
+def plan_document(now: Snapshot, wanted: JobSpec, user: str) -> dict[str, Any]:
+    """Say whether a job would start now; the driver's own state is not touched."""
+    now_s, records = now.now_s, now.records
+    scheduler = now.scheduler()
+    request = now.request_of(wanted)
     serial = max((record.serial for record in records), default=0) + 1
     job = Job(
         PLANNED, request, now_s, serial, spec.expected_s(wanted), user, wanted.queue,
@@ -27,7 +26,7 @@ def plan_document(driver: Driver, wanted: JobSpec, user: str) -> dict[str, Any]:
     )  # fmt: skip
     for wish in scheduler.handle(Submitted(job), now_s):
         if isinstance(wish, Start) and wish.job_id == PLANNED:
-            return _would_start(wish.placement, records, _Joining(wanted, driver))
+            return _would_start(wish.placement, records, _Joining(wanted, now))
         if isinstance(wish, Refuse) and wish.job_id == PLANNED:
             return {"answer": "never", **_nowhere(), **refusal_document(wish.refusal)}
     why = scheduler.explain(PLANNED, now_s)
@@ -40,19 +39,19 @@ class _Joining:
     """A job that would come to others on a device."""
 
     wanted: JobSpec
-    driver: Driver
+    now: Snapshot
 
     def slowdowns(self, others: Sequence[Record]) -> tuple[float | None, ...]:
         """Return what it and each of the others would be slowed down to, where it is known."""
         specs = [self.wanted, *(one.job for one in others)]
         if not others:
             return (1.0,)
-        if self.driver.turns is None or not all(map(spec.takes_lane, specs)):
+        turns = self.now.traits.turns
+        if turns is None or not all(map(spec.takes_lane, specs)):
             return (None,) * len(specs)
-        requests = [spec.request_of(one, self.driver.cluster) for one in specs]
-        shares = [request.tasks[0].demand.gpu_milli for request in requests]
+        shares = [self.now.request_of(one).tasks[0].demand.gpu_milli for one in specs]
         return tuple(
-            in_turns(share, shares[:at] + shares[at + 1 :], self.driver.turns)
+            in_turns(share, shares[:at] + shares[at + 1 :], turns)
             for at, share in enumerate(shares)
         )
 

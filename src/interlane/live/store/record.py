@@ -120,7 +120,6 @@ class Record:
             )
         )
 
-
     @property
     def added(self) -> Placement:
         """The part of its placement that it is growing into."""

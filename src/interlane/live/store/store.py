@@ -41,6 +41,7 @@ from interlane.live.store.record import (
     record_document,
 )
 from interlane.live.store.tables import (
+    DRAINS,
     FUNCTIONS,
     JOBS,
     KEYS,

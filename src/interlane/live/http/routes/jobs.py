@@ -1,20 +1,17 @@
 """Jobs: handed in, looked at, asked about, taken back."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import asdict
-from hashlib import sha256
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi import APIRouter, Header, HTTPException, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
-from interlane.engines.local.runner import Attempt
-from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import insist_may_cancel
-from interlane.live.driver import Driver, Key, NoSuchJob
+from interlane.live.driver import Driver, Key
+from interlane.live.driver.users import digest_of
 from interlane.live.files.job import JobSpec, check_spec
 from interlane.live.http.access import (
     PAGE_MAX,
@@ -26,15 +23,15 @@ from interlane.live.http.access import (
     also,
 )
 from interlane.live.http.documents import entry_document, job_document
-from interlane.live.http.service import Service, The
-from interlane.live.questions import whatif
+from interlane.live.http.service import The
+from interlane.live.port import Attempt
+from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import Record, State
 from interlane.live.store.store import JobsWanted
-from interlane.model import JobId
+from interlane.live.view import Why
 
 KEY_LENGTH_MAX: Final = 255
 LOG_BYTES_MAX: Final = 1 << 20
-AHEAD_SHOWN: Final = 10
 
 JobPath = Annotated[str, Field(max_length=128)]
 
@@ -61,7 +58,7 @@ async def handed_in(
     check_spec(job)
     key = None
     if idempotency_key is not None:
-        key = Key(idempotency_key, sha256(job.model_dump_json().encode()).hexdigest())
+        key = Key(idempotency_key, digest_of(job))
     record = await asyncio.wrap_future(driver.submit(job, user, key))
     return _job_answer(record, HTTPStatus.CREATED, {"Location": f"{PREFIX}/jobs/{record.id}"})
 
@@ -79,7 +76,7 @@ def jobs(
 ) -> Response:
     """List jobs, the newest first."""
     wanted = JobsWanted(limit, cursor, None if not state else frozenset(state), user)
-    found = the.driver.store.jobs(wanted)
+    found = the.view.jobs(wanted)
     shown = [job_document(record) for record in found]
     for document in shown:
         del document["spec"]
@@ -92,15 +89,14 @@ def job(
     job_id: JobPath,
     caller: Viewer,
     the: The,
-    request: Request,
     if_none_match: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
     """Show a job."""
-    record = _record(the, job_id)
+    record = the.view.job(job_id)
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
-    document = job_document(record, the.driver.use(record.id))
-    sides = request.app.state.functions.sides
+    document = job_document(record, the.view.use(record.id))
+    sides = the.view.functions.sides
     document["beside_functions"] = [asdict(one) for one in sides.of(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
 
@@ -113,7 +109,7 @@ async def cancel(
     if_match: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
     """Take a job back: out of the queue at once, or with its signal and grace if it runs."""
-    record = await asyncio.to_thread(_record, the, job_id)
+    record = await asyncio.to_thread(the.view.job, job_id)
     insist_may_cancel(caller, record)
     version = None if if_match in (None, "*") else _version(if_match)
     asked = the.driver.cancel(record.id, caller.name, version)
@@ -135,62 +131,54 @@ def printed(
     attempt: Annotated[int | None, Query(ge=1, le=1 << 30)] = None,
 ) -> Response:
     """Return what a job printed: ``X-Next-Offset`` says where to go on."""
-    record = _record(the, job_id)
+    record = the.view.job(job_id)
     of = Attempt(record.id, attempt or record.attempt)
-    if offset < 0:
-        offset = max(0, the.driver.runner.printed_bytes(of) + offset)
-    begin, data = the.driver.runner.output(of, offset, limit)
+    found = the.view.output(of, offset, limit)
     headers = {
-        "X-Offset": str(begin),
-        "X-Next-Offset": str(begin + len(data)),
+        "X-Offset": str(found.begin),
+        "X-Next-Offset": str(found.begin + len(found.data)),
         "X-Job-State": record.state.value,
         "X-Content-Type-Options": "nosniff",
     }
-    return PlainTextResponse(data, headers=headers)
+    return PlainTextResponse(found.data, headers=headers)
 
 
 @routes.get("/jobs/{job_id}/story", responses=also(404))
 def story(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Return everything that happened to a job."""
-    record = _record(the, job_id)
-    entries = the.driver.store.log(job_id=record.id, limit=PAGE_MAX)
+    record = the.view.job(job_id)
+    entries = the.view.log(job_id=record.id, limit=PAGE_MAX)
     return JSONResponse({"entries": [entry_document(entry) for entry in entries]})
 
 
 @routes.get("/jobs/{job_id}/why", responses=also(404))
 async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
-    record = await asyncio.to_thread(_record, the, job_id)
-    document = {
-        **job_document(record),
-        **whatif.refusal_document(None),
-        "ahead_count": 0,
-        "ahead": [],
-    }
-    if record.state is State.QUEUED:
-        document |= await asyncio.wrap_future(the.driver.ask(_why(record.id)))
-    return JSONResponse(document)
+    record = await asyncio.to_thread(the.view.job, job_id)
+    waits = record.state is State.QUEUED
+    why = await the.view.why(record.id) if waits else Why(None)
+    return JSONResponse(
+        {
+            **job_document(record),
+            **refusal_document(why.refusal),
+            "ahead_count": why.ahead_count,
+            "ahead": list(why.ahead),
+        }
+    )
 
 
 @routes.get("/jobs/{job_id}/eta", responses=also(404))
 def eta(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say when a job is likely to start, by playing what is known forward."""
-    record = _record(the, job_id)
-    return JSONResponse(the.etas.document(record))
+    record = the.view.job(job_id)
+    return JSONResponse(the.view.eta(record))
 
 
 @routes.post("/plan")
 def plan(job: JobSpec, caller: User, the: The) -> Response:
     """Say whether a job would start now, where and beside whom; nothing is changed."""
     check_spec(job)
-    return JSONResponse(whatif.plan_document(the.driver, job, caller.name))
-
-
-def _record(the: Service, job_id: str) -> Record:
-    record = the.driver.open_record(job_id) or the.driver.store.job(job_id)
-    if record is None:
-        raise NoSuchJob(f"There is no job {job_id!r}; 'interlane ps -A' lists all.")
-    return record
+    return JSONResponse(the.view.plan(job, caller.name))
 
 
 def _job_answer(record: Record, status: int, headers: dict[str, str] | None = None) -> Response:
@@ -210,18 +198,3 @@ def _version(etag: str) -> int:
             HTTPStatus.PRECONDITION_FAILED, f"If-Match is {etag}, which no job's ETag ever was."
         )
     return int(text)
-
-
-def _why(job_id: JobId) -> Callable[[Scheduler, float], dict[str, Any]]:
-    def question(scheduler: Scheduler, now_s: float) -> dict[str, Any]:
-        refusal = scheduler.explain(job_id, now_s)
-        if refusal is None:
-            return {}
-        ahead = scheduler.ahead(job_id, now_s)
-        return {
-            **whatif.refusal_document(refusal),
-            "ahead_count": len(ahead),
-            "ahead": list(ahead[:AHEAD_SHOWN]),
-        }
-
-    return question

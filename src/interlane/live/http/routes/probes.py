@@ -3,11 +3,10 @@
 import asyncio
 from http import HTTPStatus
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 
-from interlane.live.functions.gateway import Gateway
-from interlane.live.http import prometheus as metrics
+from interlane.live.http import prometheus
 from interlane.live.http.access import PROBLEMS, Viewer, also
 from interlane.live.http.problems import problem
 from interlane.live.http.service import The
@@ -24,15 +23,15 @@ def healthz() -> Response:
 @routes.get("/readyz", responses=also(503))
 def readyz(the: The) -> Response:
     """Answer whether jobs are taken in and stored."""
-    if the.driver.is_ready:
+    if the.view.is_ready:
         return PlainTextResponse("ready\n")
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "The server cannot reach its database.")
 
 
 @routes.get("/metrics", responses=PROBLEMS)
-async def metrics_page(caller: Viewer, the: The, request: Request) -> Response:
+async def metrics_page(caller: Viewer, the: The) -> Response:
     """Return figures in the format of Prometheus."""
-    gateway: Gateway = request.app.state.functions
-    shown, jobs = gateway.statuses(), gateway.sides.jobs()
-    page = await asyncio.to_thread(metrics.page, the.driver, shown, jobs)
-    return Response(page, media_type=metrics.MEDIA_TYPE)
+    functions = the.view.functions
+    shown, jobs = functions.statuses(), functions.sides.jobs()
+    page = await asyncio.to_thread(prometheus.page, the.view, shown, jobs)
+    return Response(page, media_type=prometheus.MEDIA_TYPE)

@@ -1,0 +1,37 @@
+"""Words to the engine of this machine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from interlane.engines.local.devices import devices_of
+from interlane.engines.local.engine import LocalEngine
+from interlane.engines.local.lanes import Lanes, LaneSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The engine, and what is worth knowing of it before it runs."""
+
+    engine: LocalEngine
+    gpu_type: str
+    greeting: str | None
+
+
+def local(state: Path, devices: str, turns: str, sharing: str, keep_s: float) -> Local:
+    """Return the engine of this machine, which keeps everything in a folder.
+
+    Args:
+        state: the folder.
+        devices: as ``devices_of`` reads it.
+        turns: whose turn it is on a device that jobs share.
+        sharing: how jobs share a device.
+        keep_s: seconds for which folders of jobs that have ended are kept.
+    """
+    found = devices_of(devices)
+    lanes = Lanes(LaneSettings(found.shared, state / "lanes", turns, sharing))
+    greeting = None
+    if found.stands_in:
+        count = found.cluster.gpus
+        greeting = f"There is no GPU here; {count} emulated devices stand in, parts of the CPU."
+    gpu_type = next(machine.gpu_type for machine in found.cluster)
+    return Local(LocalEngine(state, found, lanes, keep_s), gpu_type, greeting)

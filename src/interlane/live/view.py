@@ -1,0 +1,211 @@
+"""The read side: all that the API, pages, metrics and the command line see of the live half.
+
+Every question may be asked by any thread, and returns what is stored: nobody looks into the
+driver, its store or its engine.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from interlane import __version__
+from interlane.kernel.scheduler import Scheduler
+from interlane.live.driver import Driver, NoSuchJob, NotReady
+from interlane.live.files.job import JobSpec
+from interlane.live.functions.gateway import Gateway
+from interlane.live.measure import occupancy
+from interlane.live.measure.monitor import Use
+from interlane.live.measure.occupancy import Device
+from interlane.live.port import Attempt, Output, Traits
+from interlane.live.questions import history, whatif
+from interlane.live.questions.etas import Etas
+from interlane.live.store.record import HOLDING, Entry, Record, State
+from interlane.live.store.store import JobsWanted
+from interlane.model import Cluster, JobId, Machine, Refusal
+from interlane.predict.starts import StartBand
+
+ANSWER_S: Final = 10.0
+"""Seconds within which the scheduler answers, unless it is far too busy."""
+AHEAD_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a job waits, and who goes before it."""
+
+    refusal: Refusal | None
+    ahead_count: int = 0
+    ahead: tuple[JobId, ...] = ()
+    """The first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """A machine, and whether it takes work."""
+
+    machine: Machine
+    drained: bool
+    jobs: tuple[JobId, ...]
+    """Jobs that hold a place there."""
+
+
+class View:
+    """See the module's text."""
+
+    def __init__(self, driver: Driver, etas: Etas) -> None:
+        self._driver = driver
+        self._etas = etas
+        self.functions: Gateway
+        """Speak to it on the server's loop only; there once the server has begun."""
+
+    # -- the whole --------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether jobs are taken in and stored."""
+        return self._driver.is_ready
+
+    @property
+    def traits(self) -> Traits:
+        """What kind of engine this is."""
+        return self._driver.engine.traits
+
+    def now_s(self) -> float:
+        """Return the time that events get."""
+        return self._driver.now_s()
+
+    def policy(self) -> str:
+        """Return by what jobs are ordered and placed, in a word."""
+        return self._driver.snapshot().empty_scheduler().policy.name
+
+    def summary(self) -> dict[str, Any]:
+        """Return jobs by state, the policy and the version."""
+        counts = {state.value: count for state, count in self.counts().items()}
+        return {
+            "version": __version__,
+            "now_s": self.now_s(),
+            "policy": self.policy(),
+            "jobs": counts,
+        }
+
+    # -- jobs -------------------------------------------------------------------------
+
+    def job(self, job_id: str) -> Record:
+        """Return a job, whether it has ended or not."""
+        record = self._driver.open_record(job_id) or self._driver.store.job(job_id)
+        if record is None:
+            raise NoSuchJob(f"There is no job {job_id!r}; 'interlane ps -A' lists all.")
+        return record
+
+    def jobs(self, wanted: JobsWanted) -> list[Record]:
+        """Return a page of jobs, the newest first."""
+        return self._driver.store.jobs(wanted)
+
+    def open_jobs(self) -> list[Record]:
+        """Return the jobs that have not ended."""
+        return self._driver.open_records()
+
+    def counts(self) -> dict[State, int]:
+        """Return how many jobs are in each state."""
+        return self._driver.store.counts()
+
+    def use(self, job_id: JobId) -> Use | None:
+        """Return what a job that runs has done on its device; None if it is on none."""
+        record, seen = self._driver.open_record(job_id), self._driver.monitor.seen
+        if record is None or record.state not in HOLDING or seen is None:
+            return None
+        return seen.uses.get(job_id)
+
+    def output(self, attempt: Attempt, begin: int, size: int) -> Output:
+        """Return what an attempt printed; a negative ``begin`` counts from the end."""
+        return self._driver.engine.output(attempt, begin, size)
+
+    def log(self, after: int = 0, limit: int = 100, job_id: str | None = None) -> list[Entry]:
+        """Return entries of the log that follow one, the oldest first."""
+        return self._driver.store.log(after, limit, job_id)
+
+    def last_seq(self) -> int:
+        """Return the number of the last entry of the log."""
+        return self._driver.store.ends().seq
+
+    # -- questions --------------------------------------------------------------------
+
+    async def why(self, job_id: JobId) -> Why:
+        """Say why a job waits."""
+        found: Why = await asyncio.wrap_future(self._driver.ask(_why(job_id)))
+        return found
+
+    def why_now(self, job_id: JobId) -> Why:
+        """Say the same in a thread that may wait."""
+        found: Why = _waited(self._driver.ask(_why(job_id)))
+        return found
+
+    def line(self) -> tuple[JobId, ...]:
+        """Return the waiting jobs, the first to go first; in a thread that may wait."""
+        asked = self._driver.ask(lambda scheduler, now_s: scheduler.line(now_s))
+        found: tuple[JobId, ...] = _waited(asked)
+        return found
+
+    def eta(self, record: Record) -> dict[str, Any]:
+        """Say when a job is likely to start."""
+        return self._etas.document(record)
+
+    def starts(self, job_ids: Sequence[JobId]) -> dict[JobId, StartBand]:
+        """Say when jobs are likely to start, but for those that nothing known lets start."""
+        return self._etas.bands(job_ids)
+
+    def plan(self, job: JobSpec, user: str) -> dict[str, Any]:
+        """Say whether a job would start now, where and beside whom."""
+        return whatif.plan_document(self._driver.snapshot(), job, user)
+
+    def trace(self, since_s: float) -> str:
+        """Return the jobs since a moment as a trace that can be played, in CSV."""
+        return history.trace_text(self._driver.store, self._driver.snapshot(), since_s)
+
+    # -- machines ---------------------------------------------------------------------
+
+    def cluster(self) -> Cluster:
+        """Return the machines as a scheduler knows them."""
+        return self._driver.snapshot().cluster
+
+    def machines(self) -> list[MachineStatus]:
+        """Return every machine, and who is there."""
+        now = self._driver.snapshot()
+        there: dict[str, list[JobId]] = {machine.id: [] for machine in now.cluster}
+        for record in now.records:
+            for machine_id in () if record.place is None else record.place.machines:
+                there.setdefault(machine_id, []).append(record.id)
+        return [
+            MachineStatus(one, one.id in now.machines.drained, tuple(there[one.id]))
+            for one in now.cluster
+        ]
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return every device: what is held of it, and what goes on there."""
+        given = occupancy.held(self._driver.snapshot())
+        return occupancy.seen(given, self._driver.monitor.seen)
+
+    def held_ratio(self) -> float:
+        """Return the share of all GPUs that jobs hold."""
+        devices = self.devices()
+        return sum(min(1000, one.held_milli) for one in devices) / (1000 * max(1, len(devices)))
+
+
+def _why(job_id: JobId) -> Callable[[Scheduler, float], Why]:
+    def question(scheduler: Scheduler, now_s: float) -> Why:
+        refusal = scheduler.explain(job_id, now_s)
+        if refusal is None:
+            return Why(None)
+        ahead = scheduler.ahead(job_id, now_s)
+        return Why(refusal, len(ahead), ahead[:AHEAD_SHOWN])
+
+    return question
+
+
+def _waited(asked: "Future[Any]") -> Any:  # noqa: ANN401 - whatever was asked
+    try:
+        return asked.result(ANSWER_S)
+    except TimeoutError:
+        raise NotReady("The server is too busy to answer this; try again.") from None
