@@ -48,6 +48,26 @@ class Caller:
     name: str
     role: Role
 
+    def insist(self, role: Role) -> None:
+        """Raise unless the caller has at least this role."""
+        if self.role < role:
+            raise Denied(
+                f"The token of {self.name} has the role {self.role.word}, but this needs "
+                f"{role.word}; ask an admin for another."
+            )
+
+    def insist_may_cancel(self, record: Record) -> None:
+        """Raise unless a job is the caller's own, or the caller an admin."""
+        self.insist(Role.USER)
+        if not self.may_cancel(record):
+            raise Denied(
+                f"Job {record.id} is {record.user}'s; only they or an admin may cancel it."
+            )
+
+    def may_cancel(self, record: Record) -> bool:
+        """Tell whether a job is the caller's own, or the caller an admin."""
+        return self.role >= Role.ADMIN or (self.role >= Role.USER and record.user == self.name)
+
 
 class NewToken(Strict):
     """A token that is wanted."""
@@ -60,22 +80,12 @@ class Denied(InterlaneError):
     """The caller's role does not suffice."""
 
 
-def insist(caller: Caller, role: Role) -> None:
-    """Raise unless a caller has at least this role."""
-    if caller.role < role:
-        raise Denied(
-            f"The token of {caller.name} has the role {caller.role.word}, but this needs "
-            f"{role.word}; ask an admin for another."
-        )
-
-
-def insist_may_cancel(caller: Caller, record: Record) -> None:
-    """Raise unless a job is the caller's own, or the caller an admin."""
-    insist(caller, Role.USER)
-    if record.user != caller.name and caller.role < Role.ADMIN:
-        raise Denied(
-            f"Job {record.id} is {record.user}'s; only they or an admin may cancel it."
-        )
+def acting(caller: Caller | None, role: Role) -> Caller:
+    """Return who acts, or raise unless they may; nobody may whose token counts no longer."""
+    if caller is None:
+        raise Denied("Your session is over; sign in again.")
+    caller.insist(role)
+    return caller
 
 
 def role_of(word: str) -> Role:
@@ -88,6 +98,9 @@ def role_of(word: str) -> Role:
 
 class Tokens:
     """Makes, checks and revokes tokens."""
+
+    name_max: Final = NAME_MAX
+    """Characters that a name may have."""
 
     def __init__(self, store: Store, now_s: Callable[[], float]) -> None:
         self._store = store

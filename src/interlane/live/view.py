@@ -5,7 +5,7 @@ driver, its store or its engine.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +21,8 @@ from interlane.live.measure.occupancy import Device
 from interlane.live.port import Attempt, Output, Traits
 from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
-from interlane.live.store.record import HOLDING, Entry, Record, State
+from interlane.live.questions.levels import History
+from interlane.live.store.record import ENDED, Entry, Record, State
 from interlane.live.store.store import JobsWanted
 from interlane.model import Cluster, JobId, Machine, Refusal
 from interlane.predict.starts import StartBand
@@ -57,6 +58,8 @@ class View:
     def __init__(self, driver: Driver, etas: Etas) -> None:
         self._driver = driver
         self._etas = etas
+        self.history = History(driver.store, driver.snapshot)
+        """What was held and who waited lately."""
         self.functions: Gateway
         """Speak to it on the server's loop only; there once the server has begun."""
 
@@ -99,9 +102,23 @@ class View:
             raise NoSuchJob(f"There is no job {job_id!r}; 'interlane ps -A' lists all.")
         return record
 
-    def jobs(self, wanted: JobsWanted) -> list[Record]:
-        """Return a page of jobs, the newest first."""
-        return self._driver.store.jobs(wanted)
+    def jobs(
+        self,
+        limit: int,
+        *,
+        before: int | None = None,
+        states: Collection[State] | None = None,
+        user: str | None = None,
+    ) -> list[Record]:
+        """Return a page of jobs, the newest first; ``before`` is the last one's serial."""
+        among = None if states is None else frozenset(states)
+        return self._driver.store.jobs(JobsWanted(limit, before, among, user))
+
+    def ended_jobs(
+        self, limit: int, *, before: int | None = None, user: str | None = None
+    ) -> list[Record]:
+        """Return a page of jobs that have ended, the newest first."""
+        return self.jobs(limit, before=before, states=ENDED, user=user)
 
     def open_jobs(self) -> list[Record]:
         """Return the jobs that have not ended."""
@@ -114,13 +131,17 @@ class View:
     def use(self, job_id: JobId) -> Use | None:
         """Return what a job that runs has done on its device; None if it is on none."""
         record, seen = self._driver.open_record(job_id), self._driver.monitor.seen
-        if record is None or record.state not in HOLDING or seen is None:
+        if record is None or not record.state.holds or seen is None:
             return None
         return seen.uses.get(job_id)
 
-    def output(self, attempt: Attempt, begin: int, size: int) -> Output:
+    def output(self, job_id: JobId, attempt: int, begin: int, size: int) -> Output:
         """Return what an attempt printed; a negative ``begin`` counts from the end."""
-        return self._driver.engine.output(attempt, begin, size)
+        return self._driver.engine.output(Attempt(job_id, attempt), begin, size)
+
+    def asked_milli(self, record: Record) -> int:
+        """Return the thousandths of GPUs that a job asks for."""
+        return self.history.milli(record.job)
 
     def log(self, after: int = 0, limit: int = 100, job_id: str | None = None) -> list[Entry]:
         """Return entries of the log that follow one, the oldest first."""
@@ -142,10 +163,16 @@ class View:
         found: Why = _waited(self._driver.ask(_why(job_id)))
         return found
 
-    def line(self) -> tuple[JobId, ...]:
-        """Return the waiting jobs, the first to go first; in a thread that may wait."""
-        asked = self._driver.ask(lambda scheduler, now_s: scheduler.line(now_s))
-        found: tuple[JobId, ...] = _waited(asked)
+    def line(
+        self, among: Container[JobId], begin: int, count: int
+    ) -> list[tuple[JobId, Refusal | None]]:
+        """Return a part of those who wait, the first to go first, and why each does."""
+
+        def question(scheduler: Scheduler, now_s: float) -> list[tuple[JobId, Refusal | None]]:
+            line = [one for one in scheduler.line(now_s) if one in among]
+            return [(one, scheduler.explain(one, now_s)) for one in line[begin : begin + count]]
+
+        found: list[tuple[JobId, Refusal | None]] = _waited(self._driver.ask(question))
         return found
 
     def eta(self, record: Record) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.functions.lender import Compared
 from interlane.live.functions.status import FunctionStatus
-from interlane.live.measure.occupancy import ABSENT, Device, Tenant
+from interlane.live.measure.occupancy import Device, Tenant
 from interlane.model import MILLI, JobId
 from interlane.pages import words
 from interlane.pages.frame import job_link, live, table, title
@@ -32,7 +32,7 @@ async def devices(visit: Visit) -> None:
 
     async def shown() -> Markup:
         # Functions live on the server's loop; devices are looked at in a thread.
-        guests = guests_of(visit.site.gateway.statuses())
+        guests = guests_of(visit.site.view.functions.statuses())
         return await asyncio.to_thread(_map, visit.site, guests)
 
     await live(visit, shown, every_s=1.0)
@@ -64,7 +64,7 @@ def guests_of(statuses: Sequence[FunctionStatus]) -> Guests:
 
 def _map(site: Site, guests: Guests) -> Markup:
     machines: dict[str, list[Device]] = {}
-    for device in site.driver.devices():
+    for device in site.view.devices():
         machines.setdefault(device.machine, []).append(device)
     cards = [_machine(name, found, guests) for name, found in machines.items()]
     return Markup('<div class="stack">{}</div>').format(Markup("").join(cards))
@@ -221,7 +221,7 @@ def hue(job: str) -> str:
 
 def tenants_table(device: Device) -> Markup:
     """Return how the jobs of a device get on beside each other."""
-    known = [one for one in device.jobs if one.state != ABSENT]
+    known = [one for one in device.jobs if one.is_present]
     if not known:
         return Markup("")
     rows = [

@@ -27,7 +27,7 @@ async def functions(visit: Visit) -> None:
 
 
 def _all(site: Site) -> Markup:
-    statuses = site.gateway.statuses()
+    statuses = site.view.functions.statuses()
     if not statuses:
         told = "Nothing is deployed; interlane function deploy -f FILE does it."
         return Markup('<p class="soft">{}</p>').format(told)

@@ -1,17 +1,14 @@
 """A job: its life so far, why it is where it is, and what it prints."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, Final
 
 from markupsafe import Markup
 from nicegui import ui
 
-from interlane.engines.local.runner import Attempt
-from interlane.kernel.scheduler import Scheduler
-from interlane.live.auth import Caller, Denied, Role, insist_may_cancel
+from interlane.live.auth import Caller, Role
 from interlane.live.measure.occupancy import Device
-from interlane.live.store.record import HOLDING, Entry, Kind, Record, State
+from interlane.live.store.record import Entry, Record, State
 from interlane.model import JobId
 from interlane.pages import words
 from interlane.pages.devices import beside_table, slowdown, tenants_table
@@ -39,7 +36,7 @@ STORY_MAX: Final = 500
 async def job(visit: Visit) -> None:
     """Show one job."""
     job_id = visit.request.path_params["job_id"]
-    record = await asyncio.to_thread(visit.site.record, job_id)
+    record = await asyncio.to_thread(visit.site.view.job, job_id)
     title(record.id, f"by {record.user} in queue {record.queue}")
     view = _View(visit.site, record.id)
     await live(visit, view.head)
@@ -55,18 +52,14 @@ async def job(visit: Visit) -> None:
 
 
 def _may_cancel(visit: Visit, record: Record) -> bool:
-    try:
-        insist_may_cancel(visit.insist(Role.USER), record)
-    except Denied:
-        return False
-    return True
+    return visit.caller is not None and visit.caller.may_cancel(record)
 
 
 def _canceller(visit: Visit, record: Record) -> None:
     async def cancel(caller: Caller) -> None:
-        now = await asyncio.to_thread(visit.site.record, record.id)
-        insist_may_cancel(caller, now)
-        await asyncio.wrap_future(visit.site.driver.cancel(record.id, caller.name))
+        now = await asyncio.to_thread(visit.site.view.job, record.id)
+        caller.insist_may_cancel(now)
+        await asyncio.wrap_future(visit.site.service.driver.cancel(record.id, caller.name))
 
     confirmed(
         f"Cancel {record.id}",
@@ -84,14 +77,6 @@ def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     ui.timer(5.0, play)
 
 
-@dataclass(frozen=True, slots=True)
-class _Why:
-    tier: str
-    reason: str
-    remedy: str
-    ahead: tuple[JobId, ...]
-
-
 class _View:
     """What is shown of a job now."""
 
@@ -103,18 +88,18 @@ class _View:
     @property
     def record(self) -> Record:
         """The job as it stands."""
-        return self._site.record(self._id)
+        return self._site.view.job(self._id)
 
     def start(self) -> str:
         """Return when it is likely to start; takes its time."""
         found = self._site.starts.bands([self._id]).get(self._id)
-        return start_words(found, self._site.driver.now_s())
+        return start_words(found, self._site.view.now_s())
 
     # -- head -------------------------------------------------------------------------
 
     def head(self) -> Markup:
         """Return where it stands, in one row of figures."""
-        record, now_s = self.record, self._site.driver.now_s()
+        record, now_s = self.record, self._site.view.now_s()
         until_s = record.ended_s or now_s
         began_s = None if record.state is State.QUEUED else record.started_s
         facts: list[tuple[str, Any]] = [
@@ -122,7 +107,7 @@ class _View:
             ("waited", words.span((began_s or until_s) - record.submitted_s)),
             ("ran", words.UNKNOWN if began_s is None else words.span(until_s - began_s)),
             ("guessed", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
-            ("asks", words.gpus(self._site.history.milli(record.job.document))),
+            ("asks", words.gpus(self._site.view.asked_milli(record))),
             ("attempt", str(record.attempt) if record.attempt else words.UNKNOWN),
             ("exit code", words.UNKNOWN if record.exit_code is None else str(record.exit_code)),
         ]
@@ -136,8 +121,8 @@ class _View:
     def body(self) -> Markup:
         """Return its timeline, why it is there, and its story."""
         record = self.record
-        entries = self._site.driver.store.log(job_id=record.id, limit=STORY_MAX)
-        now_s = record.ended_s or self._site.driver.now_s()
+        entries = self._site.view.log(job_id=record.id, limit=STORY_MAX)
+        now_s = record.ended_s or self._site.view.now_s()
         return Markup('<div class="stack">{}{}{}</div>').format(
             card("Timeline", timeline(entries, now_s)),
             self._why(record),
@@ -147,29 +132,21 @@ class _View:
     def _why(self, record: Record) -> Markup:
         if record.state is State.QUEUED:
             return card("Why not yet", self._why_not(record))
-        if record.state in HOLDING:
+        if record.state.holds:
             return card("Why here", self._why_here(record))
         told = [record.reason or "", _slowed(record)]
         said = Markup("").join(Markup("<p>{}</p>").format(one) for one in told if one)
         return card("What happened", said) if said else Markup("")
 
     def _why_not(self, record: Record) -> Markup:
-        def question(scheduler: Scheduler, now_s: float) -> _Why | None:
-            why = scheduler.explain(record.id, now_s)
-            if why is None:
-                return None
-            return _Why(
-                why.tier.label, why.reason, why.remedy, scheduler.ahead(record.id, now_s)
-            )
-
-        why = self._site.ask(question)
-        if why is None:
+        why = self._site.view.why_now(record.id)
+        if why.refusal is None:
             return Markup("<p>It is about to start.</p>")
         first = Markup(", ").join(map(job_link, why.ahead[:AHEAD_SHOWN]))
-        more = " ..." if len(why.ahead) > AHEAD_SHOWN else ""
+        more = " ..." if why.ahead_count > AHEAD_SHOWN else ""
         ahead = (
             Markup("<p>{} ahead of it: {}{}</p>").format(
-                words.count(len(why.ahead), "job"), first, more
+                words.count(why.ahead_count, "job"), first, more
             )
             if why.ahead
             else Markup("<p>It goes first.</p>")
@@ -177,36 +154,40 @@ class _View:
         return Markup(
             '<p><strong>{}</strong>: {}</p><p class="soft">{}</p>{}<p>Likely to start in {} '
             '<span class="soft">(as likely as not – nine times in ten)</span></p>'
-        ).format(why.tier, why.reason, why.remedy, ahead, self.starts_in)
+        ).format(
+            why.refusal.tier.label,
+            why.refusal.reason,
+            why.refusal.remedy,
+            ahead,
+            self.starts_in,
+        )
 
     def _why_here(self, record: Record) -> Markup:
         mine = [
             device
-            for device in self._site.driver.devices()
+            for device in self._site.view.devices()
             if any(tenant.id == record.id for tenant in device.jobs)
         ]
         return Markup("<p>On {}, chosen by <strong>{}</strong>.</p>{}{}").format(
             devices_of(record),
             self._site.policy,
             Markup("").join(_company(device, record.id) for device in mine),
-            beside_table(self._site.gateway.sides.of(record.id), "functions"),
+            beside_table(self._site.view.functions.sides.of(record.id), "functions"),
         )
 
     # -- output -----------------------------------------------------------------------
 
     def printed(self) -> Markup:
         """Return the end of what it printed."""
-        record, runner = self.record, self._site.driver.runner
-        of = Attempt(record.id, record.attempt)
-        begin = max(0, runner.printed_bytes(of) - LOG_BYTES) if record.attempt else 0
-        begin, data = runner.output(of, begin, LOG_BYTES) if record.attempt else (0, b"")
-        if not data:
+        record = self.record
+        found = self._site.view.output(record.id, record.attempt, -LOG_BYTES, LOG_BYTES)
+        if not found.data:
             return Markup('<p class="soft">Nothing yet.</p>')
         cut = Markup(
             '<p class="soft">The end of it; <code>interlane logs {}</code> has all.</p>'
         )
-        told = cut.format(record.id) if begin else Markup("")
-        return Markup("{}<pre>{}</pre>").format(told, data.decode("utf-8", "replace"))
+        told = cut.format(record.id) if found.begin else Markup("")
+        return Markup("{}<pre>{}</pre>").format(told, found.data.decode("utf-8", "replace"))
 
 
 def _slowed(record: Record) -> str:
@@ -225,16 +206,7 @@ def _company(device: Device, job_id: JobId) -> Markup:
 
 # -- the story ------------------------------------------------------------------------
 
-_PHASES: Final = {
-    Kind.SUBMITTED: "waiting",
-    Kind.PLACED: "starting",
-    Kind.STARTED: "running",
-    Kind.CANCEL_ASKED: "stopping",
-    Kind.STOP_WISHED: "stopping",
-    Kind.PREEMPTED: "waiting",
-    Kind.START_FAILED: "waiting",
-}
-"""What a job does after an entry, unless it has ended."""
+PHASES: Final = ("waiting", "starting", "running", "stopping")
 
 
 def timeline(entries: list[Entry], until_s: float) -> Markup:
@@ -242,9 +214,10 @@ def timeline(entries: list[Entry], until_s: float) -> Markup:
     begin_s = entries[0].at_s
     length_s = max(until_s - begin_s, 1e-3)
     parts, ends = [], [entry.at_s for entry in entries[1:]] + [until_s]
+    phase = PHASES[0]
     for entry, end_s in zip(entries, ends, strict=True):
-        phase = _PHASES.get(entry.kind)
-        if phase is None or end_s <= entry.at_s:
+        phase = entry.kind.phase or phase
+        if end_s <= entry.at_s:
             continue
         told = f"{phase} {words.span(end_s - entry.at_s)}"
         parts.append(
@@ -259,8 +232,7 @@ def timeline(entries: list[Entry], until_s: float) -> Markup:
             )
         )
     keys = Markup("").join(
-        Markup('<span class="key phase {}">{}</span>').format(phase, phase)
-        for phase in dict.fromkeys(_PHASES.values())
+        Markup('<span class="key phase {}">{}</span>').format(phase, phase) for phase in PHASES
     )
     return Markup(
         '<svg class="timeline" height="18" role="img" aria-label="Phases of the job">{}</svg>'
@@ -279,7 +251,7 @@ def _story(entries: list[Entry]) -> Markup:
 
 def _detail(entry: Entry) -> str:
     change = entry.change
-    if entry.kind is Kind.PLACED:
+    if entry.kind.phase == "starting":
         spots = change["placement"]
         where = ", ".join(
             f"{spot['machine']}:{'/'.join(map(str, spot['gpus'])) or '-'}" for spot in spots

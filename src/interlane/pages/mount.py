@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from interlane.live.http.service import Service
 from interlane.pages.front import Front
-from interlane.pages.history import History
 from interlane.pages.reports import PATH
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
@@ -25,11 +24,10 @@ BUILT_WITHIN_S: Final = 30.0
 
 def mount(service: Service, api: FastAPI) -> Front:
     """Return the application of pages and API."""
-    driver = service.driver
-    sessions = Sessions(service.tokens, driver.now_s)
-    starts, usage = Starts(driver, service.etas), Usage(driver)
-    policy = driver.make_scheduler().policy.name
-    site = Site(service, policy, sessions, History(driver), starts, usage, api)
+    view = service.view
+    sessions = Sessions(service.tokens, view.now_s)
+    starts, usage = Starts(view), Usage(view)
+    site = Site(service, view.policy(), sessions, starts, usage)
     return Front(api, lambda: _built(site), sessions, beside=usage.follow)
 
 

@@ -7,12 +7,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from interlane.live.store.record import ENDED, HOLDING, Record, State
-from interlane.live.store.store import JobsWanted
+from interlane.live.questions.levels import Levels
+from interlane.live.store.record import Record, State
 from interlane.pages import charts, words
 from interlane.pages.frame import card, job_link, live, state_word, table, title
 from interlane.pages.functions import cold_ratio
-from interlane.pages.history import Levels
 from interlane.pages.site import Site, Visit
 
 HOUR_S: Final = 3_600.0
@@ -42,27 +41,27 @@ SHOWN: Final = 8
 
 async def overview(visit: Visit) -> None:
     """Show how the machine stands."""
-    driver = visit.site.driver
-    kind = "emulated " if visit.site.service.emulated else ""
+    view = visit.site.view
+    kind = "emulated " if view.traits.emulated else ""
     title(
         "Overview",
-        f"{words.count(driver.cluster.gpus, f'{kind}GPU')}, policy {visit.site.policy}",
+        f"{words.count(view.cluster().gpus, f'{kind}GPU')}, policy {visit.site.policy}",
     )
 
     async def shown() -> Markup:
         # Functions live on the server's loop; everything else is read in a thread.
-        cold = cold_ratio(visit.site.gateway.statuses())
+        cold = cold_ratio(visit.site.view.functions.statuses())
         return await asyncio.to_thread(_shown, visit.site, cold)
 
     await live(visit, shown)
 
 
 def _shown(site: Site, cold: float | None) -> Markup:
-    span = next((one for one in SPANS if one.seconds >= site.history.age_s()), SPANS[-1])
-    levels = site.history.levels(span.seconds, POINTS)
-    records = site.driver.open_records()
-    now_s = site.driver.now_s()
-    running = [one for one in records if one.state in HOLDING]
+    span = next((one for one in SPANS if one.seconds >= site.view.history.age_s()), SPANS[-1])
+    levels = site.view.history.levels(span.seconds, POINTS)
+    records = site.view.open_jobs()
+    now_s = site.view.now_s()
+    running = [one for one in records if one.state.holds]
     waiting = [one for one in records if one.state is State.QUEUED]
     return Markup(
         '<div class="stack"><div class="tiles">{}</div>{}'
@@ -83,10 +82,10 @@ def _tiles(
     site: Site, levels: Levels, span: Span, waiting: list[Record], cold: float | None
 ) -> list[Markup]:
     used = site.usage.since(levels.at_s[0])[1]
-    waits_s = site.history.waits_s(DAY_S)
+    waits_s = site.view.history.waits_s(DAY_S)
     pending_h = (
         sum(
-            site.history.milli(one.job.document) / 1_000 * max(0.0, one.guess_s - one.ran_s)
+            site.view.asked_milli(one) / 1_000 * max(0.0, one.guess_s - one.ran_s)
             for one in waiting
         )
         / HOUR_S
@@ -192,7 +191,7 @@ def _waiting(records: list[Record], now_s: float) -> Markup:
 
 
 def _ended(site: Site, now_s: float) -> Markup:
-    found = site.driver.store.jobs(JobsWanted(SHOWN, states=ENDED))
+    found = site.view.ended_jobs(SHOWN)
     rows = [
         (
             job_link(one.id),

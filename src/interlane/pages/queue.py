@@ -8,9 +8,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from nicegui import ui
 
-from interlane.kernel.scheduler import Scheduler
-from interlane.live.store.record import ENDED, HOLDING, Record, State
-from interlane.live.store.store import JobsWanted
+from interlane.live.store.record import Record, State
 from interlane.model import JobId
 from interlane.pages import words
 from interlane.pages.frame import Live, job_link, live, state_word, table, title
@@ -80,8 +78,12 @@ class _View:
         return Markup("{}{}").format(self._tabs(), self._rows())
 
     def _tabs(self) -> Markup:
-        counts = self._site.driver.store.counts()
-        of = {"waiting": {State.QUEUED}, "running": HOLDING, "ended": ENDED}
+        counts = self._site.view.counts()
+        of = {
+            "waiting": {State.QUEUED},
+            "running": {state for state in State if state.holds},
+            "ended": {state for state in State if state.has_ended},
+        }
         tabs = Markup("").join(
             Markup('<span class="tab"{}>{}</span>').format(
                 Markup(' aria-current="true"') if show == self._asked.show else "",
@@ -100,25 +102,21 @@ class _View:
             return self._running()
         return self._waiting()
 
-    def _open(self, states: frozenset[State]) -> list[Record]:
+    def _open(self) -> list[Record]:
         user = self._asked.user
-        return [
-            one
-            for one in self._site.driver.open_records()
-            if one.state in states and user in ("", one.user)
-        ]
+        return [one for one in self._site.view.open_jobs() if user in ("", one.user)]
 
     def _waiting(self) -> Markup:
-        records = {one.id: one for one in self._open(frozenset({State.QUEUED}))}
+        records = {one.id: one for one in self._open() if one.state is State.QUEUED}
         begin = self._asked.page * ROWS
         shown, why = self._line(records, begin)
-        now_s = self._site.driver.now_s()
+        now_s = self._site.view.now_s()
         rows = [
             (
                 f"{begin + at + 1:,}",
                 job_link(one.id),
                 one.user,
-                words.gpus(self._site.history.milli(one.job.document)),
+                words.gpus(self._site.view.asked_milli(one)),
                 words.coarse_span(now_s - one.submitted_s),
                 start_words(self.bands.get(one.id), now_s),
                 Markup('<span class="reason">{}</span>').format(why.get(one.id, "")),
@@ -133,31 +131,22 @@ class _View:
         self, records: Mapping[JobId, Record], begin: int
     ) -> tuple[list[Record], dict[JobId, str]]:
         """Return the records of one page in their order, and why each waits."""
-
-        def question(
-            scheduler: Scheduler, now_s: float
-        ) -> tuple[list[JobId], dict[JobId, str]]:
-            line = [one for one in scheduler.line(now_s) if one in records]
-            page = line[begin : begin + ROWS]
-            found = {one: scheduler.explain(one, now_s) for one in page}
-            return page, {
-                one: f"{why.tier.label}: {why.reason}" for one, why in found.items() if why
-            }
-
-        page, why = self._site.ask(question)
-        self.shown = tuple(page)
-        return [records[one] for one in page], why
+        page = self._site.view.line(records, begin, ROWS)
+        self.shown = tuple(one for one, _ in page)
+        why = {one: f"{why.tier.label}: {why.reason}" for one, why in page if why}
+        return [records[one] for one in self.shown], why
 
     def _running(self) -> Markup:
-        records = sorted(self._open(HOLDING), key=lambda one: -one.serial)
+        holders = [one for one in self._open() if one.state.holds]
+        records = sorted(holders, key=lambda one: -one.serial)
         begin = self._asked.page * ROWS
-        now_s = self._site.driver.now_s()
+        now_s = self._site.view.now_s()
         rows = [
             (
                 job_link(one.id),
                 one.user,
                 state_word(one.state),
-                words.gpus(self._site.history.milli(one.job.document)),
+                words.gpus(self._site.view.asked_milli(one)),
                 devices_of(one),
                 words.coarse_span(now_s - (one.started_s or now_s)),
                 words.span(one.guess_s),
@@ -169,9 +158,9 @@ class _View:
         return made + self._pager(len(records))
 
     def _ended(self) -> Markup:
-        wanted = JobsWanted(ROWS, self._asked.before, ENDED, self._asked.user or None)
-        found = self._site.driver.store.jobs(wanted)
-        now_s = self._site.driver.now_s()
+        asked = self._asked
+        found = self._site.view.ended_jobs(ROWS, before=asked.before, user=asked.user or None)
+        now_s = self._site.view.now_s()
         rows = [
             (
                 job_link(one.id),

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from interlane.live.driver import Driver
-from interlane.live.questions.etas import Etas
+from interlane.live.view import View
 from interlane.model import JobId
 from interlane.predict.starts import StartBand
 
@@ -36,14 +35,13 @@ class _Answer:
 class Starts:
     """Plays forward, now and then."""
 
-    driver: Driver
-    etas: Etas
+    view: View
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _answers: dict[tuple[JobId, ...], _Answer] = field(default_factory=dict)
 
     def bands(self, job_ids: Sequence[JobId]) -> Mapping[JobId, StartBand]:
         """Return when jobs are likely to start, as found lately; takes its time."""
-        if len(self.driver.open_records()) > OPEN_MAX and len(job_ids) > 1:
+        if len(self.view.open_jobs()) > OPEN_MAX and len(job_ids) > 1:
             return {}
         asked = tuple(job_ids)
         with self._lock:
@@ -57,6 +55,6 @@ class Starts:
 
     def _found(self, asked: Sequence[JobId]) -> _Answer:
         begin_s = time.thread_time()
-        bands = self.etas.bands(asked, self.driver.now_s())
+        bands = self.view.starts(asked)
         spent_s = time.thread_time() - begin_s
         return _Answer(bands, time.monotonic() + max(KEPT_S, REST * spent_s))

@@ -7,7 +7,7 @@ from typing import Final
 from markupsafe import Markup
 from nicegui import ui
 
-from interlane.live.auth import NAME_MAX, Caller, Role, role_of
+from interlane.live.auth import Caller, Role
 from interlane.live.store.store import TokenRow
 from interlane.pages.frame import Live, action, button, confirmed, title
 from interlane.pages.site import Visit
@@ -25,13 +25,17 @@ async def tokens(visit: Visit) -> None:
 
 def _maker(visit: Visit) -> None:
     with ui.element("div").classes("line"):
-        name = ui.input("Name").props(f"dense outlined maxlength={NAME_MAX}")
+        name = ui.input("Name").props(
+            f"dense outlined maxlength={visit.site.service.tokens.name_max}"
+        )
         role = ui.select([one.word for one in Role], value=Role.USER.word, label="Role")
         role.props("dense outlined")
 
         async def make(_: Caller) -> None:
             made = visit.site.service.tokens.make
-            token, _row = await asyncio.to_thread(made, name.value or "", role_of(role.value))
+            token, _row = await asyncio.to_thread(
+                made, name.value or "", Role[role.value.upper()]
+            )
             told = Markup('<p role="status">Shown this once: <code class="token">{}</code></p>')
             shown.show(told.format(token))
             name.value = ""

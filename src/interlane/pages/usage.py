@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from interlane.live.driver import Driver
+from interlane.live.view import View
 
 EVERY_S: Final = 5.0
 KEPT: Final = int(86_400 / EVERY_S)
@@ -14,8 +14,8 @@ KEPT: Final = int(86_400 / EVERY_S)
 class Usage:
     """Looks at the devices, and remembers a day of it."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._seen: deque[tuple[float, float]] = deque(maxlen=KEPT)
 
     async def follow(self) -> None:
@@ -23,13 +23,13 @@ class Usage:
         while True:
             busy = await asyncio.to_thread(self._busy)
             if busy is not None:
-                self._seen.append((self._driver.now_s(), busy))
+                self._seen.append((self._view.now_s(), busy))
             await asyncio.sleep(EVERY_S)
 
     @property
     def now(self) -> float | None:
         """The share of all devices' time that was used of late; None while nobody knows."""
-        if not self._seen or self._driver.now_s() - self._seen[-1][0] > 3 * EVERY_S:
+        if not self._seen or self._view.now_s() - self._seen[-1][0] > 3 * EVERY_S:
             return None
         return self._seen[-1][1]
 
@@ -39,5 +39,5 @@ class Usage:
         return [at_s for at_s, _ in found], [busy for _, busy in found]
 
     def _busy(self) -> float | None:
-        known = [one.busy for one in self._driver.devices() if one.busy is not None]
+        known = [one.busy for one in self._view.devices() if one.busy is not None]
         return sum(known) / len(known) if known else None

@@ -9,7 +9,6 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller
-from interlane.live.questions.history import trace_text
 from interlane.model import InvalidInput
 from interlane.pages import charts, words
 from interlane.pages.frame import Live, button, card, table, title, worked
@@ -94,20 +93,18 @@ def _checked(chosen: Sequence[str]) -> list[str]:
 
 
 async def _live(site: Site, days: float, policies: Sequence[str]) -> list[Played]:
-    driver = site.driver
-    now_s = driver.now_s()
-    since_s = now_s - days * DAY_S
-    text = await asyncio.to_thread(trace_text, driver.store, driver.cluster, since_s, now_s)
+    view = site.view
+    text = await asyncio.to_thread(view.trace, view.now_s() - days * DAY_S)
     if text.count("\n") < 2:
         raise InvalidInput(
             f"No job was handed in within the last {days:g} days; look further back, or take "
             "synthetic jobs."
         )
-    return await site.away.run(LIMIT_S, played_live, text, driver.cluster, policies)
+    return await site.away.run(LIMIT_S, played_live, text, view.cluster(), policies)
 
 
 async def _synthetic(site: Site, seed: int, policies: Sequence[str]) -> list[Played]:
-    cluster = site.driver.cluster
+    cluster = site.view.cluster()
     return await site.away.run(LIMIT_S, played_synthetic, cluster, seed, policies)
 
 

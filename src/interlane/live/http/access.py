@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from interlane.live.auth import Caller, Role, Tokens, insist
+from interlane.live.auth import Caller, Role, Tokens
 from interlane.live.http.problems import MEDIA_TYPE
 
 PREFIX: Final = "/api/v1"
@@ -40,7 +40,7 @@ class Needs:
                 "This needs a token that is valid; send it as 'Authorization: Bearer TOKEN'.",
                 {"WWW-Authenticate": "Bearer"},
             )
-        insist(caller, self.role)
+        caller.insist(self.role)
         return caller
 
 

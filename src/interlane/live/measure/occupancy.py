@@ -35,6 +35,11 @@ class Tenant:
     use: Use | None = None
     """None while the daemon does not know it."""
 
+    @property
+    def is_present(self) -> bool:
+        """Whether it has come to the daemon."""
+        return self.state != ABSENT
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:

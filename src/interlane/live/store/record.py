@@ -26,6 +26,16 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     REFUSED = "refused"
 
+    @property
+    def holds(self) -> bool:
+        """Whether a job holds a place."""
+        return self in HOLDING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a job is over."""
+        return self not in OPEN
+
 
 HOLDING: Final = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
 """States in which a job holds a place."""
@@ -34,6 +44,18 @@ OPEN: Final = HOLDING | {State.QUEUED}
 """States of jobs that have not ended."""
 
 ENDED: Final = frozenset(State) - OPEN
+
+
+_PHASES: Final = {
+    "submitted": "waiting",
+    "placed": "starting",
+    "started": "running",
+    "cancel asked": "stopping",
+    "stop wished": "stopping",
+    "preempted": "waiting",
+    "start failed": "waiting",
+    "requeued": "waiting",
+}
 
 
 class Kind(StrEnum):
@@ -56,6 +78,11 @@ class Kind(StrEnum):
     ENDED = "ended"
     CANCELLED = "cancelled"
     REFUSED = "refused"
+
+    @property
+    def phase(self) -> str | None:
+        """What a job does after such an entry; None if it goes on as before, or has ended."""
+        return _PHASES.get(self.value)
 
 
 @dataclass(frozen=True, slots=True)

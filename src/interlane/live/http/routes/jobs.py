@@ -9,7 +9,6 @@ from fastapi import APIRouter, Header, HTTPException, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
-from interlane.live.auth import insist_may_cancel
 from interlane.live.driver import Driver, Key
 from interlane.live.driver.users import digest_of
 from interlane.live.files.job import JobSpec, check_spec
@@ -24,10 +23,8 @@ from interlane.live.http.access import (
 )
 from interlane.live.http.documents import entry_document, job_document
 from interlane.live.http.service import The
-from interlane.live.port import Attempt
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import Record, State
-from interlane.live.store.store import JobsWanted
 from interlane.live.view import Why
 
 KEY_LENGTH_MAX: Final = 255
@@ -75,8 +72,8 @@ def jobs(
     user: Annotated[str | None, Query(max_length=64)] = None,
 ) -> Response:
     """List jobs, the newest first."""
-    wanted = JobsWanted(limit, cursor, None if not state else frozenset(state), user)
-    found = the.view.jobs(wanted)
+    states = None if not state else frozenset(state)
+    found = the.view.jobs(limit, before=cursor, states=states, user=user)
     shown = [job_document(record) for record in found]
     for document in shown:
         del document["spec"]
@@ -110,7 +107,7 @@ async def cancel(
 ) -> Response:
     """Take a job back: out of the queue at once, or with its signal and grace if it runs."""
     record = await asyncio.to_thread(the.view.job, job_id)
-    insist_may_cancel(caller, record)
+    caller.insist_may_cancel(record)
     version = None if if_match in (None, "*") else _version(if_match)
     asked = the.driver.cancel(record.id, caller.name, version)
     return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.ACCEPTED)
@@ -132,8 +129,7 @@ def printed(
 ) -> Response:
     """Return what a job printed: ``X-Next-Offset`` says where to go on."""
     record = the.view.job(job_id)
-    of = Attempt(record.id, attempt or record.attempt)
-    found = the.view.output(of, offset, limit)
+    found = the.view.output(record.id, attempt or record.attempt, offset, limit)
     headers = {
         "X-Offset": str(found.begin),
         "X-Next-Offset": str(found.begin + len(found.data)),

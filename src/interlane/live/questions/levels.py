@@ -1,4 +1,4 @@
-"""How the machine fared lately, from its log.
+"""What was held and who waited lately, from the log.
 
 The log tells every change; what is held and who waits now is known.  So the past is read
 backwards from now, and no part of the log older than what is shown is needed.
@@ -7,14 +7,14 @@ backwards from now, and no part of the log older than what is shown is needed.
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from interlane.live.driver import Driver
-from interlane.live.files import job as spec
+from interlane.live.driver.state import Snapshot
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import HOLDING, Entry, Kind, State
+from interlane.live.store.record import Entry, Kind, State
+from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId
 
 KEPT: Final = 50_000
@@ -56,8 +56,9 @@ class _Job:
 class History:
     """Follows the log as far as somebody asks."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, store: Store, snapshot: Callable[[], Snapshot]) -> None:
+        self._store = store
+        self._snapshot = snapshot
         self._lock = threading.Lock()
         self._seq: int | None = None
         self._changes: deque[_Change] = deque(maxlen=KEPT)
@@ -72,10 +73,10 @@ class History:
         with self._lock:
             self._catch_up()
             changes = list(self._changes)
-        now_s, total = self._driver.now_s(), self._driver.cluster.gpus * MILLI
-        records = self._driver.open_records()
-        held = sum(self.milli(one.job.document) for one in records if one.state in HOLDING)
-        waiting = sum(one.state is State.QUEUED for one in records)
+        now = self._snapshot()
+        now_s, total = now.now_s, now.cluster.gpus * MILLI
+        held = sum(self.milli(one.job) for one in now.records if one.state.holds)
+        waiting = sum(one.state is State.QUEUED for one in now.records)
         moments_s = [now_s - span_s * (1 - at / (points - 1)) for at in range(points)]
         found = []
         for moment_s in reversed(moments_s):
@@ -93,25 +94,25 @@ class History:
             self._catch_up()
             if not self._changes:
                 return 0.0
-            return self._driver.now_s() - self._changes[0].at_s
+            return self._snapshot().now_s - self._changes[0].at_s
 
     def waits_s(self, span_s: float) -> list[float]:
         """Return how long jobs waited that started in the last so many seconds, sorted."""
         with self._lock:
             self._catch_up()
-            since_s = self._driver.now_s() - span_s
+            since_s = self._snapshot().now_s - span_s
             return sorted(one.waited_s for one in self._waits if one.at_s >= since_s)
 
-    def milli(self, said: Mapping[str, Any]) -> int:
+    def milli(self, job: JobSpec) -> int:
         """Return the thousandths of GPUs that a job asks for; most jobs ask alike."""
-        asked = json.dumps([said.get(name) for name in ("resources", "share", "gang")])
+        said = job.document
+        asked = json.dumps([said.get(name) for name in ("resources", "share", "gang", "tasks")])
         if asked not in self._sizes:
-            request = spec.request_of(JobSpec.model_validate(said), self._driver.cluster)
-            self._sizes[asked] = request.gpu_milli
+            self._sizes[asked] = self._snapshot().request_of(job).gpu_milli
         return self._sizes[asked]
 
     def _catch_up(self) -> None:
-        store = self._driver.store
+        store = self._store
         if self._seq is None:
             self._seq = max(0, store.ends().seq - KEPT)
         while found := store.log(self._seq, READ):
@@ -122,7 +123,8 @@ class History:
     def _learn(self, entry: Entry) -> None:
         match entry.kind:
             case Kind.SUBMITTED:
-                size, at_s = self.milli(entry.change["spec"]), entry.change["submitted_s"]
+                size = self.milli(JobSpec.model_validate(entry.change["spec"]))
+                at_s = entry.change["submitted_s"]
                 self._jobs[entry.job_id] = _Job(size, at_s, holds=False)
                 self._changes.append(_Change(entry.at_s, 0, 1))
             case Kind.PLACED:
@@ -131,7 +133,7 @@ class History:
                 self._changes.append(_Change(entry.at_s, job.milli, -1))
                 if entry.change["attempt"] == 1:
                     self._waits.append(_Wait(entry.at_s, entry.at_s - job.submitted_s))
-            case Kind.PREEMPTED | Kind.START_FAILED:
+            case Kind.PREEMPTED | Kind.START_FAILED | Kind.REQUEUED:
                 job = self._job(entry)
                 job.holds = False
                 self._changes.append(_Change(entry.at_s, -job.milli, 1))
@@ -140,16 +142,23 @@ class History:
                 del self._jobs[entry.job_id]
                 held, waited = (-job.milli, 0) if job.holds else (0, -1)
                 self._changes.append(_Change(entry.at_s, held, waited))
-            case Kind.STARTED | Kind.CANCEL_ASKED | Kind.STOP_WISHED:
+            case (
+                Kind.STARTED
+                | Kind.CANCEL_ASKED
+                | Kind.STOP_WISHED
+                | Kind.GROW_PLACED
+                | Kind.GREW
+                | Kind.GROW_FAILED
+            ):
                 pass
 
     def _job(self, entry: Entry) -> _Job:
         """Return what is known of a job; one older than what was read is looked up."""
         if entry.job_id not in self._jobs:
-            record = self._driver.store.job(entry.job_id)
+            record = self._store.job(entry.job_id)
             assert record is not None, "the log tells of stored jobs only"
             # Whoever was cancelled while waiting has no exit code.
             held = entry.kind is not Kind.CANCELLED or "exit_code" in entry.change
-            size = self.milli(record.job.document)
+            size = self.milli(record.job)
             self._jobs[entry.job_id] = _Job(size, record.submitted_s, holds=held)
         return self._jobs[entry.job_id]
