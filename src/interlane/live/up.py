@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from interlane.engines.local.devices import Devices
+from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets
 from interlane.engines.local.retention import Retention
@@ -117,7 +118,14 @@ def serve(
         retention.start()
         etas = Etas(driver, play)
         etas.start()
-        service = Service(driver, tokens, settings.devices.emulated, etas, settings.functions)
+        service = Service(
+            driver,
+            tokens,
+            settings.devices.emulated,
+            etas,
+            LocalReplicas(driver.secrets, settings.devices),
+            settings.functions,
+        )
         app: FastAPI | Door = make_app(service)
         if mount is not None:
             assert isinstance(app, FastAPI)

@@ -9,6 +9,7 @@ from typing import Any
 import uvicorn
 
 from interlane.engines.local.devices import emulated
+from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets
 from interlane.engines.local.runner import Attempt, Launch, ProcessRunner, Ran, Runner, Tell
@@ -138,7 +139,12 @@ def serving(
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role)[0] for role in Role}
     service = Service(
-        driver, tokens, True, Etas(driver, played_starts), functions or FunctionSettings()
+        driver,
+        tokens,
+        True,
+        Etas(driver, played_starts),
+        LocalReplicas(driver.secrets, driver.hardware),
+        functions or FunctionSettings(),
     )
     config = uvicorn.Config(
         make_app(service), port=0, log_level="critical", timeout_graceful_shutdown=1

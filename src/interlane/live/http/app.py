@@ -28,7 +28,7 @@ def make_app(service: Service) -> FastAPI:
         loop, news = asyncio.get_running_loop(), News()
         app.state.news = news
         service.driver.on_commit = lambda seq: _tell(loop, news)
-        gateway = Gateway(service.driver, service.functions)
+        gateway = Gateway(service.driver, service.replicas, service.functions)
         app.state.functions = gateway
         await gateway.start(news.wait)
         yield

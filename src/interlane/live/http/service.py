@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from interlane.live.auth import Tokens
 from interlane.live.driver import Driver
 from interlane.live.functions.gateway import FunctionSettings
+from interlane.live.functions.port import Replicas
 from interlane.live.questions.etas import Etas
 
 
@@ -19,6 +20,7 @@ class Service:
     tokens: Tokens
     emulated: bool
     etas: Etas
+    replicas: Replicas
     functions: FunctionSettings = field(default_factory=FunctionSettings)
 
 

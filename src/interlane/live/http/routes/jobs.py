@@ -101,7 +101,7 @@ def job(
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
     document = job_document(record, the.driver.use(record.id))
     sides = request.app.state.functions.sides
-    document["beside_functions"] = [asdict(one) for one in sides.of(record.id)]
+    document["beside_functions"] = [asdict(one) for one in sides.of_job(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
 
 
