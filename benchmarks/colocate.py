@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from interlane.model import Refusal
+from interlane.model import GpuRef, MachineId, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
 from interlane.policy.colocate.gpus import Gpu, Gpus
@@ -81,12 +81,13 @@ def _table() -> Table:
 
 def _decisions(gpus: int, colocator: Colocator, tolls: Tolls, count: int) -> list[float]:
     dice = Random(1)
-    idle = Gpus([Gpu(f"g{number}", "RTX3090", MEMORY_MIB) for number in range(gpus)])
+    here = MachineId("m")
+    idle = Gpus(Gpu(GpuRef(here, number), "RTX3090", MEMORY_MIB) for number in range(gpus))
     harvest = Harvest(idle, colocator, tolls)
     for gpu in idle.order:
         workload = f"w{dice.randrange(WORKLOADS)}"
         harvest.begin_training(gpu.id, workload, dice.randrange(2_000, 23_000), 0.5, 0.0)
-    placed: list[tuple[Function, str]] = []
+    placed: list[tuple[Function, GpuRef]] = []
     times_s = []
     for number in range(count + gpus):
         now_s = 1.0 + number

@@ -1,10 +1,11 @@
 import pytest
 
-from interlane.kernel.harvesting import SEVERAL, HarvestingScheduler, gpus_of
+from interlane.kernel.harvesting import SEVERAL, HarvestingScheduler
 from interlane.model import (
     Cluster,
     Demand,
     Finished,
+    GpuRef,
     Grow,
     Grown,
     Job,
@@ -26,12 +27,14 @@ from interlane.model import (
     one_task,
 )
 from interlane.model.function import Function
+from interlane.policy.colocate.gpus import Gpus, gpus_of
 from interlane.policy.colocate.place import Bounded, Harvest, Site
 from interlane.policy.order import Fifo
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
 from interlane.testing.harvest import flat_tolls
 
+M0, M1 = (GpuRef(MachineId("m"), number) for number in range(2))
 NAMES = ("calm", "touchy", "f")
 TOLLS = flat_tolls(NAMES, {("touchy", "f"): 0.5, ("calm", "f"): 0.95})
 
@@ -40,7 +43,7 @@ TOLLS = flat_tolls(NAMES, {("touchy", "f"): 0.5, ("calm", "f"): 0.95})
 def scheduler() -> HarvestingScheduler:
     machine = Machine(MachineId("m"), "T4", 1, 8000, 8000, gpu_memory_mib=1000)
     cluster = Cluster("one", (machine,))
-    harvest = Harvest(gpus_of(cluster), Bounded(TOLLS), TOLLS)
+    harvest = Harvest(Gpus(gpus_of(cluster)), Bounded(TOLLS), TOLLS)
     return HarvestingScheduler(cluster, Policy(Fifo(), pack()), harvest)
 
 
@@ -62,7 +65,7 @@ def test_a_function_runs_beside_a_job_that_bears_it(scheduler: HarvestingSchedul
     start(scheduler, "a", "calm")
     site = scheduler.lend(function(), 0, 1.0)
     assert isinstance(site, Site)
-    assert site.gpu.id == "m/0"
+    assert site.gpu.id == M0
     assert site.gpu.memory_mib == 300
 
 
@@ -84,7 +87,7 @@ def test_what_a_job_held_is_lent_again_when_it_is_gone(
 ) -> None:
     start(scheduler, "a", "calm")
     scheduler.learn(end, 5.0)
-    gpu = scheduler.harvest.gpus.by_id["m/0"]
+    gpu = scheduler.harvest.gpus.by_id[M0]
     assert (gpu.trainer, gpu.memory_mib) == (None, 1000)
 
 
@@ -96,7 +99,7 @@ def test_a_machine_that_is_away_lends_nothing(scheduler: HarvestingScheduler) ->
     assert [one.workload for one in scheduler.take_evicted()] == ["f"]
     assert isinstance(scheduler.lend(function(1, memory_mib=0), 0, 7.0), Refusal)
     scheduler.learn(MachineReturned(MachineId("m")), 8.0)
-    gpu = scheduler.harvest.gpus.by_id["m/0"]
+    gpu = scheduler.harvest.gpus.by_id[M0]
     assert (gpu.trainer, gpu.memory_mib, gpu.functions) == (None, 1000, [])
     assert isinstance(scheduler.lend(function(2), 0, 9.0), Site)
 
@@ -104,7 +107,7 @@ def test_a_machine_that_is_away_lends_nothing(scheduler: HarvestingScheduler) ->
 def test_two_jobs_on_one_gpu_bear_what_nobody_knows(scheduler: HarvestingScheduler) -> None:
     start(scheduler, "a", "calm", gpu_milli=500)
     start(scheduler, "b", "calm", gpu_milli=500)
-    gpu = scheduler.harvest.gpus.by_id["m/0"]
+    gpu = scheduler.harvest.gpus.by_id[M0]
     assert (gpu.trainer, gpu.memory_mib, gpu.use) == (SEVERAL, 200, 1.0)
     scheduler.learn(Finished(JobId("a")), 5.0)
     assert (gpu.trainer, gpu.memory_mib, gpu.use) == ("calm", 600, 0.5)
@@ -113,7 +116,7 @@ def test_two_jobs_on_one_gpu_bear_what_nobody_knows(scheduler: HarvestingSchedul
 def test_a_job_that_was_there_before_and_grew_trains_on_all_it_holds() -> None:
     machine = Machine(MachineId("m"), "T4", 2, 8000, 8000, gpu_memory_mib=1000)
     cluster = Cluster("two", (machine,))
-    harvest = Harvest(gpus_of(cluster), Bounded(TOLLS), TOLLS)
+    harvest = Harvest(Gpus(gpus_of(cluster)), Bounded(TOLLS), TOLLS)
     scheduler = HarvestingScheduler(cluster, Policy(Fifo(), pack()), harvest)
     task = Task(Demand(1, 1000, gpu_memory_mib=400), instances=2, instances_min=1)
     job = Job(JobId("a"), Request((task,)), 0.0, 0, family="calm")
@@ -124,6 +127,9 @@ def test_a_job_that_was_there_before_and_grew_trains_on_all_it_holds() -> None:
     scheduler.learn(Grown(wish.job_id, wish.more), 0.0)
 
     gpus = harvest.gpus.by_id
-    assert [gpus[name].trainer for name in ("m/0", "m/1")] == ["calm", "calm"]
+    assert [gpus[name].trainer for name in (M0, M1)] == [
+        "calm",
+        "calm",
+    ]
     scheduler.learn(Finished(job.id), 5.0)
-    assert [gpus[name].trainer for name in ("m/0", "m/1")] == [None, None]
+    assert [gpus[name].trainer for name in (M0, M1)] == [None, None]

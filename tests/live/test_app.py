@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.http.access import Needs
@@ -101,7 +102,8 @@ def problem(answer: httpx.Response, status: int) -> str:
 def test_every_route_is_in_the_table(machine: Live) -> None:
     driver = machine.driver
     etas = Etas(driver, lambda *_: {})
-    app = make_app(Service(driver, Tokens(driver.store, lambda: 0.0), True, etas))
+    replicas = LocalReplicas(driver.secrets, driver.hardware)
+    app = make_app(Service(driver, Tokens(driver.store, lambda: 0.0), True, etas, replicas))
     routes = [*(route for router in ROUTERS for route in router.routes), *app.routes]
     found = {
         (method, route.path): next(

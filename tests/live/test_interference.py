@@ -14,15 +14,16 @@ from interlane.live.functions.services import (
     Services,
     compared,
 )
+from interlane.live.measure.coruns import function_workload
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import Tenant
-from interlane.model import JobId
+from interlane.model import GpuRef, JobId, MachineId
 
-GPU = "here/0"
-OTHER_GPU = "here/1"
-JOB = frozenset({"train-1"})
-NOBODY: frozenset[str] = frozenset()
-F = Place("function:f", GPU)
+GPU, OTHER_GPU = (GpuRef(MachineId("here"), number) for number in range(2))
+TRAIN = JobId("train-1")
+JOB = frozenset({TRAIN})
+NOBODY: frozenset[JobId] = frozenset()
+F = Place(function_workload("f"), GPU)
 
 
 # -- what jobs suffer ---------------------------------------------------------------------
@@ -33,15 +34,15 @@ class Jobs:
 
     def __init__(self) -> None:
         self.seen = Interference()
-        self.device = Device(GPU, 0, "", ())
+        self.device = Device(GPU)
         self.at_s = 0.0
 
     def look(
         self, iterations: int, busy_s: float, state: str = "idle"
-    ) -> frozenset[str] | None:
+    ) -> frozenset[JobId] | None:
         self.at_s += 1.0
         use = Use(iterations, busy_s, present_s=self.at_s)
-        found = self.look_at(Tenant(JobId("train-1"), 500, 100, state, use=use))
+        found = self.look_at(Tenant(TRAIN, 500, 100, state, use=use))
         assert found is not None
         return found[GPU]
 
@@ -59,7 +60,7 @@ def test_iterations_beside_functions_are_set_against_those_beside_none() -> None
         jobs.device.calls += 1
         jobs.look(40 + 10 * at, 4.0 + 1.5 * at)
 
-    assert jobs.seen.end_slot()["train-1"] == pytest.approx(1.5)
+    assert jobs.seen.end_slot()[TRAIN] == pytest.approx(1.5)
     assert jobs.seen.end_slot() == {}
 
 
@@ -104,7 +105,7 @@ def test_nobody_knows_when_a_job_works_that_the_daemon_does_not_see() -> None:
 
 def test_calls_count_with_the_next_news_of_a_job() -> None:
     jobs = Jobs()
-    told = Tenant(JobId("train-1"), 500, 100, use=Use(10, 1.0, present_s=1.0))
+    told = Tenant(TRAIN, 500, 100, use=Use(10, 1.0, present_s=1.0))
     jobs.look_at(told)
     jobs.device.calls += 1
     assert jobs.look_at(told) is None, "it is no news"
@@ -115,7 +116,7 @@ def test_calls_count_with_the_next_news_of_a_job() -> None:
         jobs.look(20 + 10 * at, 3.0 + at)
 
     # 10 iterations of 0.2 s beside functions, and 80 of 0.1 s beside none.
-    assert jobs.seen.end_slot()["train-1"] == pytest.approx(10 / 90 / 0.1)
+    assert jobs.seen.end_slot()[TRAIN] == pytest.approx(10 / 90 / 0.1)
 
 
 # -- what functions suffer ----------------------------------------------------------------
@@ -123,12 +124,17 @@ def test_calls_count_with_the_next_news_of_a_job() -> None:
 
 def services(most_s: float = 0.0) -> Services:
     made = Services({GPU: "T4", OTHER_GPU: "T4"})
-    made.watch(F.name, most_s)
+    made.watch(F.function, most_s)
     return made
 
 
 def looks(
-    made: Services, took_s: float, jobs: frozenset[str] | None, *, at: Place = F, times: int = 5
+    made: Services,
+    took_s: float,
+    jobs: frozenset[JobId] | None,
+    *,
+    at: Place = F,
+    times: int = 5,
 ) -> None:
     for _ in range(times):
         made.look({at: [took_s] * 10}, {at.gpu: jobs})
@@ -150,7 +156,7 @@ def test_calls_beside_jobs_are_set_against_those_beside_none() -> None:
 
 def test_what_is_learned_alone_on_one_device_holds_on_its_like() -> None:
     made = services()
-    looks(made, 0.010, NOBODY, at=Place(F.name, OTHER_GPU))
+    looks(made, 0.010, NOBODY, at=Place(F.function, OTHER_GPU))
     looks(made, 0.030, JOB)
 
     assert made.end_slot()[F].p99 == pytest.approx(3)
@@ -183,7 +189,7 @@ def test_few_calls_are_gathered_over_slots() -> None:
 def test_calls_beside_others_begin_anew() -> None:
     made = services()
     looks(made, 0.010, NOBODY)
-    looks(made, 0.090, frozenset({"old-1"}), times=4)
+    looks(made, 0.090, frozenset({JobId("old-1")}), times=4)
     looks(made, 0.020, JOB)
 
     assert made.end_slot()[F].p99 == pytest.approx(2)
@@ -209,19 +215,19 @@ def test_a_burst_is_not_all_that_is_known() -> None:
 
 def test_a_function_may_be_slower_as_far_as_its_deadline_allows() -> None:
     made = services(most_s=0.5)
-    assert made.limit(F.name) == LIMIT, "nothing is known yet"
+    assert made.limit(F.function) == LIMIT, "nothing is known yet"
 
     looks(made, 0.010, NOBODY)
 
-    assert made.limit(F.name) == pytest.approx(50)
-    made.watch(F.name, 0.001)
-    assert made.limit(F.name) == LIMIT
+    assert made.limit(F.function) == pytest.approx(50)
+    made.watch(F.function, 0.001)
+    assert made.limit(F.function) == LIMIT
 
 
 def test_a_new_version_is_known_anew() -> None:
     made = services()
     looks(made, 0.010, NOBODY)
-    made.watch(F.name, 0.0)
+    made.watch(F.function, 0.0)
     looks(made, 0.030, JOB, times=9)
 
     assert made.end_slot() == {}

@@ -1,57 +1,90 @@
 """Where replicas go, and when they must leave: jobs never do."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from interlane.device.specs import DeviceSpec
-from interlane.engines.local.devices import Devices, emulated
+from interlane.live.driver.machines import Machines
+from interlane.live.driver.state import Snapshot
 from interlane.live.files.job import read_spec
-from interlane.live.functions.lender import Held, Lender, Slot, holdings_of
+from interlane.live.functions.lender import Held, Holdings, Lender, Slot, holdings_of
 from interlane.live.functions.replicas import Site
 from interlane.live.functions.services import Place, Slowed
-from interlane.live.measure.coruns import BESIDE, LATENCY, P99, CoRun, function_name
+from interlane.live.measure.coruns import (
+    BESIDE,
+    LATENCY,
+    P99,
+    CoRun,
+    function_workload,
+    job_workload,
+)
+from interlane.live.port import Traits
 from interlane.live.store.record import Record, State
-from interlane.model import JobId, Refusal
-from interlane.model.function import Function
+from interlane.model import (
+    Cluster,
+    GpuRef,
+    JobId,
+    Machine,
+    MachineId,
+    Refusal,
+    Workload,
+    with_devices,
+)
+from interlane.model import Device as Card
 from interlane.testing.live import this_machine
 
 CARD_MIB = 16_384
-ON_FIRST = "here/0"
+FIRST, SECOND = (GpuRef(MachineId("here"), number) for number in range(2))
+TRAIN_1 = JobId("train-1")
 HOUR_S = 3_600.0
 """In which a job saves up enough to bear several functions."""
-F, G = function_name("f"), function_name("g")
+F, G = function_workload("f"), function_workload("g")
+TRAIN = job_workload("train")
 
 
-def function(name: str = "f", number: int = 1, memory_mib: int = 4_096) -> Function:
-    return Function(f"{name}/{number}", function_name(name), memory_mib)
+class OneMachine(Lender):
+    """A lender of one machine's devices, and short ways to ask it."""
+
+    def __init__(self, gpus: int = 1) -> None:
+        super().__init__()
+        self.machines = this_machine(gpus).machines
+        self.hold({}, 0.0)
+
+    def hold(self, holdings: Holdings, now_s: float) -> list[str]:
+        return self.follow(self.machines, holdings, now_s)
+
+    def ask(
+        self, name: str = "f", number: int = 1, memory_mib: int = 4_096, *, at_s: float = 0.0
+    ) -> Site | Refusal:
+        workload = function_workload(name)
+        return self.lend(
+            f"{name}/{number}", workload, memory_mib, at_s, p99_limit=2.0, waiting=0
+        )
 
 
-def held(memory_mib: int = 8_192, *jobs: str) -> dict[str, tuple[Held, ...]]:
+def held(memory_mib: int = 8_192, *jobs: str) -> dict[GpuRef, tuple[Held, ...]]:
     return {
-        ON_FIRST: tuple(
-            Held(job, job.partition("-")[0], memory_mib, 0.5) for job in jobs or ("train-1",)
+        FIRST: tuple(
+            Held(JobId(job), job_workload(job.partition("-")[0]), memory_mib, 0.5)
+            for job in jobs or ("train-1",)
         )
     }
 
 
 def suffers(p99: float, *jobs: str, calls: int = 1_000, limit: float = 2.0) -> Slowed:
-    return Slowed(frozenset(jobs or ("train-1",)), calls, 0.01, p99 / 2, p99, limit)
+    return Slowed(frozenset(map(JobId, jobs or ("train-1",))), calls, 0.01, p99 / 2, p99, limit)
 
 
 def slot(
     jobs: dict[str, float] | None = None,
-    called: tuple[str, ...] = (F,),
+    called: tuple[Workload, ...] = (F,),
     **functions: Slowed,
 ) -> Slot:
     return Slot(
-        jobs or {},
-        {Place(function_name(name), ON_FIRST): one for name, one in functions.items()},
-        frozenset(Place(name, ON_FIRST) for name in called),
+        {JobId(job): slower for job, slower in (jobs or {}).items()},
+        {Place(function_workload(name), FIRST): one for name, one in functions.items()},
+        frozenset(Place(one, FIRST) for one in called),
     )
-
-
-def lender(gpus: int = 1) -> Lender:
-    (machine,) = this_machine(gpus)
-    return Lender(emulated(machine))
 
 
 def lent(found: Site | Refusal) -> Site:
@@ -60,14 +93,12 @@ def lent(found: Site | Refusal) -> Site:
 
 
 def record(**share: object) -> Record:
-    job = read_spec(
-        {
-            "name": "train",
-            "run": "true",
-            "resources": {"gpu": {"count": 1, **({} if share else {"memory": "4GiB"})}},
-            "share": share,
-        }
-    )
+    spec = {
+        "name": "train",
+        "run": "true",
+        "resources": {"gpu": {"count": 1, **({} if share else {"memory": "4GiB"})}},
+        "share": share,
+    }
     place = ({"task": 0, "machine": "here", "gpus": [0], "instances": 1},)
     return Record(
         1,
@@ -75,7 +106,7 @@ def record(**share: object) -> Record:
         "train",
         "ann",
         "default",
-        job,
+        read_spec(spec),
         0.0,
         1.0,
         1.0,
@@ -85,79 +116,85 @@ def record(**share: object) -> Record:
     )
 
 
+def snapshot(job: Record, cluster: Cluster) -> Snapshot:
+    traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
+    machines = Machines("test", {machine.id: machine for machine in cluster})
+    return Snapshot(0.0, (job,), machines, traits, lambda cluster: pytest.fail("not asked"))
+
+
 def test_a_replica_goes_where_there_is_memory() -> None:
-    books = lender(gpus=2)
-    books.follow(held(memory_mib=CARD_MIB - 1_000), 0.0)
+    lender = OneMachine(gpus=2)
+    lender.hold(held(memory_mib=CARD_MIB - 1_000), 0.0)
 
-    site = lent(books.lend(function(), 0, 0.0))
+    site = lent(lender.ask())
 
-    assert site.device.gpu == "here/1"
+    assert site.device.gpu == SECOND
 
 
 def test_a_device_that_jobs_fill_lends_nothing_until_they_end() -> None:
-    books = lender()
-    books.follow(held(CARD_MIB), 0.0)
+    lender = OneMachine()
+    lender.hold(held(CARD_MIB), 0.0)
 
-    assert isinstance(books.lend(function(), 0, 0.0), Refusal)
-    assert books.lendable_mib == 0
+    assert isinstance(lender.ask(), Refusal)
+    assert lender.lendable_mib == 0
 
-    books.follow({}, 1.0)
-    assert lent(books.lend(function(), 0, 1.0)).device.gpu == ON_FIRST
+    lender.hold({}, 1.0)
+    assert lent(lender.ask(at_s=1.0)).device.gpu == FIRST
 
 
 def test_a_job_that_needs_the_memory_gets_it() -> None:
-    books = lender()
+    lender = OneMachine()
     for number in range(4):
-        lent(books.lend(function(number=number), 0, 0.0))
+        lent(lender.ask(number=number))
 
-    leaving = books.follow(held(memory_mib=8_192), 1.0)
+    leaving = lender.hold(held(memory_mib=8_192), 1.0)
     for replica in leaving:
-        books.leave(replica, 1.0)
+        lender.leave(replica, 1.0)
 
     assert len(leaving) >= 2
-    assert books.lendable_mib == CARD_MIB - 8_192
+    assert lender.lendable_mib == CARD_MIB - 8_192
 
 
 def test_many_small_functions_share_an_idle_device() -> None:
-    books = lender()
+    lender = OneMachine()
 
     for number in range(32):
-        lent(books.lend(function(f"f{number}", memory_mib=128), 0, 0.0))
+        lent(lender.ask(f"f{number}", memory_mib=128))
 
 
 def test_nothing_is_held_twice_when_a_job_comes_and_goes() -> None:
-    books = lender()
+    lender = OneMachine()
     for at_s in range(10):
-        books.follow(held() if at_s % 2 else {}, float(at_s))
+        lender.hold(held() if at_s % 2 else {}, float(at_s))
 
-    books.follow({}, 10.0)
+    lender.hold({}, 10.0)
 
-    assert books.lendable_mib == CARD_MIB
+    assert lender.lendable_mib == CARD_MIB
 
 
 def test_two_violations_in_a_row_take_the_function_away() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    site = lent(books.lend(function(), 0, 0.0))
-    books.measured(slot({"train-1": 1.0}), 1.0)
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    site = lent(lender.ask())
+    lender.measured(slot({"train-1": 1.0}), 1.0)
 
-    assert books.measured(slot({"train-1": 2.0}), 10.0).leaving == []
-    assert books.measured(slot({"train-1": 2.0}), 20.0).leaving == []
-    assert books.measured(slot({"train-1": 2.0}), 30.0).leaving == [site.id]
-    books.leave(site.id, 30.0)
+    assert lender.measured(slot({"train-1": 2.0}), 10.0).leaving == []
+    assert lender.measured(slot({"train-1": 2.0}), 20.0).leaving == []
+    assert lender.measured(slot({"train-1": 2.0}), 30.0).leaving == [site.id]
+    lender.leave(site.id, 30.0)
 
     # What was measured is remembered, until the job has made up for what it lost.
-    assert isinstance(books.lend(function(number=2), 0, 31.0), Refusal)
-    assert isinstance(books.lend(function("g"), 0, 31.0), Refusal)
+    assert isinstance(lender.ask(number=2, at_s=31.0), Refusal)
+    assert isinstance(lender.ask("g", at_s=31.0), Refusal)
 
 
 def test_one_violation_is_forgiven() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    lent(lender.ask())
 
     found = [
-        books.measured(slot({"train-1": slow_down}), 10.0 * at).leaving
+        lender.measured(slot({"train-1": slow_down}), 10.0 * at).leaving
         for at, slow_down in enumerate([1.0, 1.5, 1.0, 1.5, 1.0, 1.0])
     ]
 
@@ -165,107 +202,113 @@ def test_one_violation_is_forgiven() -> None:
 
 
 def test_a_job_that_is_not_measured_moves_nobody() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    lent(lender.ask())
 
     for at_s in range(10):
-        assert books.measured(slot({"other-1": 9.0}), float(at_s)).leaving == []
+        assert lender.measured(slot({"other-1": 9.0}), float(at_s)).leaving == []
 
 
 def test_a_function_that_is_twice_too_slow_moves_away_and_its_job_stays() -> None:
-    books, full = lender(gpus=2), {"here/1": (Held("big-1", "big", CARD_MIB, 1.0),)}
-    books.follow({**held(), **full}, 0.0)
+    lender, full = (
+        OneMachine(gpus=2),
+        {SECOND: (Held(JobId("big-1"), job_workload("big"), CARD_MIB, 1.0),)},
+    )
+    lender.hold({**held(), **full}, 0.0)
     first, other = (
-        lent(books.lend(function(name, memory_mib=1_024), 0, HOUR_S)) for name in ("f", "g")
+        lent(lender.ask(name, memory_mib=1_024, at_s=HOUR_S)) for name in ("f", "g")
     )
 
-    assert books.measured(slot(f=suffers(2.5)), HOUR_S + 10).leaving == []
-    assert books.measured(slot(f=suffers(2.5)), HOUR_S + 20).leaving == [first.id]
-    books.leave(first.id, HOUR_S + 20)
+    assert lender.measured(slot(f=suffers(2.5)), HOUR_S + 10).leaving == []
+    assert lender.measured(slot(f=suffers(2.5)), HOUR_S + 20).leaving == [first.id]
+    lender.leave(first.id, HOUR_S + 20)
 
     # The other may stay, and the first does not come back beside the job.
-    assert books.measured(slot(g=suffers(1.5)), HOUR_S + 30).leaving == []
-    assert isinstance(books.lend(function(number=2), 0, 2 * HOUR_S), Refusal)
-    books.follow(held(), 2 * HOUR_S)
-    assert lent(books.lend(function(number=3), 0, 2 * HOUR_S)).device.gpu == "here/1"
-    assert other.device.gpu == ON_FIRST
+    assert lender.measured(slot(g=suffers(1.5)), HOUR_S + 30).leaving == []
+    assert isinstance(lender.ask(number=2, at_s=2 * HOUR_S), Refusal)
+    lender.hold(held(), 2 * HOUR_S)
+    assert lent(lender.ask(number=3, at_s=2 * HOUR_S)).device.gpu == SECOND
+    assert other.device.gpu == FIRST
 
 
 def test_slots_in_which_a_function_was_not_measured_forgive_nothing() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    site = lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    site = lent(lender.ask())
 
-    assert books.measured(slot(f=suffers(2.5)), 10.0).leaving == []
-    assert books.measured(slot({"train-1": 1.0}), 20.0).leaving == []
-    assert books.measured(slot(f=suffers(2.5)), 30.0).leaving == [site.id]
+    assert lender.measured(slot(f=suffers(2.5)), 10.0).leaving == []
+    assert lender.measured(slot({"train-1": 1.0}), 20.0).leaving == []
+    assert lender.measured(slot(f=suffers(2.5)), 30.0).leaving == [site.id]
 
 
 def test_what_the_deadline_allows_is_no_violation() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    lent(lender.ask())
 
     for at_s in range(10):
-        assert books.measured(slot(f=suffers(9.0, limit=10.0)), float(at_s)).leaving == []
+        assert lender.measured(slot(f=suffers(9.0, limit=10.0)), float(at_s)).leaving == []
 
 
 def test_what_is_predicted_is_what_was_measured_before() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    lent(lender.ask())
     both = slot({"train-1": 1.08}, f=suffers(1.6))
 
-    guessed = books.measured(both, 10.0).compared
-    books.lend(function("g"), 0, 15.0)  # makes the tables grow
-    learned = books.measured(both, 20.0).compared
+    guessed = lender.measured(both, 10.0)
+    lender.ask("g", at_s=15.0)  # makes the tables grow
+    learned = lender.measured(both, 20.0)
 
-    mine, job = Place(F, ON_FIRST), Place("train-1", ON_FIRST)
-    assert guessed[mine].predicted == guessed[job].predicted == pytest.approx(1 / 0.97)
-    assert learned[mine].predicted == pytest.approx(1.6, rel=0.02)
-    assert 1.04 < learned[job].predicted < 1.08
-    assert (learned[mine].measured, learned[mine].mean) == (1.6, 0.8)
-    assert (learned[mine].beside, learned[job].beside) == (("train-1",), (F,))
+    mine, job = Place(F, FIRST), (TRAIN_1, FIRST)
+    assert guessed.functions[mine].predicted == pytest.approx(1 / 0.97)
+    assert guessed.jobs[job].predicted == pytest.approx(1 / 0.97)
+    assert learned.functions[mine].predicted == pytest.approx(1.6, rel=0.02)
+    assert 1.04 < learned.jobs[job].predicted < 1.08
+    assert (learned.functions[mine].measured, learned.functions[mine].mean) == (1.6, 0.8)
+    assert learned.functions[mine].beside == ("train-1",)
+    assert learned.jobs[job].beside == ("function:f",)
+    assert learned.jobs[job].device == learned.functions[mine].device == "here/0"
 
 
 def test_pairs_go_to_the_data_set() -> None:
-    books = lender()
-    books.follow(held(), 0.0)
-    lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    lent(lender.ask())
 
-    assert books.measured(slot({"train-1": 1.2}, f=suffers(3.0)), 10.0).coruns == [
-        CoRun(BESIDE, "train", F, 1.2),
-        CoRun(LATENCY, F, "train", 1.5),
-        CoRun(P99, F, "train", 3.0),
+    assert lender.measured(slot({"train-1": 1.2}, f=suffers(3.0)), 10.0).coruns == [
+        CoRun(BESIDE, TRAIN, F, 1.2),
+        CoRun(LATENCY, F, TRAIN, 1.5),
+        CoRun(P99, F, TRAIN, 3.0),
     ]
-    few = books.measured(slot(f=suffers(3.0, calls=50)), 20.0)
+    few = lender.measured(slot(f=suffers(3.0, calls=50)), 20.0)
     assert [one.way for one in few.coruns] == [LATENCY]
 
 
 def test_larger_companies_do_not_go_to_the_data_set() -> None:
-    books = lender()
-    books.follow(held(1_024, "train-1", "other-2"), 0.0)
+    lender = OneMachine()
+    lender.hold(held(1_024, "train-1", "other-2"), 0.0)
     for name in ("f", "g"):
-        lent(books.lend(function(name), 0, HOUR_S))
+        lent(lender.ask(name, at_s=HOUR_S))
 
-    found = books.measured(
+    found = lender.measured(
         slot({"train-1": 1.2}, called=(F, G), f=suffers(3.0, "train-1", "other-2")), HOUR_S
     )
 
     assert found.coruns == []
-    assert found.compared[Place("train-1", ON_FIRST)].beside == (F, G)
-    assert found.compared[Place(F, ON_FIRST)].beside == ("train-1", "other-2")
+    assert found.jobs[TRAIN_1, FIRST].beside == ("function:f", "function:g")
+    assert found.functions[Place(F, FIRST)].beside == ("train-1", "other-2")
 
 
 def test_what_a_job_did_that_has_left_is_passed_over() -> None:
-    books = lender()
-    books.follow(held(1_024, "new-2"), 0.0)
-    lent(books.lend(function(), 0, 0.0))
+    lender = OneMachine()
+    lender.hold(held(1_024, "new-2"), 0.0)
+    lent(lender.ask())
 
-    found = books.measured(slot({"train-1": 9.0}, f=suffers(9.0, "train-1")), 10.0)
+    found = lender.measured(slot({"train-1": 9.0}, f=suffers(9.0, "train-1")), 10.0)
 
-    assert found.compared == {}
+    assert (found.jobs, found.functions) == ({}, {})
     assert found.coruns == []
 
 
@@ -278,20 +321,118 @@ def test_what_a_job_did_that_has_left_is_passed_over() -> None:
     ],
 )
 def test_jobs_hold_what_they_ask_for(share: dict[str, object], memory_mib: int) -> None:
-    (one,) = holdings_of([record(**share)], this_machine(1))[ON_FIRST]
+    (one,) = holdings_of(snapshot(record(**share), this_machine(1)))[FIRST]
 
     assert (one.job_id, one.memory_mib) == ("train-1", memory_mib)
 
 
-def test_a_replica_sees_its_own_gpu_and_no_other() -> None:
-    cluster = this_machine(2)
-    specs = tuple(DeviceSpec("cuda:0", 16 << 30) for _ in range(2))
-    real = Devices(cluster, emulated=False, shared=specs, uuids=("GPU-a", "GPU-b"))
+def test_nothing_is_held_of_a_machine_that_is_gone() -> None:
+    other = Cluster("other", (Machine(MachineId("other"), "EMULATED", 1),))
 
-    devices = Lender(real).devices
+    assert holdings_of(snapshot(record(), other)) == {}
 
-    assert [(one.number, one.visible) for one in devices.values()] == [
-        (0, "GPU-a"),
-        (1, "GPU-b"),
-    ]
-    assert all(one.cores == () for one in devices.values())
+
+# -- machines that come and go ------------------------------------------------------------
+
+
+def machine(
+    name: str, *memory_mib: int, gpu_type: str = "T4", compute_milli: int = 1_000
+) -> Machine:
+    cards = (Card(gpu_type, mib, compute_milli) for mib in memory_mib)
+    return with_devices(MachineId(name), cards, cpu_milli=8_000, memory_mib=8_000)
+
+
+def test_a_machine_that_joins_is_lent() -> None:
+    lender = OneMachine()
+    lender.hold(held(CARD_MIB), 0.0)
+    assert isinstance(lender.ask(), Refusal)
+
+    more = (*this_machine(1), machine("new", 8_192))
+    assert lender.follow(more, held(CARD_MIB), 1.0) == []
+
+    assert lent(lender.ask(at_s=1.0)).device.gpu == GpuRef(MachineId("new"), 0)
+    assert lender.lendable_mib == 8_192
+
+
+def test_replicas_on_a_machine_that_is_lost_must_leave() -> None:
+    lender = OneMachine()
+    site = lent(lender.ask())
+
+    assert lender.follow((), {}, 1.0) == [site.id]
+    lender.leave(site.id, 1.0)
+
+    assert (lender.lendable_mib, lender.free_mib()) == (0, {})
+    assert isinstance(lender.ask(number=2, at_s=2.0), Refusal)
+    lender.hold({}, 3.0)
+    assert lender.free_mib() == {FIRST: CARD_MIB}
+
+
+def test_a_device_that_is_lost_lends_nothing_and_the_others_go_on() -> None:
+    lender, name = Lender(), MachineId("m")
+    lender.follow((machine("m", 8_192, 8_192),), {}, 0.0)
+    broken = with_devices(name, (Card("T4", 8_192, compute_milli=0), Card("T4", 8_192)))
+
+    lender.follow((broken,), {}, 1.0)
+
+    assert lender.free_mib() == {GpuRef(name, 1): 8_192}
+
+
+def test_what_was_learned_stays_when_another_type_joins() -> None:
+    lender = OneMachine()
+    lender.hold(held(), 0.0)
+    lent(lender.ask())
+    both = slot({"train-1": 1.08}, f=suffers(1.6))
+    lender.measured(both, 10.0)
+
+    more = (*this_machine(1), machine("new", 8_192, gpu_type="A100"))
+    lender.follow(more, held(), 11.0)
+
+    learned = lender.measured(both, 20.0).functions[Place(F, FIRST)]
+    assert learned.predicted == pytest.approx(1.6, rel=0.02)
+
+
+SIZES = st.lists(st.sampled_from([2_048, 8_192]), max_size=2)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["machines", "jobs", "lend", "end"]), SIZES, SIZES, st.integers(0, 9)
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_no_replica_stays_where_there_is_no_device_and_no_memory_is_lost(
+    steps: list[tuple[str, list[int], list[int], int]],
+) -> None:
+    lender, machines = Lender(), tuple[Machine, ...]()
+    holdings: dict[GpuRef, tuple[Held, ...]] = {}
+    sites: dict[str, GpuRef] = {}
+    for at_s, (what, one, two, number) in enumerate(steps):
+        if what == "machines":
+            machines = machine("one", *one), machine("two", *two)
+        elif what == "jobs":
+            holdings = {
+                GpuRef(MachineId("one"), gpu): (Held(TRAIN_1, TRAIN, mib, 0.5),)
+                for gpu, mib in enumerate(one)
+            }
+        elif what == "lend" and f"f/{at_s}" not in sites:
+            site = lender.lend(f"f/{at_s}", F, 1_024, at_s, p99_limit=2.0, waiting=0)
+            if isinstance(site, Site):
+                sites[site.id] = site.device.gpu
+        elif sites:
+            gone = sorted(sites)[number % len(sites)]
+            lender.leave(gone, at_s)
+            del sites[gone]
+        for gone in lender.follow(machines, holdings, at_s):
+            lender.leave(gone, at_s)
+            del sites[gone]
+        sizes = {
+            GpuRef(each.id, gpu): each.device(gpu).memory_mib
+            for each in machines
+            for gpu in range(each.gpus)
+        }
+        assert set(sites.values()) <= sizes.keys()
+        for gpu, free_mib in lender.free_mib().items():
+            jobs_mib = sum(each.memory_mib for each in holdings.get(gpu, ()))
+            lent_mib = 1_024 * list(sites.values()).count(gpu)
+            assert free_mib == max(0, sizes[gpu] - jobs_mib - lent_mib)

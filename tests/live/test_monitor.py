@@ -9,11 +9,21 @@ import numpy as np
 import pytest
 
 from interlane.live.measure import coruns
-from interlane.live.measure.coruns import BESIDE, LANES, LATENCY, CoRun, CoRunFiles, Solo
+from interlane.live.measure.coruns import (
+    BESIDE,
+    LANES,
+    LATENCY,
+    CoRun,
+    CoRunFiles,
+    Solo,
+    function_workload,
+    job_workload,
+)
 from interlane.live.measure.monitor import Monitor, Use
-from interlane.model import JobId
+from interlane.model import JobId, Workload
 
 A, B = JobId("big-7-1"), JobId("small-2")
+BIG, SMALL, TRAIN = map(job_workload, ("big", "small", "train"))
 
 
 def process(
@@ -140,9 +150,9 @@ def test_predictions_go_by_the_shares_of_those_that_ran() -> None:
 
 
 def test_a_pair_is_told_of_when_it_parts() -> None:
-    monitor, found, solos = Monitor("fair"), list[CoRun](), dict[str, Solo]()
+    monitor, found, solos = Monitor("fair"), list[CoRun](), dict[Workload, Solo]()
 
-    def tell(coruns: Sequence[CoRun], alone: Mapping[str, Solo]) -> None:
+    def tell(coruns: Sequence[CoRun], alone: Mapping[Workload, Solo]) -> None:
         found.extend(coruns)
         solos.update(alone)
 
@@ -154,9 +164,9 @@ def test_a_pair_is_told_of_when_it_parts() -> None:
         ]
         monitor.heard(told(*both[: 1 if at == 11 else 2]), float(at))
 
-    assert {one[:3] for one in found} == {(LANES, "big", "small"), (LANES, "small", "big")}
+    assert {one[:3] for one in found} == {(LANES, BIG, SMALL), (LANES, SMALL, BIG)}
     assert [one.slowdown for one in found] == pytest.approx([2, 2])
-    solo = solos["big"]
+    solo = solos[BIG]
     assert (solo.busy, solo.memory, solo.per_s) == pytest.approx((0.5, 0.25, 20))
 
 
@@ -189,11 +199,11 @@ def test_co_runs_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     from interlane.sim.coruns import pairs_by_way
     from interlane.traces.colocation import read
 
-    solos = {"big": Solo(0.9, 0.2, 30.0), "small": Solo(0.5, 0.1, 90.0)}
+    solos = {BIG: Solo(0.9, 0.2, 30.0), SMALL: Solo(0.5, 0.1, 90.0)}
     for slower in (3.0, 1.25):  # what was kept before is gone on with
         files = CoRunFiles(tmp_path / "coruns", "EMULATED")
-        files.add([CoRun(BESIDE, "big", "small", slower)], solos)
-        files.add([CoRun(LANES, "small", "big", 2.0)], {})
+        files.add([CoRun(BESIDE, BIG, SMALL, slower)], solos)
+        files.add([CoRun(LANES, SMALL, BIG, 2.0)], {})
 
     kept = read(tmp_path / "coruns")
     ways = pairs_by_way(kept)
@@ -211,13 +221,13 @@ def test_co_runs_of_functions_are_kept_though_little_is_known_of_them(tmp_path: 
     from interlane.sim.coruns import pairs_by_way
     from interlane.traces.colocation import read
 
-    name = coruns.function_name("score")
-    alone = {name: Solo(nan, nan, 100.0)}
+    score = function_workload("score")
+    alone = {score: Solo(nan, nan, 100.0)}
     CoRunFiles(tmp_path, "EMULATED").add(
         [
-            CoRun(BESIDE, "train", name, 1.25),
-            CoRun(LATENCY, name, "train", 4.0),
-            CoRun(coruns.P99, name, "train", 1e6),
+            CoRun(BESIDE, TRAIN, score, 1.25),
+            CoRun(LATENCY, score, TRAIN, 4.0),
+            CoRun(coruns.P99, score, TRAIN, 1e6),
         ],
         alone,
     )
@@ -228,7 +238,7 @@ def test_co_runs_of_functions_are_kept_though_little_is_known_of_them(tmp_path: 
         "side-by-side/latency": [0.25],
         "side-by-side/p99": [0.01],
     }
-    assert kept.workloads == ("train", name)
+    assert kept.workloads == ("train", "function:score")
     assert np.isnan(kept.values).tolist() == [[[True] * 3, [True, True, False]]]
 
 
@@ -240,7 +250,7 @@ def test_only_the_newest_co_runs_of_each_way_are_kept(
     monkeypatch.setattr(coruns, "KEPT", 3)
     for slower in (1.0, 2.0, 4.0, 8.0):
         files = CoRunFiles(tmp_path, "EMULATED")
-        files.add([CoRun(LATENCY, "f", "train", slower)] * 2, {})
+        files.add([CoRun(LATENCY, function_workload("f"), TRAIN, slower)] * 2, {})
 
     (runs,) = read(tmp_path).coruns.values()
     assert [one.retained for one in runs] == [0.125, 0.125, 0.25]
@@ -249,7 +259,7 @@ def test_only_the_newest_co_runs_of_each_way_are_kept(
 def test_a_file_of_co_runs_that_is_damaged_or_cannot_be_written_costs_no_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = CoRun(BESIDE, "big", "small", 1.25)
+    found = CoRun(BESIDE, BIG, SMALL, 1.25)
     (tmp_path / "coruns.csv").write_text("nonsense\n1\n")
 
     CoRunFiles(tmp_path, "EMULATED").add([found], {})

@@ -15,7 +15,7 @@ import pytest
 from interlane import cli
 from interlane.live.auth import Role
 from interlane.live.functions.gateway import FunctionSettings
-from interlane.live.measure.coruns import BESIDE, LATENCY, CoRunFiles, function_name
+from interlane.live.measure.coruns import BESIDE, LATENCY, CoRunFiles, function_workload
 from interlane.testing.live import driving, make_lanes, serving
 from interlane.testing.waiting import until
 from interlane.traces.colocation import read
@@ -140,7 +140,7 @@ def test_a_function_that_suffers_too_much_moves_away_and_the_training_stays(
         placed = job(client, training)
         kept = read(folder / "coruns")
 
-    name = function_name("slow")
+    name = str(function_workload("slow"))
     assert (calm["device"], calm["beside"]) == (home, [training])
     assert 0.5 < calm["mean"] < calm["limit"]
     assert 1.0 <= calm["predicted"] < calm["limit"]

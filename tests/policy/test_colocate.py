@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.model import InvalidField, Refusal
+from interlane.model import GpuRef, InvalidField, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import Gpu
 from interlane.policy.colocate.place import Bounded, Colocator, Harvest, Site, Smore
 from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.testing.harvest import flat_table, flat_tolls, function, gpus_with
+from interlane.testing.harvest import flat_table, flat_tolls, function, gpu_ref, gpus_with
 
+G0 = gpu_ref(0)
 NAMES = ("calm", "touchy", "f", "g")
 KEPT = {("touchy", "f"): 0.8, ("calm", "f"): 0.95, ("calm", "g"): 0.93}
 """f costs a touchy training job a fifth of its speed, a calm one a twentieth."""
@@ -96,12 +97,10 @@ def test_smore_looks_at_so_many_gpus_and_no_more() -> None:
 
 
 def test_ours_draws_from_gpus_that_have_room_only() -> None:
-    full = [Gpu(f"full-{number}", "T4", 10) for number in range(500)]
+    full = [Gpu(gpu_ref(1 + number), "T4", 10) for number in range(500)]
     gpus = gpus_with([None])
     for gpu in full:
-        gpus.by_id[gpu.id] = gpu
-        gpus.order.append(gpu)
-        gpus.place_in_index(gpu)
+        gpus.add(gpu)
     ours = Bounded(flat_tolls(NAMES, KEPT), draws=2)
     assert isinstance(ours.place(function(), gpus, 0, 0.0, Random(0)), Site)
 
@@ -122,7 +121,7 @@ def test_ours_refuses_what_would_break_a_functions_own_deadline() -> None:
 def test_ours_prefers_a_gpu_on_which_the_model_is_already() -> None:
     tolls = flat_tolls(NAMES, {("calm", "f"): 0.97, ("touchy", "f"): 0.99})
     harvest = Harvest(gpus_with(["calm", "touchy"]), Bounded(tolls), tolls)
-    first = harvest.gpus.by_id["g0"]
+    first = harvest.gpus.by_id[G0]
     harvest.gpus.note_warm("f", first)
     site = harvest.place(function(number=2), 0, 0.0)
     assert isinstance(site, Site)
@@ -142,13 +141,13 @@ def test_the_way_to_share_is_chosen_by_the_same_numbers() -> None:
 def test_time_that_was_not_lost_pays_for_a_short_visit_that_costs_more() -> None:
     tolls = flat_tolls(NAMES, {("touchy", "f"): 0.85})
     harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training("g0", "touchy", 0, 0.5, 0.0)
+    harvest.begin_training(G0, "touchy", 0, 0.5, 0.0)
     visit = Function("f/1", "f", 100, stay_s=60.0)
     assert isinstance(harvest.place(visit, 0, 0.0), Refusal)
     # After an hour 36 s were saved; the visit costs (0.15 - 0.10) * 60 s = 3 s.
     assert isinstance(harvest.place(visit, 0, 3600.0), Site)
     # At 6 % over what is earned, 36 s last for 10 minutes.
-    assert harvest.gpus.by_id["g0"].settle(3600.0 + 600.0, 0.1, 3600.0) == pytest.approx(
+    assert harvest.gpus.by_id[G0].settle(3600.0 + 600.0, 0.1, 3600.0) == pytest.approx(
         0, abs=1e-3
     )
 
@@ -157,7 +156,7 @@ def test_time_that_was_not_lost_pays_for_a_short_visit_that_costs_more() -> None
 def test_who_pays_with_what_was_saved_loses_no_more_than_the_limit_in_any_hour(
     wished: list[float],
 ) -> None:
-    gpu, lost_s = Gpu("g0", "T4", 1000, trainer="calm"), []
+    gpu, lost_s = Gpu(G0, "T4", 1000, trainer="calm"), []
     for minute, loss in enumerate(wished):
         saved_s = gpu.settle(60.0 * minute, 0.1, 3600.0)
         gpu.loss = loss if saved_s >= 60.0 * (loss - 0.09) else 0.0
@@ -169,35 +168,35 @@ def test_who_pays_with_what_was_saved_loses_no_more_than_the_limit_in_any_hour(
 def test_the_second_violation_in_a_row_takes_the_dearest_function_away() -> None:
     tolls = flat_tolls(NAMES, {("calm", "f"): 0.99, ("calm", "g"): 0.95})
     harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training("g0", "calm", 0, 0.5, 0.0)
+    harvest.begin_training(G0, "calm", 0, 0.5, 0.0)
     for name in ("g", "f"):
         assert isinstance(harvest.place(function(name), 0, 0.0), Site)
     # The first minute is paid for by what was saved; then it is in debt.
-    assert harvest.measured("g0", 1.3, [1.0, 1.0], 60.0) is None
-    assert harvest.measured("g0", 1.3, [1.0, 1.0], 120.0) is None
-    gone = harvest.measured("g0", 1.3, [1.0, 1.0], 180.0)
+    assert harvest.measured(G0, 1.3, [1.0, 1.0], 60.0) is None
+    assert harvest.measured(G0, 1.3, [1.0, 1.0], 120.0) is None
+    gone = harvest.measured(G0, 1.3, [1.0, 1.0], 180.0)
     assert gone is not None
     assert gone.workload == "g"
-    assert [one.workload for one in harvest.gpus.by_id["g0"].functions] == ["f"]
-    assert harvest.gpus.by_id["g0"].trainer == "calm"
+    assert [one.workload for one in harvest.gpus.by_id[G0].functions] == ["f"]
+    assert harvest.gpus.by_id[G0].trainer == "calm"
 
 
 def test_one_violation_and_a_good_measurement_take_nobody_away() -> None:
     tolls = flat_tolls(NAMES, KEPT)
     harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training("g0", "calm", 0, 0.5, 0.0)
+    harvest.begin_training(G0, "calm", 0, 0.5, 0.0)
     harvest.place(function(), 0, 0.0)
     for slow_down in (1.5, 1.0, 1.5, 1.0):
-        assert harvest.measured("g0", slow_down, [1.0], 1.0) is None
+        assert harvest.measured(G0, slow_down, [1.0], 1.0) is None
 
 
 def test_a_training_job_that_needs_the_memory_gets_it() -> None:
     tolls = flat_tolls(NAMES, KEPT)
     harvest = Harvest(gpus_with([None], memory_mib=500), Bounded(tolls), tolls)
     harvest.place(function(), 0, 0.0)
-    evicted = harvest.begin_training("g0", "calm", 450, 0.5, 1.0)
+    evicted = harvest.begin_training(G0, "calm", 450, 0.5, 1.0)
     assert [one.workload for one in evicted] == ["f"]
-    assert harvest.gpus.by_id["g0"].memory_mib == 50
+    assert harvest.gpus.by_id[G0].memory_mib == 50
 
 
 @given(
@@ -213,9 +212,9 @@ def test_a_training_job_that_needs_the_memory_gets_it() -> None:
 def test_memory_balances_whatever_comes_and_goes(steps: list[tuple[str, int, int]]) -> None:
     tolls = flat_tolls(NAMES, KEPT)
     harvest = Harvest(gpus_with([None] * 4), Bounded(tolls), tolls)
-    training: dict[str, int] = {}
+    training: dict[GpuRef, int] = {}
     for now_s, (what, number, amount) in enumerate(steps):
-        gpu = harvest.gpus.by_id[f"g{number}"]
+        gpu = harvest.gpus.by_id[gpu_ref(number)]
         if what == "place":
             harvest.place(Function(f"f/{now_s}", "f", amount), number, now_s)
         elif what == "leave" and gpu.functions:
@@ -270,8 +269,8 @@ def test_nobody_leaves_for_a_function_that_would_not_be_borne_even_then() -> Non
     harvest = Harvest(gpus_with(["calm"]), Bounded(tolls), tolls)
     idle = function("g")
     assert isinstance(harvest.place(idle, 0, 0.0), Site)
-    assert isinstance(harvest.place(function(), 0, 0.0, idle={idle.id: "g0"}), Refusal)
-    assert harvest.gpus.by_id["g0"].functions == [idle]
+    assert isinstance(harvest.place(function(), 0, 0.0, idle={idle.id: G0}), Refusal)
+    assert harvest.gpus.by_id[G0].functions == [idle]
 
 
 def test_a_guess_about_training_is_tried_once_what_it_may_cost_was_saved() -> None:
@@ -279,7 +278,7 @@ def test_a_guess_about_training_is_tried_once_what_it_may_cost_was_saved() -> No
     # noticed, and 40 s over its stay, which is more than can ever be saved up.
     tolls = flat_tolls(NAMES, {("calm", "f"): 0.95}, spread=0.13)
     harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training("g0", "calm", 0, 0.5, 0.0)
+    harvest.begin_training(G0, "calm", 0, 0.5, 0.0)
     long = replace(function(), stay_s=600.0)
     assert isinstance(harvest.place(long, 0, 60.0), Refusal)
     assert isinstance(harvest.place(long, 0, 180.0), Site)

@@ -14,6 +14,7 @@ from interlane.model import (
     Cluster,
     Event,
     Finished,
+    GpuRef,
     Grown,
     Job,
     JobId,
@@ -28,29 +29,11 @@ from interlane.model import (
     Submitted,
 )
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import Gpu, Gpus
 from interlane.policy.colocate.place import Harvest, Site
 from interlane.policy.policy import Policy
 
 SEVERAL = ""
 """Workload of a GPU on which several jobs train: what they bear together is not known."""
-
-
-def gpus_of(cluster: Cluster) -> Gpus:
-    """Return the GPUs of a cluster, all of them idle; pooled machines lend nothing."""
-    return Gpus(
-        [
-            Gpu(gpu_id(machine.id, number), machine.gpu_type, machine.gpu_memory_mib)
-            for machine in cluster
-            if not machine.pooled
-            for number in range(machine.gpus)
-        ]
-    )
-
-
-def gpu_id(machine: str, number: int) -> str:
-    """Return the name of a GPU in the books of functions."""
-    return f"{machine}/{number}"
 
 
 class HarvestingScheduler(Scheduler):
@@ -62,9 +45,9 @@ class HarvestingScheduler(Scheduler):
         super().__init__(cluster, policy, seed)
         self.harvest = harvest
         self._jobs: dict[JobId, Job] = {}
-        self._training: dict[str, dict[JobId, tuple[str, int, float]]] = {}
+        self._training: dict[GpuRef, dict[JobId, tuple[str, int, float]]] = {}
         """GPU -> jobs that train there: workload, memory, use."""
-        self._gpus: dict[JobId, dict[str, None]] = {}
+        self._gpus: dict[JobId, dict[GpuRef, None]] = {}
         """Job -> GPUs that it trains on, in the order in which it came to them."""
         self._evicted: list[Function] = []
         self._away: set[MachineId] = set()
@@ -104,7 +87,7 @@ class HarvestingScheduler(Scheduler):
         for spot in placement.spots:
             demand = job.request.tasks[spot.task].demand
             for number in spot.gpus:
-                name = gpu_id(spot.machine, number)
+                name = GpuRef(spot.machine, number)
                 self._gpus.setdefault(job_id, {})[name] = None
                 there = self._training.setdefault(name, {})
                 self._end(name, now_s)
@@ -120,14 +103,14 @@ class HarvestingScheduler(Scheduler):
             del self._training[name][job_id]
             self._begin(name, now_s)
 
-    def _begin(self, name: str, now_s: float) -> None:
+    def _begin(self, name: GpuRef, now_s: float) -> None:
         there = self._training[name]
         if not there:
             del self._training[name]
         elif name in self.harvest.gpus.by_id:
             self._evicted += self.harvest.begin_training(name, *_together(there), now_s)
 
-    def _end(self, name: str, now_s: float) -> None:
+    def _end(self, name: GpuRef, now_s: float) -> None:
         there = self._training[name]
         if there and name in self.harvest.gpus.by_id:
             _, memory_mib, use = _together(there)
@@ -140,7 +123,7 @@ class HarvestingScheduler(Scheduler):
         self._away ^= {machine}
         found = next(one for one in self.cluster if one.id == machine)
         for number in range(0 if found.pooled else found.gpus):
-            name, memory_mib = gpu_id(machine, number), found.gpu_memory_mib + 1
+            name, memory_mib = GpuRef(machine, number), found.gpu_memory_mib + 1
             if up:
                 self.harvest.end_training(name, memory_mib, 0.0, now_s)
             else:
@@ -151,7 +134,7 @@ class HarvestingScheduler(Scheduler):
         found = {
             job_id
             for name, there in self._training.items()
-            if name.rpartition("/")[0] == machine
+            if name.machine == machine
             for job_id in there
         }
         return iter(sorted(found))

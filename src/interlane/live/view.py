@@ -211,8 +211,7 @@ class View:
 
     def devices(self) -> tuple[Device, ...]:
         """Return every device: what is held of it, and what goes on there."""
-        given = occupancy.held(self._driver.snapshot())
-        return occupancy.seen(given, self._driver.monitor.seen)
+        return occupancy.devices(self._driver.snapshot(), self._driver.monitor.seen)
 
     def held_ratio(self) -> float:
         """Return the share of all GPUs that jobs hold."""

@@ -24,6 +24,8 @@ class WorkloadKind(StrEnum):
 
     JOB = "job"
     FUNCTION = "function"
+    SEVERAL = "several"
+    """Jobs of which nobody knows what each of them does to others."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,3 +34,7 @@ class Workload:
 
     kind: WorkloadKind
     name: str
+
+    def __str__(self) -> str:
+        """Return what tables and files call it: no job's program has a colon in its name."""
+        return self.name if self.kind is WorkloadKind.JOB else f"{self.kind}:{self.name}"

@@ -172,7 +172,7 @@ class _View:
             devices_of(record),
             self._site.policy,
             Markup("").join(_company(device, record.id) for device in mine),
-            beside_table(self._site.view.functions.sides.of(record.id), "functions"),
+            beside_table(self._site.view.functions.sides.of_job(record.id), "functions"),
         )
 
     # -- output -----------------------------------------------------------------------

@@ -210,6 +210,7 @@ def _store(driver: "Driver", name: str, path: Path, keep_s: float | None) -> Non
 async def _replay(
     driver: "Driver", series: "Sequence[Series]", forecasts: "list[Forecast]", seed: int
 ) -> Result:
+    from interlane.engines.local.functions.replicas import LocalReplicas
     from interlane.functions.costs import Prices
     from interlane.live.functions.gateway import FunctionSettings, Gateway
 
@@ -217,7 +218,8 @@ async def _replay(
     by_name = dict(zip(names, forecasts, strict=True))
     worth = COLD_WORTH * SLOT_S * MEMORY_MIB / CARD_MIB / LOAD_S
     settings = FunctionSettings(SLOT_S, lambda name, _: by_name[name], Prices(worth))
-    gateway = Gateway(driver, settings)
+    replicas = LocalReplicas(driver.secrets, driver.hardware)
+    gateway = Gateway(driver, replicas, settings)
     await gateway.start(asyncio.Event().wait)
     try:
         play = _Play(gateway.ask, Random(seed))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.functions.advise import Advisor
-from interlane.model import Refusal
+from interlane.model import GpuRef, MachineId, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import LIMIT, Gpu, Gpus
 from interlane.policy.colocate.place import Colocator, Harvest
@@ -26,6 +26,7 @@ from interlane.predict.degradation.online import Online
 
 MINUTE_S: Final = 60.0
 HOUR_MINUTES: Final = 60
+HERE: Final = MachineId("world")
 LEARN_MINUTES: Final = 10
 """Minutes between measurements that a table learns from."""
 NOISE: Final = 0.02
@@ -84,7 +85,7 @@ class _Job:
 @dataclass
 class _Replica:
     function: Function
-    gpu_id: str
+    gpu_id: GpuRef
     ready_s: float
     is_cold: bool
     """Whether a request called for it, instead of an advisor."""
@@ -176,7 +177,7 @@ class World:
         self._needs = scenario.needs
         self._scheduling = scheduling
         gpus = [
-            Gpu(f"gpu-{number}", scenario.gpu_type, scenario.memory_mib)
+            Gpu(GpuRef(HERE, number), scenario.gpu_type, scenario.memory_mib)
             for number in range(scenario.gpus)
         ]
         self._gpus = Gpus(gpus)
@@ -188,7 +189,7 @@ class World:
         )
         self._dice = Random(scenario.seed + 1)
         self._queue: deque[Training] = deque()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[GpuRef, _Job] = {}
         self._free = [gpu.id for gpu in reversed(gpus)]
         self._replicas: list[list[_Replica]] = [[] for _ in scenario.functions]
         self._by_id: dict[str, _Replica] = {}
@@ -259,7 +260,7 @@ class World:
         self._serial += 1
         return replace(self._scenario.functions[number], id=f"{number}/{self._serial}")
 
-    def _idle(self, needs: list[int]) -> dict[str, str]:
+    def _idle(self, needs: list[int]) -> dict[str, GpuRef]:
         """Return the replicas that have no requests in this minute, and their GPUs."""
         return {
             one.function.id: one.gpu_id
@@ -268,7 +269,7 @@ class World:
         }
 
     def _place_waiting(
-        self, now_s: float, idle: dict[str, str], *, is_cold: bool = False
+        self, now_s: float, idle: dict[str, GpuRef], *, is_cold: bool = False
     ) -> None:
         colocator = self._harvest.colocator
         order = sorted(
@@ -381,7 +382,7 @@ class World:
     def _mode(self) -> str:
         return next(iter(self._scenario.truth.modes))
 
-    def _train(self, gpu_id: str, job: _Job, slow_down: float, now_s: float) -> None:
+    def _train(self, gpu_id: GpuRef, job: _Job, slow_down: float, now_s: float) -> None:
         job.left_s -= MINUTE_S / slow_down
         job.lost += 1.0 - 1.0 / slow_down
         job.minutes += 1

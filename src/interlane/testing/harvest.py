@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from interlane.model import GpuRef, MachineId
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import Gpu, Gpus
 from interlane.policy.colocate.slowdown import Mode, Tolls
@@ -42,11 +43,16 @@ def flat_tolls(
     return Tolls({"side-by-side": Mode(table, table)}, cautious=cautious)
 
 
+def gpu_ref(number: int) -> GpuRef:
+    """Return a GPU of ``gpus_with``."""
+    return GpuRef(MachineId("m"), number)
+
+
 def gpus_with(trainers: Sequence[str | None], *, memory_mib: int = 1000) -> Gpus:
-    """Return GPUs ``g0``, ``g1``, ... with these training jobs and this much memory left."""
+    """Return GPUs of one machine with these training jobs and this much memory left."""
     return Gpus(
         [
-            Gpu(f"g{number}", "T4", memory_mib, trainer=trainer)
+            Gpu(gpu_ref(number), "T4", memory_mib, trainer=trainer)
             for number, trainer in enumerate(trainers)
         ]
     )

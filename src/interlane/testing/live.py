@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from interlane.engines.local.devices import emulated
 from interlane.engines.local.engine import LocalEngine
+from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
@@ -113,7 +114,9 @@ def make_service(
     made = {role: tokens.make(role.word, role)[0] for role in Role}
     view = View(driver, Etas(driver.snapshot, driver.store, played_starts))
     service = Service(view, driver, tokens)
-    app = make_app(service, lambda: Gateway(driver, functions or FunctionSettings()))
+    assert isinstance(driver.engine, LocalEngine)
+    replicas = LocalReplicas(driver.engine.secrets, driver.engine.devices)
+    app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
     return made, app
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from interlane.engines.local.devices import devices_of
 from interlane.engines.local.engine import LocalEngine
+from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
 
 
@@ -13,6 +14,7 @@ class Local:
     """The engine, and what is worth knowing of it before it runs."""
 
     engine: LocalEngine
+    replicas: LocalReplicas
     gpu_type: str
     greeting: str | None
 
@@ -34,4 +36,5 @@ def local(state: Path, devices: str, turns: str, sharing: str, keep_s: float) ->
         count = found.cluster.gpus
         greeting = f"There is no GPU here; {count} emulated devices stand in, parts of the CPU."
     gpu_type = next(machine.gpu_type for machine in found.cluster)
-    return Local(LocalEngine(state, found, lanes, keep_s), gpu_type, greeting)
+    engine = LocalEngine(state, found, lanes, keep_s)
+    return Local(engine, LocalReplicas(engine.secrets, found), gpu_type, greeting)

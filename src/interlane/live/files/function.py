@@ -1,7 +1,6 @@
 """What users write about a function, and the terms that it means."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
@@ -112,12 +111,6 @@ def terms_of(spec: FunctionSpec) -> Terms:
         _window(spec),
         None if spec.keep == AUTO else _keep(spec.keep),
     )
-
-
-def check_here(spec: FunctionSpec) -> None:
-    """Refuse what is not on this machine."""
-    if spec.path is not None and not Path(spec.path).is_dir():
-        raise InvalidField("path", spec.path, "it must be a folder of the server's machine")
 
 
 def _span(field: str, text: Amount) -> float:

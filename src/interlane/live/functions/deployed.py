@@ -6,28 +6,31 @@ Everything happens on the event loop; nothing here waits.
 
 A replica that raises answers and lives on.  One that hangs, takes too much memory or does not
 load is killed.  A request whose replica ended is lost, unless the replica had not begun with it
-(a page of memory that both see tells): then it waits again, once.
+(the engine tells): then it waits again, once.
 """
 
 import asyncio
-import os
-import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from time import monotonic
 from typing import Final
 
-from interlane.engines.local.functions.fork_server import own_pages
-from interlane.engines.local.functions.fork_servers import Needs, NoNursery, Nurseries
-from interlane.engines.local.functions.replica import Order, shared_numbers
-from interlane.engines.local.functions.wire import Frame, Kind, Status, packed
-from interlane.engines.local.launch import Secrets
 from interlane.live.files.function import FunctionSpec, Terms
 from interlane.live.functions.calls import Call, Outcome, Queue, Reply
 from interlane.live.functions.figures import Counts, Latencies, Mean
+from interlane.live.functions.port import (
+    Answered,
+    CutOff,
+    Ended,
+    Environment,
+    Failed,
+    Ready,
+    ReplicaReport,
+    Replicas,
+)
 from interlane.live.functions.replicas import Replica, Site, State
 from interlane.live.functions.warmth import Band
 
@@ -37,12 +40,8 @@ BACKOFF_S: Final = 1.0
 """Seconds after a failed load in which nobody tries again; doubles each time."""
 BACKOFF_S_MAX: Final = 60.0
 LOAD_S_GUESS: Final = 1.0
-LAST_WORDS_S: Final = 0.1
-"""Seconds after the end of a process in which what it said last is heard."""
 LOG_BYTES: Final = 1 << 16
 """What is kept of the newest output of a function."""
-
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True, eq=False)
@@ -55,20 +54,17 @@ class Deployed:
     deployed_s: float
     spec: FunctionSpec
     terms: Terms
-    nurseries: Nurseries
-    secrets: Secrets
-    is_capped: bool
-    """Whether a replica's memory is the machine's, and so can be watched."""
+    engine: Replicas
     on_short: Callable[["Deployed"], None]
     """Told when those who wait would be better off with another replica."""
-    on_gone: Callable[[Replica], None]
-    """Told when a replica's process has ended and its memory is free."""
+    on_gone: Callable[["Deployed", Replica], None]
+    """Told when a replica has ended and its memory is free."""
     counts: Counts = field(default_factory=Counts)
     latencies: Latencies = field(default_factory=Latencies)
     service_s: Mean = field(default_factory=Mean)
     load_s: Mean = field(default_factory=lambda: Mean(0.5))
     replicas: list[Replica] = field(default_factory=list)
-    """All whose process may live."""
+    """All that have not ended."""
     log: bytearray = field(default_factory=bytearray)
     slots: deque[int] = field(default_factory=lambda: deque(maxlen=60))
     """Requests of the newest slots."""
@@ -87,11 +83,9 @@ class Deployed:
     _free: list[Replica] = field(default_factory=list)
     """Replicas that can take a call; the last was used last and is used next."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    _heard: int = -1
-    _output: int = -1
-    """The two ends of the pipe that replicas print into."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _queue: Queue = field(init=False)
+    _environment: Environment = field(init=False)
 
     def __post_init__(self) -> None:
         self._queue = Queue(
@@ -100,14 +94,7 @@ class Deployed:
             window_s=self.terms.batch_window_s,
             on_ripe=self._dispatch,
         )
-        self._heard, self._output = os.pipe2(os.O_CLOEXEC)
-        self._loop.add_reader(self._heard, self._printed)
-        self.nurseries.prepare(self.needs)
-
-    @property
-    def needs(self) -> Needs:
-        """What replicas need of a nursery."""
-        return Needs(tuple(self.spec.preload), tuple(sorted(self.spec.env.items())))
+        self._environment = self.engine.open(self.spec, self._printed)
 
     @property
     def load_s_expected(self) -> float:
@@ -199,29 +186,37 @@ class Deployed:
         for call in calls:
             if replica.ready_s > call.at_s:
                 self.counts.cold_starts += 1
-        replica.send(packed(Kind.CALL, number, [(Status.GOOD, call.body) for call in calls]))
+        assert replica.loaded is not None
+        replica.loaded.send(number, [call.body for call in calls])
 
-    def heard(self, replica: Replica, frame: Frame) -> None:
-        """Take in what a replica says."""
-        if frame.kind == Kind.ANSWER:
-            self._answered(replica, frame)
-        elif frame.kind == Kind.READY:
-            self._ready(replica)
-        else:
-            replica.kill(frame.items[0].data.decode(errors="replace"))
+    def _told(self, replica: Replica, report: ReplicaReport) -> None:
+        """Take in what has become of a replica."""
+        match report:
+            case Answered():
+                self._answered(replica, report)
+            case Ready():
+                self._ready(replica)
+            case Failed():
+                replica.kill(report.why)
+            case CutOff():
+                self._cut_off(replica, report.begun)
+            case Ended():
+                self._ended(replica, report.why)
 
-    def _answered(self, replica: Replica, frame: Frame) -> None:
-        sent_s, calls = replica.calls.pop(frame.number, (0.0, []))
-        if len(frame.items) != len(calls):
-            raise ValueError("an answer that nobody asked for")
+    def _answered(self, replica: Replica, answer: Answered) -> None:
+        sent_s, calls = replica.calls.get(answer.number, (0.0, []))
+        if not calls or len(answer.replies) != len(calls):
+            replica.kill("It gave an answer that nobody asked for.")
+            return
+        del replica.calls[answer.number]
         replica.site.device.in_hand -= 1
         now_s = self._loop.time()
         served_s = (monotonic() - sent_s) / len(calls)  # the loop's clock may be coarse
         self.service_s.add(served_s)
         replica.served_s.append(served_s)
-        for call, item in zip(calls, frame.items, strict=True):
-            if call.end(Reply(_OUTCOMES[item.status], item.data)):
-                self._count(item.status, now_s - call.at_s)
+        for call, reply in zip(calls, answer.replies, strict=True):
+            if call.end(reply):
+                self._count(reply.outcome, now_s - call.at_s)
         if replica.state is State.LEAVING:
             if not replica.calls:
                 replica.kill()
@@ -231,11 +226,11 @@ class Deployed:
         if self._queue.waiting:
             self._dispatch()
 
-    def _count(self, status: int, latency_s: float) -> None:
-        if status == Status.GOOD:
+    def _count(self, outcome: Outcome, latency_s: float) -> None:
+        if outcome is Outcome.GOOD:
             self.counts.answered += 1
             self.latencies.add(latency_s)
-        elif status == Status.RAISED:
+        elif outcome is Outcome.RAISED:
             self.counts.raised += 1
 
     # -- replicas ---------------------------------------------------------------------
@@ -252,49 +247,11 @@ class Deployed:
 
     def grow(self, number: int, site: Site) -> None:
         """Start one more replica on a device."""
-        replica = Replica(self, number, site, self._loop.time())
+        replica = Replica(number, site, self._loop.time())
         self.replicas.append(replica)
-        ours, theirs = socket.socketpair()
-        page = os.memfd_create("begun")
-        with theirs:
-            try:
-                replica.begun = shared_numbers(page, self.spec.concurrency)
-                replica.process = self.nurseries.fork(
-                    self.needs,
-                    number,
-                    self._order(site),
-                    memory_bytes=self.terms.memory_mib << 20 if self.is_capped else None,
-                    cores=site.device.cores,
-                    fds=(theirs.fileno(), self._output, page),
-                    on_end=lambda why: self._ended(replica, why),
-                )
-            except (NoNursery, OSError) as error:
-                ours.close()
-                why = str(error)
-                self._loop.call_soon(lambda: self.gone(replica, why))
-                return
-            finally:
-                os.close(page)
         self.counts.loads += 1
-        ours.setblocking(False)
-        self._loop.create_task(
-            self._loop.create_unix_connection(lambda: replica, sock=ours)
-        ).add_done_callback(lambda task: task.exception())
-
-    def _order(self, site: Site) -> Order:
-        return Order(
-            self.spec.handler,
-            self.spec.load,
-            self.spec.path,
-            self.spec.concurrency,
-            self.spec.batch.max > 1,
-            {
-                **self.secrets.values(self.spec.secrets),
-                "INTERLANE_FUNCTION": self.name,
-                "INTERLANE_DEVICES": str(site.device.number),
-                "CUDA_VISIBLE_DEVICES": site.device.visible,
-            },
-        )
+        tell = partial(self._told, replica)
+        replica.loaded = self._environment.load(number, site.device.gpu, tell)
 
     def _ready(self, replica: Replica) -> None:
         if replica.state is not State.LOADING:
@@ -320,12 +277,10 @@ class Deployed:
         if not replica.calls:
             replica.kill()
 
-    def cut_off(self, replica: Replica) -> None:
-        """Note that a replica will answer nothing more: its line is closed."""
+    def _cut_off(self, replica: Replica, begun: Collection[int]) -> None:
+        """Note that a replica will answer nothing more."""
         if replica in self._free:
             self._free.remove(replica)
-        replica.kill()  # one that has only closed its line is of no use either
-        begun = set(replica.begun)
         calls = [
             (call, number in begun)
             for number, (_, batch) in replica.calls.items()
@@ -343,21 +298,14 @@ class Deployed:
                 self.counts.lost += 1
 
     def _ended(self, replica: Replica, why: str) -> None:
-        """Note the end of a process, once its last words have been heard."""
-        if replica.state is State.LOADING and replica.failure is None:
-            self._loop.call_later(LAST_WORDS_S, self.gone, replica, why)
-        else:
-            self.gone(replica, why)
-
-    def gone(self, replica: Replica, why: str) -> None:
-        """Note that a replica's process has ended."""
+        """Note that nothing is left of a replica."""
         self.replicas.remove(replica)
         was, replica.state = replica.state, State.GONE
         if replica.ready_s < float("inf"):
             self.counts.warm_s += self._loop.time() - replica.ready_s
         if was is State.LOADING and not self.is_closing:
             self._load_failed(replica.failure or why)
-        self.on_gone(replica)
+        self.on_gone(self, replica)
         self._dispatch()
 
     def _load_failed(self, why: str) -> None:
@@ -392,7 +340,7 @@ class Deployed:
                 self._note(replica, f"A call took {hang_s:g} s without an answer.")
                 self.leave(replica)
                 replica.kill()
-            elif self.is_capped and self._measure(replica) > self.terms.memory_mib:
+            elif replica.measure() > self.terms.memory_mib:
                 took = f"{replica.memory_mib:,.0f} MiB, but its memory is"
                 self._note(replica, f"It took {took} {self.terms.memory_mib:,} MiB.")
                 self.leave(replica)
@@ -401,14 +349,6 @@ class Deployed:
         if replica.failure is None:
             self.counts.killed += 1
             self.reason = replica.failure = why
-
-    def _measure(self, replica: Replica) -> float:
-        process = replica.process
-        if process is not None and process.pid is not None:
-            with suppress(OSError, ValueError):
-                pages = own_pages(process.pid) - process.inherited_pages
-                replica.memory_mib = max(0, pages) * _PAGE_BYTES / (1 << 20)
-        return replica.memory_mib
 
     def end_slot(self, told: Band) -> int:
         """Return the requests of the slot that ends, as was told of it, and begin another."""
@@ -426,21 +366,12 @@ class Deployed:
         return waiting
 
     def release(self) -> None:
-        """Close the pipe, once no replica is left to print."""
-        self._loop.remove_reader(self._heard)
-        os.close(self._heard)
-        os.close(self._output)
+        """Give up what was prepared, once no replica is left."""
+        self._environment.close()
 
-    def _printed(self) -> None:
-        self.log += os.read(self._heard, LOG_BYTES)
+    def _printed(self, more: bytes) -> None:
+        self.log += more
         del self.log[:-LOG_BYTES]
-
-
-_OUTCOMES: Final[Mapping[int, Outcome]] = {
-    Status.GOOD: Outcome.GOOD,
-    Status.RAISED: Outcome.RAISED,
-    Status.NOT_JSON: Outcome.NOT_JSON,
-}
 
 
 def _reply(outcome: Outcome, said: str, retry_s: float | None = None) -> Reply:

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from interlane.kernel.harvesting import SEVERAL
-from interlane.live.measure.coruns import BESIDE, CoRun, is_function
-from interlane.model import Cluster
+from interlane.live.measure.coruns import BESIDE, CoRun
+from interlane.model import Workload, WorkloadKind
 from interlane.policy.colocate.slowdown import Mode, Tolls
 from interlane.predict.degradation.models import Guess
 from interlane.predict.degradation.pairs import Profiles
@@ -33,16 +32,19 @@ LATENCY: Final = Prior(0.97, 0.3)
 IDLE: Final = Prior(0.99, 0.01)
 """The same beside another function, which is idle most of the time."""
 
-PriorOf = Callable[[str], Prior]
+SEVERAL: Final = Workload(WorkloadKind.SEVERAL, "jobs")
+"""Jobs that share a device: what they bear or do together is not what each of them does."""
+
+PriorOf = Callable[[Workload], Prior]
 """From an aggressor to what is thought of anybody beside it."""
 
 
 class Experience:
     """Two tables of everybody who was ever seen: what jobs suffer, and what functions do."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._gpu_types = tuple(sorted({machine.gpu_type for machine in cluster}))
-        self._names: tuple[str, ...] = (SEVERAL,)
+    def __init__(self) -> None:
+        self._gpu_types: tuple[str, ...] = ()
+        self._workloads: tuple[Workload, ...] = (SEVERAL,)
         self._training = self._table(_of_training)
         self._latency = self._table(_of_latency)
 
@@ -50,14 +52,16 @@ class Experience:
         """Return what is known now, to be read by whoever decides."""
         return Tolls({SIDE_BY_SIDE: Mode(self._training, self._latency)})
 
-    def meet(self, names: Iterable[str]) -> bool:
-        """Give workloads rows of their own; return whether any was new."""
-        new = [name for name in dict.fromkeys(names) if name not in self._names]
-        if new:
-            self._names = (*self._names, *new)
+    def meet(self, workloads: Iterable[Workload], gpu_types: Iterable[str] = ()) -> bool:
+        """Give rows to workloads and types of GPUs; return whether any was new."""
+        before = self._workloads, self._gpu_types
+        self._workloads = tuple(dict.fromkeys((*self._workloads, *workloads)))
+        self._gpu_types = tuple(dict.fromkeys((*self._gpu_types, *gpu_types)))
+        is_new = (self._workloads, self._gpu_types) != before
+        if is_new:
             self._training = self._grown(self._training, _of_training)
             self._latency = self._grown(self._latency, _of_latency)
-        return bool(new)
+        return is_new
 
     def predicted(self, gpu_type: str, corun: CoRun) -> float:
         """Return the slow-down that was to be expected of a co-run."""
@@ -76,8 +80,8 @@ class Experience:
 
     def _table(self, prior_of: PriorOf) -> Table:
         """Return a table of guesses."""
-        types, names = self._gpu_types, self._names
-        retained, spread = np.array([prior_of(name) for name in names]).T
+        types, names = self._gpu_types, tuple(map(str, self._workloads))
+        retained, spread = np.array([prior_of(one) for one in self._workloads]).T
         victims = len(types) * len(names)
         return Table(
             Profiles(names, names, types, (), np.zeros((len(types), len(names), 0))),
@@ -87,22 +91,24 @@ class Experience:
         )
 
     def _grown(self, old: Table, prior_of: PriorOf) -> Table:
-        """Return a table of all names that knows what was measured."""
-        table, known = self._table(prior_of), len(old.profiles)
+        """Return a table of everybody that knows what was measured."""
+        table = self._table(prior_of)
+        known = tuple(map(slice, old.basis.shape))
         for name in ("seen_mean", "seen_weight", "seen_at_s", "basis"):
-            getattr(table, name)[:, :known, :known] = getattr(old, name)
+            getattr(table, name)[known] = getattr(old, name)
         for gpu in range(len(self._gpu_types)):
             table.refresh(gpu)
         return table
 
 
-def _of_training(aggressor: str) -> Prior:
+def _of_training(aggressor: Workload) -> Prior:
     return TRAINING
 
 
-def _of_latency(aggressor: str) -> Prior:
-    return IDLE if is_function(aggressor) else LATENCY
+def _of_latency(aggressor: Workload) -> Prior:
+    return IDLE if aggressor.kind is WorkloadKind.FUNCTION else LATENCY
 
 
 def _cell(table: Table, gpu_type: str, corun: CoRun) -> tuple[int, int, int]:
-    return table.gpu(gpu_type), table.workload(corun.victim), table.workload(corun.aggressor)
+    victim, aggressor = map(table.workload, map(str, (corun.victim, corun.aggressor)))
+    return table.gpu(gpu_type), victim, aggressor

@@ -1,4 +1,4 @@
-"""All functions of a machine: takes requests in, keeps replicas, stores what is deployed.
+"""All functions: takes requests in, keeps replicas, stores what is deployed.
 
 Everything here runs on the server's event loop.  Three things recur: a *sweep* that kills what
 hangs, a *slot* after which it is decided anew what is warm, and news of jobs, which take their
@@ -8,29 +8,28 @@ memory from functions.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from interlane.engines.local.functions.fork_servers import Nurseries
 from interlane.functions.costs import Prices
 from interlane.functions.pool import Load, Wish
-from interlane.live.driver import Driver
-from interlane.live.files.function import FunctionSpec, check_here, terms_of
+from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.functions.calls import Call, Outcome, Reply
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.lender import Lender, holdings_of
+from interlane.live.functions.port import Jobs, Replicas
 from interlane.live.functions.replicas import Replica, State
 from interlane.live.functions.sides import Sides
 from interlane.live.functions.status import FunctionStatus, status_of
 from interlane.live.functions.warmth import MakeForecast, Standing, Warmth, warm_up
-from interlane.live.measure.coruns import CoRun, Solo, function_name
-from interlane.live.store.record import HOLDING
+from interlane.live.measure import occupancy
+from interlane.live.measure.coruns import CoRun, Solo, function_workload
+from interlane.live.measure.occupancy import Device
 from interlane.live.store.store import FunctionRow
-from interlane.model import InterlaneError, Refusal
-from interlane.model.function import Function
+from interlane.model import InterlaneError, Refusal, Workload
 
 SWEEP_S: Final = 0.25
 LOOK_EVERY: Final = 4
@@ -41,7 +40,6 @@ FOLLOW_S: Final = 0.05
 """Seconds in which news of jobs are gathered: a busy server has hundreds a second."""
 EVICTED_S: Final = 1.0
 """Seconds that calls get to end when their replica must make way."""
-FUNCTIONS_MAX: Final = 1_000
 
 log = logging.getLogger("interlane.live")
 
@@ -52,6 +50,10 @@ class NoSuchFunction(InterlaneError):
 
 class NotYours(InterlaneError):
     """The function is somebody else's."""
+
+
+class TooManyFunctions(InterlaneError):
+    """There are as many functions as there may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +67,20 @@ class FunctionSettings:
     prices: Prices = field(default_factory=Prices)
     first_s: float = 30.0
     """Seconds that a function which was just deployed stays warm, whatever is forecast."""
+    functions_max: int = 1_000
 
 
 class Gateway:
     """See the module's text."""
 
-    def __init__(self, driver: Driver, settings: FunctionSettings) -> None:
-        self.driver = driver
+    def __init__(self, jobs: Jobs, replicas: Replicas, settings: FunctionSettings) -> None:
+        self.jobs = jobs
         self.settings = settings
+        self._replicas = replicas
         self._loop = asyncio.get_running_loop()
-        self._nurseries = Nurseries()
         self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
-        self._lender = Lender(driver.hardware)
-        self.sides = Sides(self._lender, driver.monitor, self._keep)
+        self._lender = Lender()
+        self.sides = Sides(self._lender, jobs.monitor, self._keep)
         self._functions: dict[str, Deployed] = {}
         self._closing: set[Deployed] = set()
         """Functions that are gone but for replicas that still answer."""
@@ -92,7 +95,7 @@ class Gateway:
 
     async def start(self, news: Callable[[], Awaitable[object]]) -> None:
         """Take up the functions that are stored, and begin."""
-        rows = await asyncio.to_thread(self.driver.store.functions)
+        rows = await asyncio.to_thread(self.jobs.store.functions)
         if rows:
             await self._warmed_up
         for row in rows:
@@ -111,7 +114,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for deployed in self._functions.values():
             deployed.close()
-        self._nurseries.close()
+        self._replicas.close()
         for deployed in (*self._functions.values(), *self._closing):
             deployed.release()
 
@@ -120,19 +123,19 @@ class Gateway:
     async def deploy(self, spec: FunctionSpec, user: str, *, is_admin: bool) -> FunctionStatus:
         """Store a function, in place of the one of its name, and load it once."""
         terms_of(spec)
-        check_here(spec)
-        self.driver.secrets.check(spec.secrets)
+        self._replicas.check(spec)
         await self._warmed_up
         async with self._changes:
             old = self._functions.get(spec.name)
             if old is not None:
                 _must_own(old, user, is_admin=is_admin)
-            elif len(self._functions) >= FUNCTIONS_MAX:
-                raise NotYours(f"There are {FUNCTIONS_MAX} functions; delete one first.")
+            elif len(self._functions) >= self.settings.functions_max:
+                most = self.settings.functions_max
+                raise TooManyFunctions(f"There are {most:,} functions; delete one first.")
             said = spec.model_dump(mode="json", exclude_defaults=True)
             version = 1 if old is None else old.version + 1
-            row = FunctionRow(spec.name, user, version, self.driver.now_s(), json.dumps(said))
-            await asyncio.to_thread(self.driver.store.put_function, row)
+            row = FunctionRow(spec.name, user, version, self.jobs.now_s(), json.dumps(said))
+            await asyncio.to_thread(self.jobs.store.put_function, row)
             deployed = self._put(row)
         deployed.kept_until_s = self._loop.time() + self.settings.first_s
         self._short(deployed)
@@ -143,7 +146,7 @@ class Gateway:
         async with self._changes:
             deployed = self.function(name)
             _must_own(deployed, user, is_admin=is_admin)
-            await asyncio.to_thread(self.driver.store.drop_function, name)
+            await asyncio.to_thread(self.jobs.store.drop_function, name)
             del self._functions[name]
             self._warmth.forget(name)
             self.sides.forget(name)
@@ -160,9 +163,7 @@ class Gateway:
             row.deployed_s,
             spec,
             terms,
-            self._nurseries,
-            self.driver.secrets,
-            self.driver.hardware.emulated,
+            self._replicas,
             self._short,
             self._gone,
         )
@@ -170,7 +171,7 @@ class Gateway:
         self._functions[row.name] = deployed
         self.sides.watch(deployed)
         if old is None or old.terms.keep_s != terms.keep_s:
-            self._warmth.watch(row.name, terms.keep_s, self.driver.now_s())
+            self._warmth.watch(row.name, terms.keep_s, self.jobs.now_s())
         if old is not None:
             for call in self._let_go(old):
                 deployed.take(call)
@@ -183,13 +184,7 @@ class Gateway:
             self._closing.add(deployed)
         else:
             deployed.release()
-        self._drop_nurseries()
         return waiting
-
-    def _drop_nurseries(self) -> None:
-        """End nurseries that nobody needs any more."""
-        everybody = (*self._functions.values(), *self._closing)
-        self._nurseries.keep_only({one.needs for one in everybody})
 
     # -- requests ---------------------------------------------------------------------
 
@@ -219,49 +214,51 @@ class Gateway:
         """Bring one more replica in, if need be in the place of idle ones of less worth."""
         self._follow_jobs()
         if not self._place(deployed):
-            for replica in self._in_the_way(deployed):
-                replica.owner.leave(replica)
+            for owner, replica in self._in_the_way(deployed):
+                owner.leave(replica)
                 self._wanting[deployed.name] = None
         self._refuse_in_vain(deployed)
 
     def _place(self, deployed: Deployed) -> bool:
         """Start a replica where there is room; return whether there was."""
         number = next(self._numbers)
-        need = Function(
+        site = self._lender.lend(
             f"{deployed.name}/{number}",
-            function_name(deployed.name),
+            function_workload(deployed.name),
             deployed.terms.memory_mib,
+            self.jobs.now_s(),
             p99_limit=self.sides.limit(deployed.name),
+            waiting=deployed.waiting,
         )
-        site = self._lender.lend(need, deployed.waiting, self.driver.now_s())
         if isinstance(site, Refusal):
             deployed.reason = f"{site.reason} {site.remedy}"
             return False
         deployed.grow(number, site)
         return True
 
-    def _in_the_way(self, deployed: Deployed) -> list[Replica]:
+    def _in_the_way(self, deployed: Deployed) -> list[tuple[Deployed, Replica]]:
         """Return the idle replicas on one device that are worth least and make room enough."""
         worth = self._worth()
-        best: list[Replica] = []
+        needed_mib = deployed.terms.memory_mib
+        best: list[tuple[Deployed, Replica]] = []
+        best_cost = 0.0
         for gpu, free_mib in self._lender.free_mib().items():
             idle = [
-                one
+                (other, one)
                 for other in self._functions.values()
                 if other is not deployed
                 for one in other.standing(State.READY)
                 if one.site.device.gpu == gpu and not one.calls
             ]
-            chosen: list[Replica] = []
-            for one in sorted(idle, key=lambda one: worth[one.owner.name]):
-                if free_mib >= deployed.terms.memory_mib:
+            chosen, cost = [], 0.0
+            for other, one in sorted(idle, key=lambda pair: worth[pair[0].name]):
+                if free_mib >= needed_mib:
                     break
-                chosen.append(one)
-                free_mib += one.owner.terms.memory_mib
-            if free_mib >= deployed.terms.memory_mib and chosen:
-                cost = sum(worth[one.owner.name] for one in chosen)
-                if not best or cost < sum(worth[one.owner.name] for one in best):
-                    best = chosen
+                chosen.append((other, one))
+                free_mib += other.terms.memory_mib
+                cost += worth[other.name]
+            if free_mib >= needed_mib and chosen and (not best or cost < best_cost):
+                best, best_cost = chosen, cost
         return best
 
     def _worth(self) -> dict[str, float]:
@@ -295,13 +292,11 @@ class Gateway:
             ):
                 self._wanting[deployed.name] = None
 
-    def _gone(self, replica: Replica) -> None:
-        self._lender.leave(replica.site.id, self.driver.now_s())
-        owner = replica.owner
+    def _gone(self, owner: Deployed, replica: Replica) -> None:
+        self._lender.leave(replica.site.id, self.jobs.now_s())
         if owner in self._closing and not owner.replicas:
             self._closing.discard(owner)
             owner.release()
-            self._drop_nurseries()
         self._loop.call_soon(self._place_wanting)
 
     def _place_wanting(self) -> None:
@@ -315,25 +310,25 @@ class Gateway:
                 self._refuse_in_vain(deployed)
 
     def _anybody_leaves(self) -> bool:
-        return any(
-            one.state is State.LEAVING
-            for deployed in (*self._functions.values(), *self._closing)
-            for one in deployed.replicas
-        )
+        return any(one.state is State.LEAVING for _, one in self._all_replicas())
+
+    def _all_replicas(self) -> Iterator[tuple[Deployed, Replica]]:
+        for deployed in (*self._functions.values(), *self._closing):
+            for one in deployed.replicas:
+                yield deployed, one
 
     def _evict(self, replica_ids: list[str]) -> list[Deployed]:
         """Take replicas away from devices where jobs are; return their functions."""
         evicted = [
-            one
-            for deployed in (*self._functions.values(), *self._closing)
-            for one in deployed.replicas
+            (owner, one)
+            for owner, one in self._all_replicas()
             if one.site.id in replica_ids and one.state is not State.LEAVING
         ]
-        for replica in evicted:
-            replica.owner.counts.evicted += 1
-            replica.owner.leave(replica)
+        for owner, replica in evicted:
+            owner.counts.evicted += 1
+            owner.leave(replica)
             self._loop.call_later(EVICTED_S, replica.kill)
-        return [replica.owner for replica in evicted]
+        return [owner for owner, _ in evicted]
 
     # -- what recurs ------------------------------------------------------------------
 
@@ -344,7 +339,7 @@ class Gateway:
                 deployed.sweep()
             if number % LOOK_EVERY == 0 and self._functions:
                 with suppress(InterlaneError):
-                    self.sides.look(self.driver.devices(), self._functions.values())
+                    self.sides.look(self._devices(), self._functions.values())
 
     async def _slots(self) -> None:
         begun_s = self._loop.time()
@@ -374,12 +369,12 @@ class Gateway:
         if standings:
             prewarmer = self._warmth.prewarmer(standings, device_mib)
             self._carry_out(prewarmer.slot_passed(counts))
-        for deployed in self._evict(self.sides.end_slot(self.driver.now_s())):
+        for deployed in self._evict(self.sides.end_slot(self.jobs.now_s())):
             self._wanting[deployed.name] = None  # elsewhere, once it is gone
 
-    def _keep(self, coruns: Sequence[CoRun], solos: Mapping[str, Solo]) -> None:
+    def _keep(self, coruns: Sequence[CoRun], solos: Mapping[Workload, Solo]) -> None:
         """Give co-runs to the machine's data set, while others are served."""
-        self._loop.run_in_executor(None, self.driver.monitor.tell, coruns, solos)
+        self._loop.run_in_executor(None, self.jobs.monitor.tell, coruns, solos)
 
     async def _following(self, news: Callable[[], Awaitable[object]]) -> None:
         while True:
@@ -390,9 +385,12 @@ class Gateway:
                     self._follow_jobs()
 
     def _follow_jobs(self) -> None:
-        holders = [one for one in self.driver.open_records() if one.state in HOLDING]
-        holdings = holdings_of(holders, self.driver.cluster)
-        self._evict(self._lender.follow(holdings, self.driver.now_s()))
+        now = self.jobs.snapshot()
+        machines = tuple(now.machines.known.values())
+        self._evict(self._lender.follow(machines, holdings_of(now), now.now_s))
+
+    def _devices(self) -> Sequence[Device]:
+        return occupancy.devices(self.jobs.snapshot(), self.jobs.monitor.seen)
 
     # -- what is shown ----------------------------------------------------------------
 
@@ -406,7 +404,7 @@ class Gateway:
             self.function(name),
             slot_s=self.settings.slot_s,
             forecast=self._warmth.band(name),
-            beside_jobs=self.sides.of(function_name(name)),
+            beside_jobs=self.sides.of_function(name),
             now_s=self._loop.time(),
         )
 

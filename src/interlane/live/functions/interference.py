@@ -13,13 +13,14 @@ from interlane.live.functions.figures import Mean
 from interlane.live.functions.replicas import Device
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import Tenant
+from interlane.model import GpuRef, JobId
 
 LEAST_ITERATIONS: Final = 8
 """On either side, for a comparison to mean anything."""
 STEP: Final = 0.1
 """How far one look moves what a job is thought to be alone."""
 
-AtWork = Mapping[str, frozenset[str] | None]
+AtWork = Mapping[GpuRef, frozenset[JobId] | None]
 """Device -> jobs that ran iterations there since the look before; None if nobody can tell."""
 
 
@@ -60,12 +61,12 @@ class Interference:
     """Looks at jobs again and again, and compares at the end of each slot."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, dict[str, _Known]] = {}
+        self._jobs: dict[GpuRef, dict[JobId, _Known]] = {}
         """Device -> jobs that the device daemon knows."""
-        self._calls: dict[str, int] = {}
+        self._calls: dict[GpuRef, int] = {}
 
     def look(
-        self, tenants: Mapping[str, Sequence[Tenant]], devices: Mapping[str, Device]
+        self, tenants: Mapping[GpuRef, Sequence[Tenant]], devices: Mapping[GpuRef, Device]
     ) -> AtWork | None:
         """Take in where jobs are and whether functions did anything; return which jobs work.
 
@@ -80,7 +81,7 @@ class Interference:
         }
         self._calls = {gpu: device.calls for gpu, device in devices.items()}
         before, self._jobs = self._jobs, {}
-        at_work: dict[str, frozenset[str] | None] = {}
+        at_work: dict[GpuRef, frozenset[JobId] | None] = {}
         for gpu, there in tenants.items():
             known = before.get(gpu, {})
             found = self._jobs[gpu] = {
@@ -95,7 +96,7 @@ class Interference:
                     found[one.id].learn(one.use, beside=gpu in called)
         return at_work
 
-    def _is_old(self, tenants: Mapping[str, Sequence[Tenant]]) -> bool:
+    def _is_old(self, tenants: Mapping[GpuRef, Sequence[Tenant]]) -> bool:
         """Tell whether all of this was seen before: of a job that is there, time passes."""
         return any(
             one.use is not None
@@ -106,7 +107,7 @@ class Interference:
             for one in there
         )
 
-    def end_slot(self) -> dict[str, float]:
+    def end_slot(self) -> dict[JobId, float]:
         """Return by how much functions slowed jobs down in the slot that ends."""
         return {
             job_id: slower
@@ -123,7 +124,7 @@ def _known(before: _Known | None, use: Use) -> _Known:
     return before
 
 
-def _at_work(known: Mapping[str, _Known], there: Sequence[Tenant]) -> frozenset[str]:
+def _at_work(known: Mapping[JobId, _Known], there: Sequence[Tenant]) -> frozenset[JobId]:
     return frozenset(
         one.id
         for one in there

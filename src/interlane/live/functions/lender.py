@@ -1,10 +1,10 @@
 """Where replicas go: on what jobs leave over of devices, by ``interlane.policy.colocate``.
 
-The lender follows which jobs hold which devices.  A job that comes takes its memory, and
-functions that are in its way leave; a job is never moved.  Of workloads that were never seen
-together little is known, so that a guess is trusted until something is measured.  What either
-side suffers is remembered, and two violations in a row take a function away.  A job that is
-exclusive, or bears less slow-down than functions may cause, has no neighbours.
+The lender follows which devices there are, and which jobs hold them.  A job that comes takes its
+memory, and functions that are in its way leave; a job is never moved.  Of workloads that were
+never seen together little is known, so that an estimate is trusted until something is measured.
+What either side suffers is remembered, and two violations in a row take a function away.  A job
+that is exclusive, or bears less slowdown than functions may cause, has no neighbours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from interlane.engines.local.devices import Devices
-from interlane.kernel.harvesting import SEVERAL, gpu_id, gpus_of
+from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.functions.experience import SIDE_BY_SIDE, Experience
+from interlane.live.functions.experience import SEVERAL, SIDE_BY_SIDE, Experience
 from interlane.live.functions.replicas import Device, Site
 from interlane.live.functions.services import Place, Slowed
-from interlane.live.measure.coruns import BESIDE, LATENCY, P99, CoRun
-from interlane.live.store.record import Record
-from interlane.model import MILLI, Cluster, MachineId, Refusal
+from interlane.live.measure.coruns import BESIDE, LATENCY, P99, CoRun, job_workload
+from interlane.model import MILLI, GpuRef, JobId, Machine, Refusal, Workload
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT
+from interlane.policy.colocate.gpus import LIMIT, Gpu, Gpus, gpus_of
 from interlane.policy.colocate.place import Bounded, Harvest
 
 BORNE: Final = 1.0 / (1.0 - LIMIT)
@@ -34,37 +32,37 @@ BORNE: Final = 1.0 / (1.0 - LIMIT)
 class Held:
     """What one job holds of one device."""
 
-    job_id: str
-    workload: str
+    job_id: JobId
+    workload: Workload
     memory_mib: int
     use: float
 
 
-Holdings = Mapping[str, tuple[Held, ...]]
+Holdings = Mapping[GpuRef, tuple[Held, ...]]
 """Device -> jobs that hold some of it."""
 
 
-def holdings_of(records: Iterable[Record], cluster: Cluster) -> Holdings:
+def holdings_of(now: Snapshot) -> Holdings:
     """Return what jobs hold of every device; who says no memory has all of its share's."""
-    found: dict[str, list[Held]] = {}
-    memory_mib = {machine.id: machine.gpu_memory_mib for machine in cluster}
-    for record in records:
+    found: dict[GpuRef, list[Held]] = {}
+    machines = now.machines.known
+    for record in now.records:
         if record.place is None:
             continue
-        request = spec.request_of(record.job, cluster)
+        job = record.job
+        request = now.request_of(job)
+        workload = job_workload(spec.program_of(job))
         for spot in record.place.spots:
+            if spot.machine not in machines:
+                continue  # it is gone, and its jobs will be requeued
             demand = request.tasks[spot.task].demand
             share = min(1.0, spot.instances * demand.gpu_milli / MILLI)
-            card_mib = memory_mib[spot.machine]
-            mib = spot.instances * demand.gpu_memory_mib or int(share * card_mib)
-            if _bears_nobody(record.job):
-                mib = card_mib
-            held = Held(record.id, spec.program_of(record.job), mib, share)
             for number in spot.gpus:
-                found.setdefault(gpu_id(spot.machine, number), []).append(held)
-    return {
-        name: tuple(sorted(held, key=lambda one: one.job_id)) for name, held in found.items()
-    }
+                card_mib = machines[spot.machine].device(number).memory_mib
+                mib = spot.instances * demand.gpu_memory_mib or int(share * card_mib)
+                held = Held(record.id, workload, card_mib if _bears_nobody(job) else mib, share)
+                found.setdefault(GpuRef(spot.machine, number), []).append(held)
+    return {gpu: tuple(sorted(held, key=lambda one: one.job_id)) for gpu, held in found.items()}
 
 
 def _bears_nobody(job: JobSpec) -> bool:
@@ -77,7 +75,7 @@ def _bears_nobody(job: JobSpec) -> bool:
 class Slot:
     """What was measured in a slot."""
 
-    jobs: Mapping[str, float]
+    jobs: Mapping[JobId, float]
     """Job -> by how much functions slowed it down."""
     functions: Mapping[Place, Slowed]
     called: frozenset[Place]
@@ -89,8 +87,9 @@ class Compared:
     """What somebody suffered on a device, and what was predicted, as times what it is alone."""
 
     device: str
+    """As ``device_name`` calls it."""
     beside: tuple[str, ...]
-    """Jobs, or functions as ``function_name`` calls them."""
+    """Ids of jobs, or workloads of functions."""
     measured: float
     """Of a job's iterations the mean, of a function's calls the 99th percentile."""
     mean: float
@@ -107,60 +106,85 @@ class Verdict:
 
     leaving: list[str] = field(default_factory=list)
     """Replicas that must leave."""
-    compared: dict[Place, Compared] = field(default_factory=dict)
-    """By who suffers, and where."""
+    jobs: dict[tuple[JobId, GpuRef], Compared] = field(default_factory=dict)
+    """What jobs suffer, and where."""
+    functions: dict[Place, Compared] = field(default_factory=dict)
     coruns: list[CoRun] = field(default_factory=list)
     """What was measured of two that had the device to themselves."""
 
 
-class Lender:
-    """Books of devices: what jobs hold, and which replicas are beside them."""
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    """A replica, and where it is."""
 
-    def __init__(self, hardware: Devices) -> None:
-        cluster = hardware.cluster
-        self.devices = {
-            gpu_id(machine.id, gpu): _device(hardware, machine.id, gpu)
-            for machine in cluster
-            for gpu in range(machine.gpus)
-        }
-        gpus = gpus_of(cluster)
-        self.gpu_types = {gpu.id: gpu.gpu_type for gpu in gpus.order}
-        self._experience = Experience(cluster)
-        self._held: dict[str, tuple[Held, ...]] = {}
-        self._lent: dict[str, tuple[Function, str]] = {}
-        """Replica -> what it needs, and the device that it is on."""
+    need: Function
+    workload: Workload
+    gpu: Gpu
+
+
+Present = Mapping[GpuRef, frozenset[str]]
+"""Who is where: ids of jobs, and workloads of functions."""
+
+
+class Lender:
+    """Knows of each device what jobs hold, and which replicas are beside them."""
+
+    def __init__(self) -> None:
+        self.devices: dict[GpuRef, Device] = {}
+        self.gpu_types: dict[GpuRef, str] = {}
+        """Of all devices that were ever there."""
+        self._machines: tuple[Machine, ...] = ()
+        self._cards: dict[GpuRef, tuple[str, int]] = {}
+        """Type and memory of each device."""
+        self._gpus = Gpus()
+        self._experience = Experience()
+        self._held: dict[GpuRef, tuple[Held, ...]] = {}
+        self._lent: dict[str, _Lent] = {}
+        """By the id of the replica."""
         tolls = self._experience.tolls()
-        self._harvest = Harvest(gpus, Bounded(tolls), tolls, dice=Random(0))
+        self._harvest = Harvest(self._gpus, Bounded(tolls), tolls, dice=Random(0))
 
     @property
     def lendable_mib(self) -> int:
         """Memory that jobs leave over, of all devices."""
-        lent_mib = sum(function.memory_mib for function, _ in self._lent.values())
+        lent_mib = sum(one.need.memory_mib for one in self._lent.values())
         return sum(self.free_mib().values()) + lent_mib
 
-    def free_mib(self) -> dict[str, int]:
+    def free_mib(self) -> dict[GpuRef, int]:
         """Return the memory of each device that neither jobs nor replicas have."""
-        return {gpu.id: max(0, gpu.memory_mib) for gpu in self._harvest.gpus.order}
+        return {gpu.id: max(0, gpu.memory_mib) for gpu in self._gpus.order}
 
-    def lend(self, function: Function, waiting: int, now_s: float) -> Site | Refusal:
+    def lend(
+        self,
+        replica: str,
+        workload: Workload,
+        memory_mib: int,
+        now_s: float,
+        *,
+        p99_limit: float,
+        waiting: int,
+    ) -> Site | Refusal:
         """Return where a replica goes, and hold its place."""
-        self._meet([function.workload])
-        found = self._harvest.place(function, waiting, now_s)
+        self._meet([workload])
+        need = Function(replica, str(workload), memory_mib, p99_limit=p99_limit)
+        found = self._harvest.place(need, waiting, now_s)
         if isinstance(found, Refusal):
             return found
-        self._lent[function.id] = function, found.gpu.id
-        return Site(function.id, self.devices[found.gpu.id])
+        self._lent[replica] = _Lent(need, workload, found.gpu)
+        return Site(replica, self.devices[found.gpu.id])
 
     def leave(self, replica: str, now_s: float) -> None:
         """Note that a replica is gone."""
-        function, gpu = self._lent.pop(replica)
-        if function in self._harvest.gpus.by_id[gpu].functions:
-            self._harvest.leave(function, gpu, now_s)
+        lent = self._lent.pop(replica)
+        if lent.need in lent.gpu.functions:
+            self._harvest.leave(lent.need, lent.gpu.id, now_s)
 
-    def follow(self, holdings: Holdings, now_s: float) -> list[str]:
-        """Learn what jobs hold now; return the replicas that must leave at once."""
-        evicted: list[Function] = []
-        for gpu in self._harvest.gpus.by_id:
+    def follow(
+        self, machines: tuple[Machine, ...], holdings: Holdings, now_s: float
+    ) -> list[str]:
+        """Learn what there is and what jobs hold; return the replicas that must leave."""
+        evicted = [] if machines == self._machines else self._follow_devices(machines)
+        for gpu in self._gpus.by_id:
             old, new = self._held.get(gpu, ()), holdings.get(gpu, ())
             if old == new:
                 continue
@@ -168,9 +192,33 @@ class Lender:
                 self._harvest.end_training(gpu, *_together(old)[1:], now_s)
             if new:
                 self._meet([one.workload for one in new])
-                evicted += self._harvest.begin_training(gpu, *_together(new), now_s)
-        self._held = dict(holdings)
+                workload, memory_mib, use = _together(new)
+                evicted += self._harvest.begin_training(
+                    gpu, str(workload), memory_mib, use, now_s
+                )
+        self._held = {gpu: held for gpu, held in holdings.items() if gpu in self._gpus.by_id}
         return [function.id for function in evicted]
+
+    def _follow_devices(self, machines: tuple[Machine, ...]) -> list[Function]:
+        """Learn which devices there are; return the replicas on those that are gone."""
+        found = {gpu.id: gpu for gpu in gpus_of(machines)}
+        cards = {ref: (gpu.gpu_type, gpu.memory_mib) for ref, gpu in found.items()}
+        evicted: list[Function] = []
+        for gpu in list(self._gpus.order):
+            if cards.get(gpu.id) != self._cards[gpu.id]:
+                evicted += gpu.functions
+                gpu.functions = []
+                self._gpus.remove(gpu)
+                self._held.pop(gpu.id, None)
+                del self.devices[gpu.id]
+        for ref, gpu in found.items():
+            if ref not in self._gpus.by_id:
+                self._gpus.add(gpu)
+                self.devices[ref] = Device(ref)
+                self.gpu_types[ref] = gpu.gpu_type
+        self._machines, self._cards = machines, cards
+        self._meet([], self.gpu_types.values())
+        return evicted
 
     def measured(self, slot: Slot, now_s: float) -> Verdict:
         """Learn what jobs and functions suffer from each other, and who must leave for it."""
@@ -192,26 +240,30 @@ class Lender:
                 verdict.leaving.append(leaving.id)
         return verdict
 
-    def present(self) -> set[Place]:
+    def present(self) -> Present:
         """Return who is where, jobs and functions."""
-        jobs = {Place(one.job_id, gpu) for gpu, held in self._held.items() for one in held}
-        return jobs | {Place(one.workload, gpu) for one, gpu in self._lent.values()}
+        jobs = [(gpu, str(one.job_id)) for gpu, held in self._held.items() for one in held]
+        functions = [(one.gpu.id, str(one.workload)) for one in self._lent.values()]
+        found: dict[GpuRef, frozenset[str]] = {}
+        for gpu, name in jobs + functions:
+            found[gpu] = found.get(gpu, frozenset()) | {name}
+        return found
 
-    def _beside(self, gpu: str) -> list[Function]:
-        return self._harvest.gpus.by_id[gpu].functions
+    def _beside(self, gpu: GpuRef) -> list[_Lent]:
+        return [self._lent[one.id] for one in self._gpus.by_id[gpu].functions]
 
-    def _slowed(self, gpu: str, slot: Slot) -> dict[str, Slowed]:
+    def _slowed(self, gpu: GpuRef, slot: Slot) -> dict[Workload, Slowed]:
         """Return what functions on a device suffer from jobs that are still there."""
         there = {Place(one.workload, gpu) for one in self._beside(gpu)}
         jobs = {one.job_id for one in self._held[gpu]}
         return {
-            place.name: one
+            place.function: one
             for place, one in slot.functions.items()
             if place in there and one.jobs <= jobs
         }
 
     def _compare_job(
-        self, job: Held, gpu: str, slot: Slot, verdict: Verdict, now_s: float
+        self, job: Held, gpu: GpuRef, slot: Slot, verdict: Verdict, now_s: float
     ) -> None:
         beside = {
             one.workload: one
@@ -220,16 +272,18 @@ class Lender:
         }
         if not beside:
             return
-        *others, newest = beside.values()
+        *others, newest = (one.need for one in beside.values())
         toll = self._harvest.tolls.toll(
-            SIDE_BY_SIDE, self.gpu_types[gpu], job.workload, others, newest, guessed=True
+            SIDE_BY_SIDE, self.gpu_types[gpu], str(job.workload), others, newest, guessed=True
         )
         slower = slot.jobs[job.job_id]
-        verdict.compared[Place(job.job_id, gpu)] = Compared(
-            gpu, tuple(beside), slower, slower, toll.training, BORNE, now_s
+        names = tuple(map(str, beside))
+        verdict.jobs[job.job_id, gpu] = Compared(
+            device_name(gpu), names, slower, slower, toll.training, BORNE, now_s
         )
         if len(self._held[gpu]) == len(beside) == 1:
-            corun = CoRun(BESIDE, job.workload, newest.workload, slower)
+            (function,) = beside
+            corun = CoRun(BESIDE, job.workload, function, slower)
             verdict.coruns.append(corun)
             self._remember(gpu, corun, now_s)
 
@@ -238,10 +292,10 @@ class Lender:
     ) -> None:
         jobs = [one for one in self._held[place.gpu] if one.job_id in slowed.jobs]
         workload, _, _ = _together(jobs)
-        corun = CoRun(P99, place.name, workload, slowed.p99)
+        corun = CoRun(P99, place.function, workload, slowed.p99)
         predicted = self._experience.predicted(self.gpu_types[place.gpu], corun)
-        verdict.compared[place] = Compared(
-            place.gpu,
+        verdict.functions[place] = Compared(
+            device_name(place.gpu),
             tuple(one.job_id for one in jobs),
             slowed.p99,
             slowed.mean,
@@ -250,18 +304,18 @@ class Lender:
             now_s,
         )
         if len(jobs) == 1:
-            verdict.coruns.append(CoRun(LATENCY, place.name, workload, slowed.mean))
+            verdict.coruns.append(CoRun(LATENCY, place.function, workload, slowed.mean))
             if slowed.is_p99:
                 verdict.coruns.append(corun)
         self._remember(place.gpu, corun, now_s)
 
     # -- what is known of pairs -------------------------------------------------------
 
-    def _meet(self, names: Iterable[str]) -> None:
-        if self._experience.meet(names):
+    def _meet(self, workloads: Iterable[Workload], gpu_types: Iterable[str] = ()) -> None:
+        if self._experience.meet(workloads, gpu_types):
             self._read_anew()
 
-    def _remember(self, gpu: str, corun: CoRun, now_s: float) -> None:
+    def _remember(self, gpu: GpuRef, corun: CoRun, now_s: float) -> None:
         self._experience.remember(self.gpu_types[gpu], corun, now_s)
         self._read_anew()
 
@@ -270,20 +324,17 @@ class Lender:
         self._harvest.tolls, self._harvest.colocator = tolls, Bounded(tolls)
 
 
-def _device(hardware: Devices, machine: MachineId, gpu: int) -> Device:
-    number = hardware.number(machine, gpu)
-    cores = hardware.shared[number].cores if hardware.emulated else ()
-    return Device(
-        gpu_id(machine, gpu), number, hardware.visible([number]), tuple(sorted(cores))
-    )
+def device_name(gpu: GpuRef) -> str:
+    """Return what users see of the device of a function."""
+    return f"{gpu.machine}/{gpu.index}"
 
 
-def _together(held: Sequence[Held]) -> tuple[str, int, float]:
+def _together(held: Sequence[Held]) -> tuple[Workload, int, float]:
     """Return workload, memory and use of all jobs on a device."""
     workload = held[0].workload if len(held) == 1 else SEVERAL
     return workload, sum(one.memory_mib for one in held), sum(one.use for one in held)
 
 
-def _p99(replica: Function, slowed: Slowed | None) -> float | None:
+def _p99(replica: _Lent, slowed: Slowed | None) -> float | None:
     """Return what a replica suffers; a limit that was found since it was placed holds too."""
-    return None if slowed is None else slowed.p99 * replica.p99_limit / slowed.limit
+    return None if slowed is None else slowed.p99 * replica.need.p99_limit / slowed.limit

@@ -38,7 +38,7 @@ The = Annotated[Gateway, Depends(_gateway)]
 functions = APIRouter(prefix=f"{PREFIX}/functions", responses=PROBLEMS, tags=["functions"])
 
 
-@functions.post("", status_code=HTTPStatus.CREATED, responses=also(403))
+@functions.post("", status_code=HTTPStatus.CREATED, responses=also(403, 409))
 async def deploy(function: FunctionSpec, caller: User, the: The) -> Response:
     """Deploy a function, in place of one of its name; the answer means that it is stored."""
     made = await the.deploy(function, caller.name, is_admin=caller.role >= Role.ADMIN)

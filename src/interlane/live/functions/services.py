@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from interlane.live.functions.figures import quantile
 from interlane.live.functions.interference import AtWork
+from interlane.model import GpuRef, JobId, Workload
 
 LEAST_CALLS: Final = 32
 """On either side, for a comparison to mean anything."""
@@ -31,17 +32,17 @@ LIMIT: Final = 2.0
 
 
 class Place(NamedTuple):
-    """Somebody on a device: a job, or a function as ``function_name`` calls it."""
+    """A function on a device."""
 
-    name: str
-    gpu: str
+    function: Workload
+    gpu: GpuRef
 
 
 @dataclass(frozen=True, slots=True)
 class Slowed:
     """What a function suffers from jobs on a device, as times what it is beside none."""
 
-    jobs: frozenset[str]
+    jobs: frozenset[JobId]
     calls: int
     """Of the side that has fewer."""
     alone_s: float
@@ -65,36 +66,36 @@ def _calls() -> deque[float]:
 class _Beside:
     """Calls beside the same jobs."""
 
-    jobs: frozenset[str]
+    jobs: frozenset[JobId]
     calls: deque[float] = field(default_factory=_calls)
 
 
 class Services:
     """Looks at calls again and again, and compares at the end of each slot."""
 
-    def __init__(self, gpu_types: Mapping[str, str]) -> None:
+    def __init__(self, gpu_types: Mapping[GpuRef, str]) -> None:
         self._gpu_types = gpu_types
         """Of devices: what is learned on one holds for others of its type."""
-        self._most_s: dict[str, float] = {}
+        self._most_s: dict[Workload, float] = {}
         """Function -> what a call may take for one item."""
-        self._alone: dict[tuple[str, str], deque[float]] = {}
+        self._alone: dict[tuple[Workload, str], deque[float]] = {}
         """Function and type -> calls beside no job at work."""
         self._beside: dict[Place, _Beside] = {}
         self._undecided: dict[Place, Sequence[float]] = {}
         """Calls of the last look."""
         self._at_work: AtWork = {}
 
-    def watch(self, function: str, most_s: float) -> None:
+    def watch(self, function: Workload, most_s: float) -> None:
         """Begin to compare a function, one of which nothing is known."""
         self.forget(function)
         self._most_s[function] = most_s
 
-    def forget(self, function: str) -> None:
+    def forget(self, function: Workload) -> None:
         """Compare a function no longer."""
         self._most_s.pop(function, None)
         self._alone = {key: one for key, one in self._alone.items() if key[0] != function}
         for kept in (self._beside, self._undecided):
-            for place in [one for one in kept if one.name == function]:
+            for place in [one for one in kept if one.function == function]:
                 del kept[place]
 
     def look(self, calls: Mapping[Place, Sequence[float]], at_work: AtWork) -> None:
@@ -105,7 +106,7 @@ class Services:
                 self._learn(place, taken, jobs)
         self._undecided, self._at_work = dict(calls), at_work
 
-    def _learn(self, place: Place, calls: Sequence[float], jobs: frozenset[str]) -> None:
+    def _learn(self, place: Place, calls: Sequence[float], jobs: frozenset[JobId]) -> None:
         spread = calls[:: max(1, ceil(len(calls) / AT_ONCE))]
         if not jobs:
             self._alone.setdefault(self._key(place), _calls()).extend(spread)
@@ -121,12 +122,12 @@ class Services:
         for place, kept in list(self._beside.items()):
             alone = self._alone.get(self._key(place), ())
             if min(len(alone), len(kept.calls)) >= LEAST_CALLS:
-                most_s = self._most_s[place.name]
+                most_s = self._most_s[place.function]
                 found[place] = compared(alone, kept.calls, kept.jobs, most_s)
                 del self._beside[place]
         return found
 
-    def limit(self, function: str) -> float:
+    def limit(self, function: Workload) -> float:
         """Return how many times what it takes alone a function may take."""
         alone_s = [
             _quantile(calls, len(calls))
@@ -135,12 +136,12 @@ class Services:
         ]
         return _limit(self._most_s[function], max(alone_s)) if alone_s else LIMIT
 
-    def _key(self, place: Place) -> tuple[str, str]:
-        return place.name, self._gpu_types[place.gpu]
+    def _key(self, place: Place) -> tuple[Workload, str]:
+        return place.function, self._gpu_types[place.gpu]
 
 
 def compared(
-    alone: Sequence[float], beside: Sequence[float], jobs: frozenset[str], most_s: float
+    alone: Sequence[float], beside: Sequence[float], jobs: frozenset[JobId], most_s: float
 ) -> Slowed:
     """Compare what calls took, which may be ``most_s``."""
     fewer = min(len(alone), len(beside))

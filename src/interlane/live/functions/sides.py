@@ -7,17 +7,17 @@ that any thread may read it.
 
 from collections.abc import Iterable, Mapping
 from math import nan
-from typing import Final
+from typing import Final, TypeVar
 
-from interlane.kernel.harvesting import gpu_id
 from interlane.live.files.job import program_in
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.interference import Interference
-from interlane.live.functions.lender import Compared, Lender, Slot
+from interlane.live.functions.lender import Compared, Lender, Present, Slot
 from interlane.live.functions.services import Place, Services, Slowed
-from interlane.live.measure.coruns import Solo, Tell, function_name, is_function
+from interlane.live.measure.coruns import Solo, Tell, function_workload, job_workload
 from interlane.live.measure.monitor import Monitor
 from interlane.live.measure.occupancy import Device
+from interlane.model import GpuRef, JobId, Workload
 
 FULL: Final = 0.5
 """Part of its deadline that a call may take of a replica: the rest is for waiting."""
@@ -34,24 +34,25 @@ class Sides:
         self._functions = Services(lender.gpu_types)
         self._called: set[Place] = set()
         """Functions that did something in this slot."""
-        self._compared: Mapping[Place, Compared] = {}
+        self._of_jobs: Mapping[tuple[JobId, GpuRef], Compared] = {}
+        self._of_functions: Mapping[Place, Compared] = {}
 
     def watch(self, deployed: Deployed) -> None:
         """Begin to compare a function, or one that has changed."""
         item_s = deployed.terms.deadline_s / deployed.spec.batch.max
-        self._functions.watch(function_name(deployed.name), FULL * item_s)
+        self._functions.watch(function_workload(deployed.name), FULL * item_s)
 
     def forget(self, name: str) -> None:
         """Compare a function no longer."""
-        self._functions.forget(function_name(name))
+        self._functions.forget(function_workload(name))
 
     def limit(self, name: str) -> float:
         """Return how many times what it takes alone a function may take."""
-        return self._functions.limit(function_name(name))
+        return self._functions.limit(function_workload(name))
 
     def look(self, devices: Iterable[Device], functions: Iterable[Deployed]) -> None:
         """See how jobs get on, and what calls took."""
-        tenants = {gpu_id(one.machine, one.gpu): one.jobs for one in devices}
+        tenants = {GpuRef(one.machine, one.gpu): one.jobs for one in devices}
         at_work = self._jobs.look(tenants, self._lender.devices)
         if at_work is not None:
             calls = _taken(functions)
@@ -63,39 +64,45 @@ class Sides:
         slot = Slot(self._jobs.end_slot(), self._functions.end_slot(), frozenset(self._called))
         self._called.clear()
         verdict = self._lender.measured(slot, now_s)
-        self._show(verdict.compared)
+        there = self._lender.present()
+        self._of_jobs = _shown({**self._of_jobs, **verdict.jobs}, there)
+        self._of_functions = _shown({**self._of_functions, **verdict.functions}, there)
         if verdict.coruns:
             self._tell(verdict.coruns, self._solos(slot.functions))
         return verdict.leaving
 
-    def _show(self, newest: Mapping[Place, Compared]) -> None:
-        """Show what was compared last, of those who are still there together."""
-        there = self._lender.present()
-        self._compared = {
-            place: one
-            for place, one in {**self._compared, **newest}.items()
-            if {place, *(Place(name, place.gpu) for name in one.beside)} <= there
-        }
-
-    def _solos(self, slowed: Mapping[Place, Slowed]) -> dict[str, Solo]:
+    def _solos(self, slowed: Mapping[Place, Slowed]) -> dict[Workload, Solo]:
         seen = self._monitor.seen
         jobs = {} if seen is None else seen.solos
         return {
-            **{program_in(job_id): solo for job_id, solo in jobs.items()},
-            **{place.name: Solo(nan, nan, 1.0 / one.alone_s) for place, one in slowed.items()},
+            **{job_workload(program_in(one)): solo for one, solo in jobs.items()},
+            **{one.function: Solo(nan, nan, 1 / slow.alone_s) for one, slow in slowed.items()},
         }
 
-    def of(self, name: str) -> list[Compared]:
-        """Return what a job suffers, or a function as ``function_name`` calls it."""
-        return [one for place, one in self._compared.items() if place.name == name]
+    def of_job(self, job_id: JobId) -> list[Compared]:
+        """Return what a job suffers, by device."""
+        return [one for (who, _), one in self._of_jobs.items() if who == job_id]
 
-    def jobs(self) -> list[tuple[str, Compared]]:
+    def of_function(self, name: str) -> list[Compared]:
+        """Return what a function suffers, by device."""
+        workload = function_workload(name)
+        return [one for (who, _), one in self._of_functions.items() if who == workload]
+
+    def jobs(self) -> list[tuple[JobId, Compared]]:
         """Return what jobs suffer."""
-        return [
-            (place.name, one)
-            for place, one in self._compared.items()
-            if not is_function(place.name)
-        ]
+        return [(job_id, one) for (job_id, _), one in self._of_jobs.items()]
+
+
+Where = TypeVar("Where", bound=tuple[object, GpuRef])
+
+
+def _shown(compared: Mapping[Where, Compared], there: Present) -> dict[Where, Compared]:
+    """Return what was compared of those who are still there together."""
+    return {
+        where: one
+        for where, one in compared.items()
+        if {str(where[0]), *one.beside} <= there.get(where[1], frozenset())
+    }
 
 
 def _taken(functions: Iterable[Deployed]) -> dict[Place, list[float]]:
@@ -104,6 +111,6 @@ def _taken(functions: Iterable[Deployed]) -> dict[Place, list[float]]:
     for one in functions:
         for replica in one.replicas:
             if replica.served_s:
-                place = Place(function_name(one.name), replica.site.device.gpu)
+                place = Place(function_workload(one.name), replica.site.device.gpu)
                 taken.setdefault(place, []).extend(replica.take_served_s())
     return taken

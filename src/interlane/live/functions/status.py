@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from interlane.live.functions.deployed import Deployed
-from interlane.live.functions.lender import Compared
+from interlane.live.functions.lender import Compared, device_name
 from interlane.live.functions.replicas import Replica, State
 from interlane.live.functions.warmth import Band
 
@@ -22,7 +22,7 @@ class ReplicaStatus:
     age_s: float
     calls: int
     memory_mib: float
-    """What it has taken beyond its nursery's; 0 where that cannot be seen."""
+    """What it has taken of its own; 0 where that cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
     return ReplicaStatus(
         replica.number,
         state,
-        replica.site.device.gpu,
-        None if replica.process is None else replica.process.pid,
+        device_name(replica.site.device.gpu),
+        None if replica.loaded is None else replica.loaded.pid,
         now_s - replica.begun_s,
         sum(len(calls) for _, calls in replica.calls.values()),
         replica.memory_mib,

@@ -23,7 +23,7 @@ from interlane.live.driver import (
 from interlane.live.files.fields import sentence
 from interlane.live.files.function import FunctionSpec
 from interlane.live.files.job import JobSpec
-from interlane.live.functions.gateway import NoSuchFunction, NotYours
+from interlane.live.functions.gateway import NoSuchFunction, NotYours, TooManyFunctions
 from interlane.live.store.store import StoreFailed
 from interlane.model import InterlaneError, InvalidInput
 
@@ -36,6 +36,7 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         NoSuchMachine: HTTPStatus.NOT_FOUND,
         NoSuchFunction: HTTPStatus.NOT_FOUND,
         NotYours: HTTPStatus.FORBIDDEN,
+        TooManyFunctions: HTTPStatus.CONFLICT,
         AlreadyEnded: HTTPStatus.CONFLICT,
         VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from interlane.model import InvalidInput
+from interlane.model import InvalidInput, Workload, WorkloadKind
 from interlane.predict.degradation.pairs import RETAINED_LEAST, RETAINED_MOST
 from interlane.traces.colocation import own
 from interlane.traces.colocation.coruns import Corun, CoRuns, Way
@@ -41,31 +41,27 @@ class Solo:
     """Iterations, or calls."""
 
 
+def job_workload(program: str) -> Workload:
+    """Return the workload of jobs that run a program."""
+    return Workload(WorkloadKind.JOB, program)
+
+
+def function_workload(name: str) -> Workload:
+    """Return the workload of a function's replicas."""
+    return Workload(WorkloadKind.FUNCTION, name)
+
+
 class CoRun(NamedTuple):
     """What one of two that shared a device suffered from the other."""
 
     way: Way
-    victim: str
-    """A program, or a function as ``function_name`` calls it."""
-    aggressor: str
+    victim: Workload
+    aggressor: Workload
     slowdown: float
 
 
-Tell = Callable[[Sequence[CoRun], Mapping[str, Solo]], None]
-"""Told of co-runs, and of what programs do alone as far as is known."""
-
-
-FUNCTION: Final = "function:"
-
-
-def function_name(name: str) -> str:
-    """Return what a function is called among programs: no job can have this name."""
-    return f"{FUNCTION}{name}"
-
-
-def is_function(program: str) -> bool:
-    """Tell whether this is what a function is called."""
-    return program.startswith(FUNCTION)
+Tell = Callable[[Sequence[CoRun], Mapping[Workload, Solo]], None]
+"""Told of co-runs, and of what workloads do alone as far as is known."""
 
 
 class CoRunFiles:
@@ -75,7 +71,7 @@ class CoRunFiles:
         self._folder = folder
         self._gpu_type = gpu_type
         self._profiles: dict[str, tuple[float, ...]] = {}
-        """By program."""
+        """By workload."""
         self._coruns: dict[Way, deque[Corun]] = {
             way: deque(maxlen=KEPT) for way in (LANES, BESIDE, LATENCY, P99)
         }
@@ -84,27 +80,27 @@ class CoRunFiles:
         if (folder / own.CORUNS).exists():
             self._read()
 
-    def add(self, found: Sequence[CoRun], solos: Mapping[str, Solo]) -> None:
+    def add(self, found: Sequence[CoRun], solos: Mapping[Workload, Solo]) -> None:
         """Keep co-runs; a disk that is full costs the file, never a job."""
         with self._writing:
             for one in found:
-                for program in (one.victim, one.aggressor):
-                    self._learn(program, solos.get(program))
+                for workload in (one.victim, one.aggressor):
+                    self._learn(str(workload), solos.get(workload))
                 retained = min(RETAINED_MOST, max(RETAINED_LEAST, 1.0 / one.slowdown))
-                run = Corun(self._gpu_type, one.victim, one.aggressor, retained)
+                run = Corun(self._gpu_type, str(one.victim), str(one.aggressor), retained)
                 self._coruns[one.way].append(run)
             try:
                 self._write()
             except (InvalidInput, OSError) as error:
                 log.warning("The co-runs of this machine cannot be kept: %s", error)
 
-    def _learn(self, program: str, solo: Solo | None) -> None:
+    def _learn(self, name: str, solo: Solo | None) -> None:
         unknown = (np.nan,) * len(COUNTERS)
         if solo is None:
-            self._profiles.setdefault(program, unknown)
+            self._profiles.setdefault(name, unknown)
         else:
             speed = ln(max(solo.per_s * S_PER_H, 1.0))
-            self._profiles[program] = (solo.busy, solo.memory, speed)
+            self._profiles[name] = (solo.busy, solo.memory, speed)
 
     def _read(self) -> None:
         try:
@@ -122,16 +118,16 @@ class CoRunFiles:
                 self._coruns[way].extend(reversed(runs))
 
     def _write(self) -> None:
-        """Write beside, then replace: profiles first, which know at least as many programs.
+        """Write beside, then replace: profiles first, which know at least as many workloads.
 
         The newest co-runs come first: of several of a pair, learning takes the first.
         """
         beside = self._folder / "new"
-        programs = tuple(self._profiles)
+        names = tuple(self._profiles)
         kept = {way: tuple(reversed(runs)) for way, runs in self._coruns.items() if runs}
-        values = np.array([[self._profiles[one] for one in programs]])
+        values = np.array([[self._profiles[one] for one in names]])
         own.write(
-            CoRuns("live", programs, programs, (self._gpu_type,), COUNTERS, values, kept),
+            CoRuns("live", names, names, (self._gpu_type,), COUNTERS, values, kept),
             beside,
         )
         for name in (own.PROFILES, own.CORUNS):

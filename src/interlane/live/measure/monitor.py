@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from interlane.engines.local.lanes import Status
 from interlane.live.files.job import program_in
-from interlane.live.measure.coruns import BESIDE, LANES, CoRun, Solo, Tell
+from interlane.live.measure.coruns import BESIDE, LANES, CoRun, Solo, Tell, job_workload
 from interlane.live.measure.slowdown import Beside, in_turns
-from interlane.model import MILLI, JobId
+from interlane.model import MILLI, JobId, Workload
 
 WINDOW_S: Final = 10.0
 """Seconds over which shares and slow-downs are taken."""
@@ -275,7 +275,7 @@ class Monitor:
             solos = self._solos({one for pair in found for one in pair[:2]})
             self.tell(
                 [_corun(pair, slower) for pair, slower in found.items()],
-                {program_in(one): solo for one, solo in solos.items()},
+                {_workload(one): solo for one, solo in solos.items()},
             )
 
     def _solos(self, job_ids: Iterable[JobId]) -> dict[JobId, Solo]:
@@ -293,7 +293,11 @@ class Monitor:
 
 def _corun(pair: Pair, slower: float) -> CoRun:
     way = BESIDE if pair.beside else LANES
-    return CoRun(way, program_in(pair.victim), program_in(pair.aggressor), slower)
+    return CoRun(way, _workload(pair.victim), _workload(pair.aggressor), slower)
+
+
+def _workload(job_id: JobId) -> Workload:
+    return job_workload(program_in(job_id))
 
 
 def _looked(status: Status, now_s: float) -> _Look:

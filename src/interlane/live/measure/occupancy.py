@@ -81,6 +81,11 @@ _STATES: Final = ("running", "holding", "waiting", "idle", "queued", "away")
 """The first that any process of a job is in is shown."""
 
 
+def devices(now: Snapshot, found: Seen | None) -> tuple[Device, ...]:
+    """Return every device: what is held of it, and what goes on there if that is known."""
+    return seen(held(now), found)
+
+
 def held(now: Snapshot) -> list[Device]:
     """Return every device with what is held of it."""
     cluster = now.cluster

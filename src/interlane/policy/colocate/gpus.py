@@ -6,11 +6,13 @@ costs more than the rate is fine while there are tokens.  The level is settled w
 asks, so that nothing runs in the background.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Final
 
+from interlane.model import GpuRef, Machine
 from interlane.model.function import Function
 
 LIMIT: Final = 0.1
@@ -20,11 +22,11 @@ BURST: Final = 0.1
 """Part of a window's lost time that can be saved up, and is kept back from what is earned."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Gpu:
     """One GPU with a training job on it, or none, and functions beside."""
 
-    id: str
+    id: GpuRef
     gpu_type: str
     memory_mib: int
     """What training leaves over and functions have not taken."""
@@ -43,7 +45,9 @@ class Gpu:
     misses: int = 0
     """Measured violations in a row."""
     late: set[str] = field(default_factory=set)
-    """Who was slower than it may be when it was last measured."""
+    """Functions that were slower than they may be when they were last measured."""
+    is_trainer_late: bool = False
+    """Whether the training job was."""
 
     def settle(self, now_s: float, limit: float, window_s: float) -> float:
         """Return the lost time that can still be borne, as of now."""
@@ -57,61 +61,76 @@ class Gpu:
 
     def forgive(self) -> None:
         """Forget violations: they were somebody else's."""
-        self.misses, self.late = 0, set()
+        self.misses, self.late, self.is_trainer_late = 0, set(), False
 
 
 class Gpus:
     """All GPUs, indexed by what could be placed there: type, free memory, tokens left."""
 
-    def __init__(self, gpus: list[Gpu]) -> None:
-        self.by_id = {gpu.id: gpu for gpu in gpus}
-        self.order = list(gpus)
+    def __init__(self, gpus: Iterable[Gpu] = ()) -> None:
+        self.by_id: dict[GpuRef, Gpu] = {}
+        self.order: list[Gpu] = []
         """The same in a fixed order, for blind draws."""
         self._buckets: dict[tuple[str, int, int], list[Gpu]] = {}
-        self._at: dict[str, tuple[tuple[str, int, int], int]] = {}
+        self._at: dict[Gpu, tuple[tuple[str, int, int], int]] = {}
         """Where each GPU stands in the index."""
-        self._warm: dict[str, dict[str, None]] = {}
+        self._warm: dict[str, dict[Gpu, None]] = {}
         """Workload -> GPUs on which it runs, in the order they came."""
         for gpu in gpus:
-            self.place_in_index(gpu)
+            self.add(gpu)
 
     def __len__(self) -> int:
         return len(self.order)
 
+    def add(self, gpu: Gpu) -> None:
+        """Take in a GPU that has come."""
+        self.by_id[gpu.id] = gpu
+        self.order.append(gpu)
+        self.place_in_index(gpu)
+
+    def remove(self, gpu: Gpu) -> None:
+        """Forget a GPU that is gone."""
+        del self.by_id[gpu.id]
+        self.order.remove(gpu)
+        self._take_out_of_index(gpu)
+        for there in self._warm.values():
+            there.pop(gpu, None)
+
     def place_in_index(self, gpu: Gpu) -> None:
         """Put a GPU where it belongs after something about it has changed; O(1)."""
         key = gpu.gpu_type, gpu.memory_mib.bit_length(), int(gpu.tokens_s > 0)
-        old = self._at.get(gpu.id)
-        if old is not None and old[0] == key:
-            return
+        old = self._at.get(gpu)
         if old is not None:
-            members, place = self._buckets[old[0]], old[1]
-            last = members.pop()
-            if last is not gpu:
-                members[place] = last
-                self._at[last.id] = old[0], place
+            if old[0] == key:
+                return
+            self._take_out_of_index(gpu)
         members = self._buckets.setdefault(key, [])
-        self._at[gpu.id] = key, len(members)
+        self._at[gpu] = key, len(members)
         members.append(gpu)
+
+    def _take_out_of_index(self, gpu: Gpu) -> None:
+        key, place = self._at.pop(gpu)
+        members = self._buckets[key]
+        last = members.pop()
+        if last is not gpu:
+            members[place] = last
+            self._at[last] = key, place
 
     def note_warm(self, workload: str, gpu: Gpu) -> None:
         """Remember that a workload's model is on a GPU."""
-        self._warm.setdefault(workload, {})[gpu.id] = None
+        self._warm.setdefault(workload, {})[gpu] = None
 
     def note_cold(self, workload: str, gpu: Gpu) -> None:
         """Forget it."""
-        self._warm.get(workload, {}).pop(gpu.id, None)
+        self._warm.get(workload, {}).pop(gpu, None)
 
     def is_warm(self, workload: str, gpu: Gpu) -> bool:
         """Tell whether a workload's model is on a GPU."""
-        return gpu.id in self._warm.get(workload, ())
+        return gpu in self._warm.get(workload, ())
 
     def warm(self, workload: str, most: int) -> Iterator[Gpu]:
         """Yield a few GPUs on which the workload's model is."""
-        for place, gpu_id in enumerate(self._warm.get(workload, ())):
-            if place == most:
-                return
-            yield self.by_id[gpu_id]
+        yield from islice(self._warm.get(workload, ()), most)
 
     def draw(self, function: Function, most: int, dice: Random) -> list[Gpu]:
         """Return up to so many GPUs that have room, all of them if there are no more.
@@ -144,3 +163,17 @@ def _drawn(buckets: list[list[Gpu]], places: list[int]) -> list[Gpu]:
             bucket += 1
         found.append(buckets[bucket][place - first])
     return found
+
+
+def gpus_of(machines: Iterable[Machine]) -> list[Gpu]:
+    """Return the GPUs of machines, all of them idle.
+
+    Pooled machines do not tell theirs apart and lend nothing, nor do devices that are lost.
+    """
+    return [
+        Gpu(GpuRef(machine.id, number), device.type, device.memory_mib)
+        for machine in machines
+        if not machine.pooled
+        for number in range(machine.gpus)
+        if (device := machine.device(number)).compute_milli
+    ]

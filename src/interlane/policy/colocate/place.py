@@ -16,7 +16,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from interlane.model import InvalidField, Refusal, Tier
+from interlane.model import GpuRef, InvalidField, Refusal, Tier
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import LIMIT, WINDOW_S, Gpu, Gpus
 from interlane.policy.colocate.slowdown import Toll, Tolls
@@ -32,9 +32,7 @@ NOTICED_S: Final = 180.0
 COLD_COST: Final = 0.2
 """What a cold start counts against a GPU, as a slow-down."""
 LEAST_COST: Final = 0.01
-NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
-TRAINING: Final = ""
-"""The training job among those that are late."""
+NOBODY: Final[Mapping[str, GpuRef]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,7 @@ def _fits(function: Function, gpu: Gpu) -> bool:
     )
 
 
-def _spared(gpu: Gpu, idle: Mapping[str, str]) -> Gpu:
+def _spared(gpu: Gpu, idle: Mapping[str, GpuRef]) -> Gpu:
     """Return a GPU as it would be without its idle functions."""
     staying = [one for one in gpu.functions if one.id not in idle]
     freed_mib = sum(one.memory_mib for one in gpu.functions if one.id in idle)
@@ -243,7 +241,7 @@ class Harvest:
     dice: Random = field(default_factory=lambda: Random(0))
 
     def begin_training(
-        self, gpu_id: str, workload: str, memory_mib: int, use: float, now_s: float
+        self, gpu_id: GpuRef, workload: str, memory_mib: int, use: float, now_s: float
     ) -> list[Function]:
         """Note that a training job starts; return the functions that must make way for it.
 
@@ -262,7 +260,7 @@ class Harvest:
         self._changed(gpu, now_s)
         return evicted
 
-    def end_training(self, gpu_id: str, memory_mib: int, use: float, now_s: float) -> None:
+    def end_training(self, gpu_id: GpuRef, memory_mib: int, use: float, now_s: float) -> None:
         """Note that the training job of a GPU is gone."""
         gpu = self.gpus.by_id[gpu_id]
         gpu.trainer = None
@@ -276,7 +274,7 @@ class Harvest:
         function: Function,
         waiting: int,
         now_s: float,
-        idle: Mapping[str, str] = NOBODY,
+        idle: Mapping[str, GpuRef] = NOBODY,
     ) -> Site | Refusal:
         """Return where a function goes, and hold its place.
 
@@ -299,7 +297,7 @@ class Harvest:
         return site
 
     def _instead(
-        self, function: Function, waiting: int, now_s: float, idle: Mapping[str, str]
+        self, function: Function, waiting: int, now_s: float, idle: Mapping[str, GpuRef]
     ) -> Site | Refusal:
         """Return where a function could go if idle ones were gone, and let those leave."""
         known = list(dict.fromkeys(idle.values()))
@@ -314,7 +312,7 @@ class Harvest:
             self.leave(one, gpu.id, now_s)
         return replace(site, gpu=gpu, instead=leaving)
 
-    def leave(self, function: Function, gpu_id: str, now_s: float) -> None:
+    def leave(self, function: Function, gpu_id: GpuRef, now_s: float) -> None:
         """Note that a function is gone from a GPU."""
         gpu = self.gpus.by_id[gpu_id]
         gpu.settle(now_s, self.limit, self.window_s)
@@ -328,7 +326,7 @@ class Harvest:
 
     def measured(
         self,
-        gpu_id: str,
+        gpu_id: GpuRef,
         training_slow_down: float | None,
         p99: Sequence[float | None],
         now_s: float,
@@ -350,12 +348,13 @@ class Harvest:
         }
         if training_slow_down is not None:
             gpu.loss = 1.0 - 1.0 / max(1.0, training_slow_down)
-            measured[TRAINING] = gpu.loss > self.limit and tokens_s <= 0
+            gpu.is_trainer_late = gpu.loss > self.limit and tokens_s <= 0
         gpu.late -= measured.keys()
         gpu.late |= {name for name, is_late in measured.items() if is_late}
-        if any(measured.values()):
+        is_trainer_found_late = training_slow_down is not None and gpu.is_trainer_late
+        if is_trainer_found_late or any(measured.values()):
             gpu.misses += 1
-        elif not gpu.late:
+        elif not gpu.late and not gpu.is_trainer_late:
             gpu.misses = 0
         if gpu.misses < MISSES:
             return None

@@ -1,4 +1,4 @@
-"""The nursery: a process that imports what replicas need, and forks them.
+"""The fork server: a process that imports what replicas need, and forks them.
 
     python -P -m interlane.engines.local.functions.fork_server     orders come on descriptor 3
 
@@ -6,10 +6,10 @@ An order is a JSON document in one packet: ``fork`` with the replica's socket, i
 its page attached, or ``kill``.  What happens is told the same way: ``imported``, ``forked``,
 ``ended``.
 
-Nothing here outlives the server.  The nursery ends when the server does (the line closes, and
-the kernel sends SIGTERM); a replica ends with its nursery (SIGKILL from the kernel), and what
-it has started ends with it as far as it stayed in its process group.  When memory runs out,
-replicas are the first to go: they live on what others leave over.
+Nothing here outlives the gateway.  The fork server ends when the gateway does (the line closes,
+and the kernel sends SIGTERM); a replica ends with its fork server (SIGKILL from the kernel),
+and what it has started ends with it as far as it stayed in its process group.  When memory runs
+out, replicas are the first to go: they live on what others leave over.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None)
 
 
-class Nursery:
+class ForkServer:
     """Forks replicas on request."""
 
     def __init__(self, line: socket.socket) -> None:
@@ -54,7 +54,7 @@ class Nursery:
             signal.signal(number, lambda *_: None)
 
     def serve(self) -> None:
-        """Serve until the server ends; end all replicas then."""
+        """Serve until the gateway ends; end all replicas then."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._line, selectors.EVENT_READ)
             selector.register(self._heard, selectors.EVENT_READ)
@@ -115,7 +115,7 @@ class Nursery:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         except OSError:
-            pass  # the server has gone, or does not want us any more
+            pass  # the gateway has gone, or does not want us any more
         except BaseException:
             traceback.print_exc()
         finally:
@@ -183,7 +183,7 @@ def main() -> None:
         gc.collect()
         gc.freeze()  # what is frozen is not walked by a replica's collector, and stays shared
         line.send(json.dumps({"imported": os.getpid()}).encode())
-        Nursery(line).serve()
+        ForkServer(line).serve()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The server's side of nurseries: start them, hand them orders, hear what became of them."""
+"""The other side of fork servers: start them, hand them orders, hear what became of them."""
 
 import asyncio
 import json
@@ -26,19 +26,19 @@ MODULE: Final = "interlane.engines.local.functions.fork_server"
 
 
 END_S: Final = 2.0
-"""Seconds that a nursery gets to end its replicas."""
+"""Seconds that a fork server gets to end its replicas."""
 
 OnEnd = Callable[[str], None]
 """Told why a replica's process is gone."""
 
 
-class NoNursery(InterlaneError):
-    """A nursery cannot fork."""
+class NoForkServer(InterlaneError):
+    """A fork server cannot fork."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What replicas need of their nursery; those that need the same share one."""
+    """What replicas need of their fork server; those that need the same share one."""
 
     preload: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
@@ -52,11 +52,11 @@ class Process:
     kill: Callable[[], None]
     pid: int | None = None
     inherited_pages: int = 0
-    """Memory that it has from its nursery."""
+    """Memory that it has from its fork server."""
 
 
 @dataclass(slots=True, eq=False)
-class _Nursery:
+class _ForkServer:
     pid: int
     pidfd: int
     line: socket.socket
@@ -64,18 +64,17 @@ class _Nursery:
     broken: str | None = None
 
 
-class Nurseries:
-    """All nurseries of a server, by what replicas need of them."""
+class ForkServers:
+    """All fork servers, by what replicas need of them; used on the event loop."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._nurseries: dict[Needs, _Nursery] = {}
-        self._all: set[_Nursery] = set()
+        self._fork_servers: dict[Needs, _ForkServer] = {}
+        self._all: set[_ForkServer] = set()
 
     def prepare(self, needs: Needs) -> None:
-        """See to it that there is a nursery, so that imports are over when one is needed."""
-        if needs not in self._nurseries:
-            self._nurseries[needs] = self._start(needs)
+        """See to it that there is a fork server, so that imports are over when it is needed."""
+        if needs not in self._fork_servers:
+            self._fork_servers[needs] = self._start(needs)
 
     def fork(
         self,
@@ -88,38 +87,39 @@ class Nurseries:
         fds: tuple[int, int, int],
         on_end: OnEnd,
     ) -> Process:
-        """Have a replica forked with a socket, an output and a page, or raise ``NoNursery``."""
+        """Have a replica forked with a socket, an output and a page; ``NoForkServer`` if not."""
         self.prepare(needs)
-        nursery = self._nurseries[needs]
+        fork_server = self._fork_servers[needs]
         limits = {"memory_bytes": memory_bytes, "cores": cores}
         packet = json.dumps({"fork": number, "order": asdict(order), **limits}).encode()
-        if nursery.broken is not None:
-            raise NoNursery(nursery.broken)
+        if fork_server.broken is not None:
+            raise NoForkServer(fork_server.broken)
         if len(packet) > PACKET_BYTES:
-            raise NoNursery("Its order is too long; shorten env.")
+            raise NoForkServer("Its order is too long; shorten env.")
         try:
-            socket.send_fds(nursery.line, [packet], list(fds))
+            socket.send_fds(fork_server.line, [packet], list(fds))
         except OSError as error:
-            raise NoNursery(f"Its nursery does not answer ({error.strerror}).") from None
-        process = Process(on_end, lambda: _send(nursery, kill=number))
-        nursery.replicas[number] = process
+            said = f"Its fork server does not answer ({error.strerror})."
+            raise NoForkServer(said) from None
+        process = Process(on_end, lambda: _send(fork_server, kill=number))
+        fork_server.replicas[number] = process
         return process
 
     def keep_only(self, needed: set[Needs]) -> None:
-        """End nurseries that nobody needs any more."""
-        for needs in [one for one in self._nurseries if one not in needed]:
-            self._nurseries.pop(needs).line.shutdown(socket.SHUT_WR)
+        """End fork servers that nobody needs any more."""
+        for needs in [one for one in self._fork_servers if one not in needed]:
+            self._fork_servers.pop(needs).line.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """End all nurseries, and with them all replicas."""
-        for nursery in list(self._all):
-            _end(nursery)
-            self._forget(nursery)
-        self._nurseries.clear()
+        """End all fork servers, and with them all replicas."""
+        for fork_server in list(self._all):
+            _end(fork_server)
+            self._forget(fork_server)
+        self._fork_servers.clear()
 
-    # -- one nursery ------------------------------------------------------------------
+    # -- one fork server --------------------------------------------------------------
 
-    def _start(self, needs: Needs) -> _Nursery:
+    def _start(self, needs: Needs) -> _ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             pid = os.posix_spawn(
@@ -136,53 +136,54 @@ class Nurseries:
                 setsigdef=(signal.SIGTERM, signal.SIGINT),
             )
         ours.setblocking(False)
-        nursery = _Nursery(pid, os.pidfd_open(pid), ours)
-        self._all.add(nursery)
-        self._loop.add_reader(ours.fileno(), self._hear, nursery)
-        self._loop.add_reader(nursery.pidfd, self._ended, nursery)
-        return nursery
+        fork_server = _ForkServer(pid, os.pidfd_open(pid), ours)
+        self._all.add(fork_server)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ours.fileno(), self._hear, fork_server)
+        loop.add_reader(fork_server.pidfd, self._ended, fork_server)
+        return fork_server
 
-    def _hear(self, nursery: _Nursery) -> None:
+    def _hear(self, fork_server: _ForkServer) -> None:
         with suppress(BlockingIOError, ConnectionResetError):
-            while packet := nursery.line.recv(PACKET_BYTES):
-                self._told(nursery, json.loads(packet))
-            self._loop.remove_reader(nursery.line.fileno())
+            while packet := fork_server.line.recv(PACKET_BYTES):
+                self._told(fork_server, json.loads(packet))
+            asyncio.get_running_loop().remove_reader(fork_server.line.fileno())
 
-    def _told(self, nursery: _Nursery, said: Mapping[str, Any]) -> None:
+    def _told(self, fork_server: _ForkServer, said: Mapping[str, Any]) -> None:
         if "broken" in said:
-            nursery.broken = f"Its imports failed: {said['broken']}"
+            fork_server.broken = f"Its imports failed: {said['broken']}"
         elif "forked" in said:
-            replica = nursery.replicas[said["forked"]]
+            replica = fork_server.replicas[said["forked"]]
             replica.pid, replica.inherited_pages = said["pid"], said["pages"]
         elif "ended" in said:
-            nursery.replicas.pop(said["ended"]).on_end(_ending(said["code"]))
+            fork_server.replicas.pop(said["ended"]).on_end(_ending(said["code"]))
 
-    def _ended(self, nursery: _Nursery) -> None:
-        """Note the end of a nursery; the next fork starts another."""
-        self._hear(nursery)
-        os.waitpid(nursery.pid, 0)
-        self._forget(nursery)
-        for needs, one in list(self._nurseries.items()):
-            if one is nursery:
-                del self._nurseries[needs]
-        for replica in nursery.replicas.values():
-            replica.on_end(nursery.broken or "Its nursery has ended.")
+    def _ended(self, fork_server: _ForkServer) -> None:
+        """Note the end of a fork server; the next fork starts another."""
+        self._hear(fork_server)
+        os.waitpid(fork_server.pid, 0)
+        self._forget(fork_server)
+        for needs, one in list(self._fork_servers.items()):
+            if one is fork_server:
+                del self._fork_servers[needs]
+        for replica in fork_server.replicas.values():
+            replica.on_end(fork_server.broken or "Its fork server has ended.")
 
-    def _forget(self, nursery: _Nursery) -> None:
-        self._all.discard(nursery)
-        for descriptor in (nursery.line.fileno(), nursery.pidfd):
-            self._loop.remove_reader(descriptor)
-        nursery.line.close()
-        os.close(nursery.pidfd)
+    def _forget(self, fork_server: _ForkServer) -> None:
+        self._all.discard(fork_server)
+        for descriptor in (fork_server.line.fileno(), fork_server.pidfd):
+            asyncio.get_running_loop().remove_reader(descriptor)
+        fork_server.line.close()
+        os.close(fork_server.pidfd)
 
 
-def _end(nursery: _Nursery) -> None:
+def _end(fork_server: _ForkServer) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(nursery.pidfd, number)
-        if select([nursery.pidfd], [], [], END_S)[0]:
+            signal.pidfd_send_signal(fork_server.pidfd, number)
+        if select([fork_server.pidfd], [], [], END_S)[0]:
             break
-    os.waitpid(nursery.pid, 0)
+    os.waitpid(fork_server.pid, 0)
 
 
 def _ending(code: int) -> str:
@@ -191,9 +192,9 @@ def _ending(code: int) -> str:
     return f"It ended with exit code {code}."
 
 
-def _send(nursery: _Nursery, **said: object) -> None:
+def _send(fork_server: _ForkServer, **said: object) -> None:
     with suppress(OSError):
-        nursery.line.send(json.dumps(said).encode())
+        fork_server.line.send(json.dumps(said).encode())
 
 
 def _environment(own: tuple[tuple[str, str], ...]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A replica: load a handler once, call it many times.
 
-It runs in a fork of a nursery and imports the standard library only, apart from what the
+It runs in a fork of a fork server and imports the standard library only, apart from what the
 handler wants.  Calls come one at a time, or to as many threads as the function allows.
 """
 

@@ -94,7 +94,7 @@ def job(
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
     document = job_document(record, the.view.use(record.id))
     sides = the.view.functions.sides
-    document["beside_functions"] = [asdict(one) for one in sides.of(record.id)]
+    document["beside_functions"] = [asdict(one) for one in sides.of_job(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
 
 
