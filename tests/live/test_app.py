@@ -10,13 +10,10 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from interlane.engines.local.functions.replicas import LocalReplicas
-from interlane.live.auth import Role, Tokens
+from interlane.live.auth import Role
 from interlane.live.driver import Driver
 from interlane.live.http.access import Needs
-from interlane.live.http.app import ROUTERS, make_app
-from interlane.live.http.service import Service
-from interlane.live.questions.etas import Etas
+from interlane.live.http.app import ROUTERS
 from interlane.live.store.record import State
 from interlane.testing.live import clear, driving, serving
 from interlane.testing.waiting import PATIENCE_S, until
@@ -36,6 +33,9 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("GET", "/api/v1/jobs/{job_id}/eta"): Role.VIEWER,
     ("POST", "/api/v1/plan"): Role.USER,
     ("GET", "/api/v1/gpus"): Role.VIEWER,
+    ("GET", "/api/v1/machines"): Role.VIEWER,
+    ("PUT", "/api/v1/machines/{machine_id}/drain"): Role.ADMIN,
+    ("DELETE", "/api/v1/machines/{machine_id}/drain"): Role.ADMIN,
     ("GET", "/api/v1/summary"): Role.VIEWER,
     ("GET", "/api/v1/trace"): Role.VIEWER,
     ("GET", "/api/v1/cluster"): Role.VIEWER,
@@ -100,10 +100,7 @@ def problem(answer: httpx.Response, status: int) -> str:
 
 
 def test_every_route_is_in_the_table(machine: Live) -> None:
-    driver = machine.driver
-    etas = Etas(driver, lambda *_: {})
-    replicas = LocalReplicas(driver.secrets, driver.hardware)
-    app = make_app(Service(driver, Tokens(driver.store, lambda: 0.0), True, etas, replicas))
+    _, app = make_service(machine.driver)
     routes = [*(route for router in ROUTERS for route in router.routes), *app.routes]
     found = {
         (method, route.path): next(
@@ -130,7 +127,10 @@ def test_every_route_refuses_without_a_token_and_with_a_lesser_role(
 ) -> None:
     needed = ROLES[method, path]
     where = (
-        path.replace("{job_id}", "no-1").replace("{token_id}", "none").replace("{name}", "none")
+        path.replace("{job_id}", "no-1")
+        .replace("{machine_id}", "none")
+        .replace("{token_id}", "none")
+        .replace("{name}", "none")
     )
     for header in ({}, {"Authorization": "Bearer il_x_y"}, {"Authorization": "Basic YQ=="}):
         with live.client(None) as nobody:

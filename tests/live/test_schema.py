@@ -9,7 +9,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 
 from interlane.live.auth import Role
-from interlane.testing.live import PretendRunner, driving, serving
+from interlane.testing.live import driving, serving, this_machine
+from interlane.testing.pretend import PretendEngine
 
 EXAMPLES = 6
 """Requests to each route; more would say more, at a price."""
@@ -27,7 +28,8 @@ FEW = settings(
 
 # What is handed in here is random, so that nothing of it may be run.
 def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:
-    with driving(tmp_path, runner=PretendRunner) as driver, serving(driver) as (url, tokens):
+    engine = PretendEngine(this_machine().machines, ends_at_once=True)
+    with driving(tmp_path, engine=engine) as driver, serving(driver) as (url, tokens):
         headers = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
         schema = schemathesis.openapi.from_url(f"{url}/api/v1/openapi.json", headers=headers)
         tried = 0
@@ -43,4 +45,4 @@ def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:
             answers()
             tried += 1
 
-    assert tried == 26
+    assert tried == 29

@@ -16,12 +16,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from interlane.model import Cluster, Machine, MachineId
+from interlane.model import Machine, MachineId
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
     from interlane.live.driver import Driver
     from interlane.live.functions.calls import Reply
+    from interlane.live.functions.port import Replicas
     from interlane.live.functions.status import FunctionStatus
     from interlane.predict.arrivals.live import Forecast, Trees
     from interlane.predict.arrivals.series import Arrivals, Series
@@ -150,18 +151,19 @@ def _as_long(arrivals: "Arrivals", warm: float) -> int:
 def _replayed(
     arrivals: "Arrivals", forecasts: "list[Forecast]", keep_s: float | None, seed: int
 ) -> Result:
-    with tempfile.TemporaryDirectory() as name, _driver(Path(name)) as driver:
+    with tempfile.TemporaryDirectory() as name, _driver(Path(name)) as (driver, replicas):
         (Path(name) / "handler.py").write_text(HANDLER)
         for number, one in enumerate(arrivals):
             _store(driver, _name(number, one), Path(name), keep_s)
-        return asyncio.run(_replay(driver, list(arrivals), deepcopy(forecasts), seed))
+        played = _replay(driver, replicas, list(arrivals), deepcopy(forecasts), seed)
+        return asyncio.run(played)
 
 
 @contextmanager
-def _driver(folder: Path) -> "Iterator[Driver]":
+def _driver(folder: Path) -> "Iterator[tuple[Driver, Replicas]]":
     from interlane.engines.local.devices import emulated
-    from interlane.engines.local.launch import Secrets
-    from interlane.engines.local.runner import ProcessRunner
+    from interlane.engines.local.engine import LocalEngine
+    from interlane.engines.local.functions.replicas import LocalReplicas
     from interlane.kernel.scheduler import Scheduler
     from interlane.live.driver import Driver
     from interlane.live.store.store import Store
@@ -171,16 +173,12 @@ def _driver(folder: Path) -> "Iterator[Driver]":
 
     machine = Machine(MachineId("here"), "EMULATED", 1, 1_000, CARD_MIB, CARD_MIB)
     store = Store(f"sqlite:///{folder / 'state.db'}")
-    driver = Driver(
-        store,
-        lambda: Scheduler(Cluster("here", (machine,)), Policy(Fifo(), pack(), name="fifo")),
-        lambda tell: ProcessRunner(folder / "runs", tell),
-        Secrets(folder / "secrets"),
-        hardware=emulated(machine),
-    )
+    engine = LocalEngine(folder, emulated(machine))
+    policy = Policy(Fifo(), pack(), name="fifo")
+    driver = Driver(store, lambda cluster: Scheduler(cluster, policy), engine)
     driver.start()
     try:
-        yield driver
+        yield driver, LocalReplicas(engine.secrets, engine.devices)
     finally:
         driver.close()
         store.close()
@@ -208,9 +206,12 @@ def _store(driver: "Driver", name: str, path: Path, keep_s: float | None) -> Non
 
 
 async def _replay(
-    driver: "Driver", series: "Sequence[Series]", forecasts: "list[Forecast]", seed: int
+    driver: "Driver",
+    replicas: "Replicas",
+    series: "Sequence[Series]",
+    forecasts: "list[Forecast]",
+    seed: int,
 ) -> Result:
-    from interlane.engines.local.functions.replicas import LocalReplicas
     from interlane.functions.costs import Prices
     from interlane.live.functions.gateway import FunctionSettings, Gateway
 
@@ -218,7 +219,6 @@ async def _replay(
     by_name = dict(zip(names, forecasts, strict=True))
     worth = COLD_WORTH * SLOT_S * MEMORY_MIB / CARD_MIB / LOAD_S
     settings = FunctionSettings(SLOT_S, lambda name, _: by_name[name], Prices(worth))
-    replicas = LocalReplicas(driver.secrets, driver.hardware)
     gateway = Gateway(driver, replicas, settings)
     await gateway.start(asyncio.Event().wait)
     try:

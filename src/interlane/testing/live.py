@@ -13,6 +13,7 @@ from interlane.engines.local.devices import emulated
 from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
+from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
@@ -106,18 +107,28 @@ def ended(driver: Driver, record: Record) -> Record:
     return found
 
 
+def view_of(driver: Driver) -> View:
+    """Return the read side of a driver."""
+    return View(driver, Etas(driver.snapshot, driver.store, played_starts))
+
+
 def make_service(
     driver: Driver, functions: FunctionSettings | None = None
 ) -> tuple[Mapping[Role, str], FastAPI]:
     """Return a token for every role, and the API of a driver."""
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role)[0] for role in Role}
-    view = View(driver, Etas(driver.snapshot, driver.store, played_starts))
-    service = Service(view, driver, tokens)
-    assert isinstance(driver.engine, LocalEngine)
-    replicas = LocalReplicas(driver.engine.secrets, driver.engine.devices)
+    service = Service(view_of(driver), driver, tokens)
+    (machine,) = driver.snapshot().cluster
+    replicas = LocalReplicas(secrets_of(driver), emulated(machine))
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
     return made, app
+
+
+def secrets_of(driver: Driver) -> Secrets:
+    """Return the secrets of a driver's engine, or none if it has no processes."""
+    engine = driver.engine
+    return engine.secrets if isinstance(engine, LocalEngine) else Secrets(Path("/nonexistent"))
 
 
 @contextmanager

@@ -13,13 +13,12 @@ import pytest
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon
 from interlane.engines.local.lanes import LaneSettings
-from interlane.engines.local.runner import Attempt
 from interlane.live.driver import Driver
 from interlane.live.http import prometheus as metrics
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import ABSENT
 from interlane.live.store.record import Record, State
-from interlane.testing.live import driving, ended, make_driver, make_lanes, spec
+from interlane.testing.live import driving, ended, make_driver, make_lanes, spec, view_of
 from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
 pytest.importorskip("torch")
@@ -85,12 +84,12 @@ def submit(
 
 
 def iterations(driver: Driver, record: Record) -> int:
-    use = driver.use(record.id)
+    use = view_of(driver).use(record.id)
     return 0 if use is None else use.iterations
 
 
 def slowdown(driver: Driver, record: Record) -> float:
-    return (driver.use(record.id) or Use()).measured_slowdown or 0.0
+    return (view_of(driver).use(record.id) or Use()).measured_slowdown or 0.0
 
 
 def trains(driver: Driver, *records: Record, beyond: int = 20) -> None:
@@ -104,7 +103,7 @@ def trains(driver: Driver, *records: Record, beyond: int = 20) -> None:
 
 
 def printed(driver: Driver, record: Record) -> str:
-    return driver.runner.output(Attempt(record.id, 1), 0, 1 << 20)[1].decode()
+    return view_of(driver).output(record.id, 1, 0, 1 << 20).data.decode()
 
 
 def daemon_pid(folder: Path) -> int | None:
@@ -119,8 +118,8 @@ def test_two_trainings_take_turns_by_their_shares(folder: Path) -> None:
         bound = submit(driver, folder, BUSY, max_slowdown=1.5)
         other = submit(driver, folder, BUSY)
         until(lambda: slowdown(driver, bound) > 1.1 and slowdown(driver, other) > 2.5, "turns")
-        (device,) = driver.devices()
-        figures = metrics.page(driver, (), ()).decode()
+        (device,) = view_of(driver).devices()
+        figures = metrics.page(view_of(driver), (), ()).decode()
         (folder / "stop").touch()
         done = [ended(driver, one) for one in (bound, other)]
         said = [printed(driver, one) for one in (bound, other)]
@@ -166,7 +165,7 @@ def test_jobs_outlive_the_daemon_and_find_the_next_one(folder: Path) -> None:
 
 def test_a_daemon_that_falls_silent_is_replaced(folder: Path) -> None:
     with sharing(folder) as driver:
-        until(lambda: driver.devices()[0].is_shared, "the daemon")
+        until(lambda: view_of(driver).devices()[0].is_shared, "the daemon")
         before = daemon_pid(folder)
         assert before is not None
 
@@ -205,7 +204,9 @@ def test_jobs_that_run_out_of_memory_or_are_killed_fail_alone(folder: Path) -> N
         assert ended(driver, doomed).exit_code == 137
         assert ended(driver, greedy).exit_code == 1
         assert "can't allocate memory" in printed(driver, greedy)
-        until(lambda: [lane.jobs for lane in driver.devices()[0].lanes] == [(good.id,)])
+        until(
+            lambda: [lane.jobs for lane in view_of(driver).devices()[0].lanes] == [(good.id,)]
+        )
         trains(driver, good)
         (folder / "stop").touch()
         assert ended(driver, good).exit_code == 0
@@ -226,7 +227,9 @@ def test_jobs_of_several_processes_or_gpus_are_not_gated(folder: Path) -> None:
         wide = driver.submit(spec("wide", run, gpus=2), "ann").result(PATIENCE_S)
         until(lambda: "wish=none" in printed(driver, wide))
 
-        assert {one.state for device in driver.devices() for one in device.jobs} <= {ABSENT}
+        assert {one.state for device in view_of(driver).devices() for one in device.jobs} <= {
+            ABSENT
+        }
 
 
 def test_a_daemon_with_other_devices_is_replaced(folder: Path) -> None:
@@ -234,7 +237,10 @@ def test_a_daemon_with_other_devices_is_replaced(folder: Path) -> None:
         until(lambda: daemon_pid(folder) is not None)
 
     with sharing(folder, gpus=2) as driver:
-        until(lambda: all(device.is_shared for device in driver.devices()), "other devices")
+        until(
+            lambda: all(device.is_shared for device in view_of(driver).devices()),
+            "other devices",
+        )
 
 
 def test_a_socket_lies_elsewhere_if_its_folder_has_too_long_a_name() -> None:

@@ -10,26 +10,18 @@ from pathlib import Path
 import pytest
 
 from interlane.engines.local import shim
-from interlane.engines.local.runner import (
-    LOST,
-    Attempt,
-    Launch,
-    NeverRan,
-    Process,
-    ProcessRunner,
-    Ran,
-    Report,
-)
+from interlane.engines.local.runner import LOST, Process, ProcessRunner, ShimOrder
+from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output
 from interlane.model import JobId
 from interlane.testing.waiting import is_alive, until
 
 ENV = {"PATH": os.environ["PATH"]}
 
 
-class Told(list[Report]):
+class Told(list[Ended | NeverBegan]):
     """Collects what a runner tells."""
 
-    def one(self) -> Report:
+    def one(self) -> Ended | NeverBegan:
         """Wait for the one report there is."""
         until(lambda: len(self), "a report")
         (report,) = self
@@ -50,13 +42,15 @@ def runner(tmp_path: Path, told: Told) -> Iterator[ProcessRunner]:
 
 def launch(
     *commands: str, job: str = "a-1", grace_s: float = 5.0, limit_s: float | None = None
-) -> Launch:
+) -> ShimOrder:
     processes = tuple(Process(("/bin/sh", "-c", command), ENV) for command in commands)
-    return Launch(Attempt(JobId(job), 1), processes, signal.SIGTERM, grace_s, limit_s=limit_s)
+    return ShimOrder(
+        Attempt(JobId(job), 1), processes, signal.SIGTERM, grace_s, limit_s=limit_s
+    )
 
 
 def printed(runner: ProcessRunner, attempt: Attempt) -> str:
-    return runner.output(attempt, 0, 1 << 20)[1].decode()
+    return runner.output(attempt, 0, 1 << 20).data.decode()
 
 
 def wait_for(runner: ProcessRunner, attempt: Attempt, text: str) -> None:
@@ -69,7 +63,7 @@ def test_output_and_exit_code_are_kept(runner: ProcessRunner, told: Told, code: 
 
     runner.start(order)
 
-    assert told.one() == Ran(order.attempt, code)
+    assert told.one() == Ended(order.attempt, code)
     assert sorted(printed(runner, order.attempt).split()) == ["hello", "oops"]
 
 
@@ -78,7 +72,7 @@ def test_a_signal_counts_as_128_and_its_number(runner: ProcessRunner, told: Told
 
     runner.start(order)
 
-    assert told.one() == Ran(order.attempt, 137)
+    assert told.one() == Ended(order.attempt, 137)
 
 
 def test_a_job_is_stopped_with_its_signal(runner: ProcessRunner, told: Told) -> None:
@@ -88,7 +82,7 @@ def test_a_job_is_stopped_with_its_signal(runner: ProcessRunner, told: Told) -> 
 
     runner.stop(order.attempt)
 
-    assert told.one() == Ran(order.attempt, 7, "stopped")
+    assert told.one() == Ended(order.attempt, 7, "stopped")
     assert "saved" in printed(runner, order.attempt)
 
 
@@ -99,7 +93,7 @@ def test_a_job_that_will_not_stop_is_made_to(runner: ProcessRunner, told: Told) 
 
     runner.stop(order.attempt)
 
-    assert told.one() == Ran(order.attempt, 137, "stopped")
+    assert told.one() == Ended(order.attempt, 137, "stopped")
 
 
 def test_a_stop_right_after_the_start_is_not_lost(runner: ProcessRunner, told: Told) -> None:
@@ -109,7 +103,7 @@ def test_a_stop_right_after_the_start_is_not_lost(runner: ProcessRunner, told: T
     runner.stop(order.attempt)
 
     report = told.one()
-    assert isinstance(report, Ran)
+    assert isinstance(report, Ended)
     assert report.was_stopped
 
 
@@ -118,7 +112,7 @@ def test_a_job_ends_when_its_time_is_over(runner: ProcessRunner, told: Told) -> 
 
     runner.start(order)
 
-    assert told.one() == Ran(order.attempt, 143, "limit")
+    assert told.one() == Ended(order.attempt, 143, "limit")
 
 
 def test_what_a_job_leaves_behind_ends_with_it(
@@ -129,7 +123,7 @@ def test_what_a_job_leaves_behind_ends_with_it(
 
     runner.start(order)
 
-    assert told.one() == Ran(order.attempt, 4)
+    assert told.one() == Ended(order.attempt, 4)
     assert not is_alive(int(note.read_text()))
     assert "left behind (1) end with it" in printed(runner, order.attempt)
 
@@ -139,14 +133,14 @@ def test_a_gang_ends_when_one_of_it_fails(runner: ProcessRunner, told: Told) -> 
 
     runner.start(order)
 
-    assert told.one() == Ran(order.attempt, 5, "failed")
+    assert told.one() == Ended(order.attempt, 5, "failed")
 
 
 def test_a_missing_folder_fails_as_shells_say_it(runner: ProcessRunner, told: Told) -> None:
     order = launch("true")
-    runner.start(Launch(order.attempt, order.processes, 15, 1.0, Path("/nowhere/at/all")))
+    runner.start(ShimOrder(order.attempt, order.processes, 15, 1.0, Path("/nowhere/at/all")))
 
-    assert told.one() == Ran(order.attempt, shim.COULD_NOT_START)
+    assert told.one() == Ended(order.attempt, shim.COULD_NOT_START)
     assert "could not start: No such file or directory" in printed(runner, order.attempt)
 
 
@@ -158,12 +152,12 @@ def test_logs_do_not_grow_without_bound(runner: ProcessRunner, told: Told) -> No
 
     folder = runner.folder(order.attempt)
     kept = sum(path.stat().st_size for path in folder.glob("log.*"))
-    begin, data = runner.output(order.attempt, 0, 1 << 20)
+    found = runner.output(order.attempt, 0, 1 << 20)
     assert kept < 400 * len("line 100\n")
-    assert begin > 0
-    total = runner.printed_bytes(order.attempt)
-    assert runner.output(order.attempt, total - 9, 100) == (total - 9, b"line 400\n")
-    assert data.startswith(b"line") or b"\nline" in data
+    assert found.begin > 0
+    total = found.begin + len(found.data)
+    assert runner.output(order.attempt, -9, 100) == Output(total - 9, b"line 400\n")
+    assert found.data.startswith(b"line") or b"\nline" in found.data
 
 
 def test_a_job_outlives_its_server_and_is_adopted(tmp_path: Path, told: Told) -> None:
@@ -175,8 +169,8 @@ def test_a_job_outlives_its_server_and_is_adopted(tmp_path: Path, told: Told) ->
 
     second = ProcessRunner(tmp_path / "runs", told.append)
 
-    assert second.recover(order.attempt)
-    assert told.one() == Ran(order.attempt, 6)
+    assert second.find(order.attempt) == Begun(order.attempt)
+    assert told.one() == Ended(order.attempt, 6)
     second.close()
 
 
@@ -189,8 +183,7 @@ def test_a_job_that_ended_while_nobody_looked_is_told_of(tmp_path: Path, told: T
 
     second = ProcessRunner(tmp_path / "runs", told.append)
 
-    assert second.recover(order.attempt)
-    assert told.one() == Ran(order.attempt, 6)
+    assert second.find(order.attempt) == Ended(order.attempt, 6)
     second.close()
 
 
@@ -199,12 +192,33 @@ def test_an_attempt_that_was_never_started_is_fenced_off(
 ) -> None:
     order = launch(f"touch {tmp_path / 'ran'}")
 
-    assert not runner.recover(order.attempt)
+    assert isinstance(runner.find(order.attempt), NeverBegan)
     runner.start(order)  # a shim that comes late
 
-    assert isinstance(told.one(), NeverRan)
+    assert isinstance(told.one(), NeverBegan)
     assert not (tmp_path / "ran").exists()
-    assert not runner.recover(order.attempt)
+    assert isinstance(runner.find(order.attempt), NeverBegan)
+
+
+def test_an_attempt_that_nobody_names_is_found_and_can_be_ended_at_once(
+    tmp_path: Path, told: Told
+) -> None:
+    first = ProcessRunner(tmp_path / "runs", lambda report: None)
+    stays, over = launch("trap '' TERM; echo up; sleep 1000"), launch("true", job="b-2")
+    first.start(stays)
+    first.start(over)
+    wait_for(first, stays.attempt, "up")
+    until((first.folder(over.attempt) / shim.ENDED).exists)
+    first.close()
+    second = ProcessRunner(tmp_path / "runs", told.append)
+
+    assert second.strangers([stays.attempt]) == []
+    assert second.strangers([]) == [stays.attempt]
+    second.kill(stays.attempt)
+
+    assert told.one() == Ended(stays.attempt, 137, "stopped")
+    assert second.strangers([]) == []
+    second.close()
 
 
 def test_two_shims_of_one_attempt_run_it_once(
@@ -235,7 +249,7 @@ def test_a_shim_that_was_killed_takes_its_job_along(
 
     os.kill(pid, signal.SIGKILL)
 
-    assert told.one() == Ran(order.attempt, None, LOST)
+    assert told.one() == Ended(order.attempt, None, LOST)
     until(lambda: not is_alive(int((tmp_path / "pid").read_text())), "the end of the job")
 
 
@@ -247,7 +261,7 @@ def test_a_shim_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -> 
 
     shutil.rmtree(runner.folder(order.attempt))
 
-    assert told.one() == Ran(order.attempt, None, LOST)
+    assert told.one() == Ended(order.attempt, None, LOST)
     assert not is_alive(pid)
 
 
@@ -257,7 +271,7 @@ def test_secrets_are_neither_in_files_nor_in_the_process_list(
     env = {**ENV, "TOKEN": "canary-8731"}
     attempt = Attempt(JobId("a-1"), 1)
     process = Process(("/bin/sh", "-c", "echo up; sleep 0.3"), env)
-    runner.start(Launch(attempt, (process,), signal.SIGTERM, 1.0))
+    runner.start(ShimOrder(attempt, (process,), signal.SIGTERM, 1.0))
     wait_for(runner, attempt, "up")
 
     listed = subprocess.run(("ps", "axww", "-o", "args"), capture_output=True, check=True)
@@ -278,7 +292,7 @@ def test_a_full_disk_costs_output_and_nothing_else(runner: ProcessRunner, told: 
 
     runner.start(order)
 
-    assert told.one() == Ran(order.attempt, 3)
+    assert told.one() == Ended(order.attempt, 3)
 
 
 def test_an_end_that_a_full_disk_hides_is_told_when_there_is_room(
@@ -300,5 +314,5 @@ def test_an_end_that_a_full_disk_hides_is_told_when_there_is_room(
 
     runner.start(order)
 
-    assert told.one() == NeverRan(order.attempt, "Its shim ended before it had begun.")
+    assert told.one() == NeverBegan(order.attempt, "Its shim ended before it had begun.")
     assert next(full, None) is None

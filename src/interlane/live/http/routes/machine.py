@@ -54,13 +54,13 @@ def machines(caller: Viewer, the: The) -> Response:
     return JSONResponse({"machines": [machine_document(one) for one in the.view.machines()]})
 
 
-@routes.put("/machines/{machine_id:path}/drain", responses=also(404))
+@routes.put("/machines/{machine_id}/drain", responses=also(404))
 async def drain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
     """Let a machine take nothing new; what runs there runs on."""
     return await _drained(the, machine_id, caller.name, drained=True)
 
 
-@routes.delete("/machines/{machine_id:path}/drain", responses=also(404))
+@routes.delete("/machines/{machine_id}/drain", responses=also(404))
 async def undrain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
     """Let a machine take work again."""
     return await _drained(the, machine_id, caller.name, drained=False)
