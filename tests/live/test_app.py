@@ -15,7 +15,7 @@ from interlane.live.driver import Driver
 from interlane.live.http.access import Needs
 from interlane.live.http.app import ROUTERS
 from interlane.live.store.record import State
-from interlane.testing.live import clear, driving, serving
+from interlane.testing.live import clear, driving, make_service, serving
 from interlane.testing.waiting import PATIENCE_S, until
 
 JOB = {"name": "a", "run": "true", "resources": {"gpu": {"count": 1}}}
