@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from interlane.model import Cluster
 from interlane.model.function import Function
 
 LIMIT: Final = 0.1
@@ -18,6 +19,8 @@ LIMIT: Final = 0.1
 WINDOW_S: Final = 3_600.0
 BURST: Final = 0.1
 """Part of a window's lost time that can be saved up, and is kept back from what is earned."""
+SEVERAL: Final = ""
+"""Workload of a GPU on which several jobs train: what they bear together is not known."""
 
 
 @dataclass(slots=True)
@@ -144,3 +147,20 @@ def _drawn(buckets: list[list[Gpu]], places: list[int]) -> list[Gpu]:
             bucket += 1
         found.append(buckets[bucket][place - first])
     return found
+
+
+def gpus_of(cluster: Cluster) -> Gpus:
+    """Return the GPUs of a cluster, all of them idle; pooled machines lend nothing."""
+    return Gpus(
+        [
+            Gpu(gpu_id(machine.id, number), machine.gpu_type, machine.gpu_memory_mib)
+            for machine in cluster
+            if not machine.pooled
+            for number in range(machine.gpus)
+        ]
+    )
+
+
+def gpu_id(machine: str, number: int) -> str:
+    """Return the name of a GPU."""
+    return f"{machine}/{number}"

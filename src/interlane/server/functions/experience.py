@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from interlane.kernel.harvesting import SEVERAL
 from interlane.model import Cluster
+from interlane.policy.colocate.gpus import SEVERAL
 from interlane.policy.colocate.slowdown import Mode, Tolls
 from interlane.predict.degradation.models import Guess
 from interlane.predict.degradation.pairs import Profiles

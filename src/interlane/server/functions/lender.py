@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from interlane.kernel.harvesting import SEVERAL, gpu_id, gpus_of
 from interlane.model import MILLI, Cluster, MachineId, Refusal
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT
+from interlane.policy.colocate.gpus import LIMIT, SEVERAL, gpu_id, gpus_of
 from interlane.policy.colocate.place import Bounded, Harvest
 from interlane.server import spec
 from interlane.server.coruns import BESIDE, LATENCY, P99, CoRun

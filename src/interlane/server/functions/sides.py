@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from math import nan
 from typing import Final
 
-from interlane.kernel.harvesting import gpu_id
+from interlane.policy.colocate.gpus import gpu_id
 from interlane.server.coruns import Solo, Tell, function_name, is_function
 from interlane.server.functions.deployed import Deployed
 from interlane.server.functions.interference import Interference

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from interlane.model import InvalidField, InvalidInput
+from interlane.model import InvalidField
 from interlane.server import quantities
-from interlane.server.fields import Amount, Line, Strict, Text, Variable, Word, sentence
+from interlane.server.fields import Amount, Line, Strict, Text, Variable, Word
 from interlane.server.spec import SECRETS_MAX
 
 CALLABLE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
@@ -84,16 +84,6 @@ class Terms:
     batch_window_s: float
     keep_s: float | None
     """Seconds that replicas stay after a request; None where forecasts decide."""
-
-
-def read_function(said: object) -> FunctionSpec:
-    """Return the function that a document describes, or say what is wrong with it."""
-    try:
-        spec = FunctionSpec.model_validate(said)
-    except ValidationError as error:
-        raise InvalidInput(sentence(error.errors(), FunctionSpec, "function")) from None
-    terms_of(spec)
-    return spec
 
 
 def terms_of(spec: FunctionSpec) -> Terms:
