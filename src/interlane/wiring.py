@@ -1,6 +1,7 @@
-"""Names to objects: the only module that knows every room.
+"""Words to objects: policies, clusters, traces, worlds and the live machine.
 
-Words come as users write them; what cannot be understood raises ``InvalidInput`` with one
+Use cases are built of what this module returns (``interlane.usecases``).  Words come as users
+write them; what cannot be understood raises ``InvalidInput`` with one
 sentence.  Policies of other packages are found through the entry-point group
 ``interlane.policies``: ``order.NAME`` is a maker of an order, ``placer.NAME`` of a placer.
 """
@@ -110,6 +111,11 @@ def path_of(path: Path, data: Path | None = None) -> Path:
     if folder is not None and not path.exists() and (folder / path).exists():
         return folder / path
     return path
+
+
+def data_of(folder: Path | None) -> Path | None:
+    """Return where published data lies: the folder given, else the environment's."""
+    return data_dir(folder)
 
 
 # -- policies -------------------------------------------------------------------------

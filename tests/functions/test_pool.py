@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from interlane.functions.pool import Demote, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.pool import Load, NoRoom, Pool, Unload
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
 from interlane.model.function import Function
 
@@ -11,12 +11,9 @@ NAMES = ("a", "b", "c", "d")
 SIZES_MIB = {"a": 3, "b": 5, "c": 2, "d": 7}
 
 
-def pool(device_mib: int = 10, host_mib: int = 0) -> Pool:
-    made = (
-        Function(name, name, SIZES_MIB[name], disk_load_s=20.0, host_load_s=1.0)
-        for name in NAMES
-    )
-    return Pool(made, device_mib=device_mib, host_mib=host_mib)
+def pool(device_mib: int = 10) -> Pool:
+    made = (Function(name, name, SIZES_MIB[name], disk_load_s=20.0) for name in NAMES)
+    return Pool(made, device_mib=device_mib)
 
 
 def alphabetical(name: str) -> float:
@@ -45,11 +42,7 @@ def test_the_least_worthy_idle_replica_makes_room() -> None:
 
     wishes = one.load("a", alphabetical)
 
-    assert wishes == (
-        Unload("c", Tier.DEVICE),
-        Unload("b", Tier.DEVICE),
-        Load("a", Tier.DEVICE),
-    )
+    assert wishes == (Unload("c"), Unload("b"), Load("a"))
 
 
 def test_a_busy_replica_never_makes_room() -> None:
@@ -63,39 +56,11 @@ def test_a_busy_replica_never_makes_room() -> None:
     assert "needs 7 MiB, but only 0" in str(refusal)
 
 
-def test_what_parts_goes_to_host_memory_and_comes_back_from_there() -> None:
-    one = loaded(pool(host_mib=5), "a", "b")
-
-    wishes = one.part("b", alphabetical)
-
-    assert wishes == (Demote("b"),)
-    assert one.tier("b") is Tier.HOST
-    assert one.load("b", alphabetical) == (Load("b", Tier.HOST),)
-
-
-def test_a_worthier_copy_takes_the_place_of_a_lesser_one_in_host_memory() -> None:
-    one = loaded(pool(host_mib=5), "a", "b")
-    one.part("b", alphabetical)
-
-    wishes = one.part("a", alphabetical)
-
-    assert wishes == (Unload("b", Tier.HOST), Demote("a"))
-
-
-def test_a_load_that_fails_gives_its_memory_back() -> None:
-    one = pool()
-    one.load("d", alphabetical)
-
-    one.load_failed("d")
-
-    assert one.device_free_mib == 10
-
-
 def test_bad_functions_and_facts_are_refused() -> None:
     with pytest.raises(InvalidField, match="memory_mib"):
         Pool([Function("a", "a", 0)], device_mib=1)
-    with pytest.raises(InvalidField, match="host_load_s"):
-        Function("a", "a", 1, disk_load_s=1.0, host_load_s=2.0)
+    with pytest.raises(InvalidField, match="disk_load_s"):
+        Function("a", "a", 1, disk_load_s=-1.0)
     with pytest.raises(InvalidInput, match="the device has 6"):
         pool(6)
     with pytest.raises(UnknownName, match="function 'x'"):
@@ -109,7 +74,7 @@ class Anything(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = pool(device_mib=12, host_mib=7)
+        self.pool = pool(device_mib=12)
         self.busy = dict.fromkeys(NAMES, 0)
         self.loading = dict.fromkeys(NAMES, 0)
 
@@ -122,11 +87,11 @@ class Anything(RuleBasedStateMachine):
         else:
             self.loading[name] += 1
 
-    @rule(name=st.sampled_from(NAMES), fails=st.booleans())
-    def loaded(self, name: str, fails: bool) -> None:  # noqa: FBT001 - drawn
+    @rule(name=st.sampled_from(NAMES))
+    def loaded(self, name: str) -> None:
         if self.loading[name]:
             self.loading[name] -= 1
-            (self.pool.load_failed if fails else self.pool.loaded)(name)
+            self.pool.loaded(name)
 
     @rule(name=st.sampled_from(NAMES))
     def asked(self, name: str) -> None:
@@ -142,7 +107,7 @@ class Anything(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def part(self, name: str) -> None:
         if self.pool.idle(name):
-            self.pool.part(name, alphabetical)
+            self.pool.part(name)
 
     @invariant()
     def the_books_hold(self) -> None:
@@ -159,19 +124,14 @@ TestAnything = Anything.TestCase
 
 @given(st.lists(st.sampled_from(NAMES), max_size=30))
 def test_wishes_carried_out_in_order_never_exceed_the_device(names: list[str]) -> None:
-    one = pool(device_mib=9, host_mib=4)
+    one = pool(device_mib=9)
     used_mib = 0
     for name in names:
         wishes = one.load(name, alphabetical)
         if isinstance(wishes, NoRoom):
             continue
         for wish in wishes:
-            match wish:
-                case Load():
-                    used_mib += SIZES_MIB[wish.function]
-                case Demote() | Unload(tier=Tier.DEVICE):
-                    used_mib -= SIZES_MIB[wish.function]
-                case Unload():
-                    pass
+            size_mib = SIZES_MIB[wish.function]
+            used_mib += size_mib if isinstance(wish, Load) else -size_mib
             assert 0 <= used_mib <= 9
         one.loaded(name)

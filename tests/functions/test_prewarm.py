@@ -4,9 +4,9 @@ import pytest
 from interlane.functions.advise import Hurdle, Naive, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, within
-from interlane.functions.pool import Demote, Load, NoRoom, Pool, Tier, Unload
+from interlane.functions.pool import Load, Pool, Unload
 from interlane.functions.portfolio import Portfolio
-from interlane.functions.prewarm import Prewarmer, Served
+from interlane.functions.prewarm import Prewarmer
 from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Ranking, Recent
 from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
 from interlane.model import InvalidField
@@ -23,12 +23,9 @@ def foretold(*chances: list[float]) -> Recorded:
     return Recorded(told, np.ones_like(told))
 
 
-def prewarmer(forecast: Recorded, *, device_mib: int = 10, host_mib: int = 0) -> Prewarmer:
-    functions = [
-        Function(name, name, 5, disk_load_s=20.0, host_load_s=host_s)
-        for name, host_s in {"a": 1.0, "b": 1.0, "c": 0.0}.items()
-    ]
-    pool = Pool(functions, device_mib=device_mib, host_mib=host_mib)
+def prewarmer(forecast: Recorded) -> Prewarmer:
+    functions = [Function(name, name, 5, disk_load_s=20.0) for name in "abc"]
+    pool = Pool(functions, device_mib=10)
     advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))
     return Prewarmer(pool, forecast, advisor, slot_s=60.0)
 
@@ -60,43 +57,21 @@ def test_what_is_probable_is_loaded_ahead_and_what_is_not_parts() -> None:
         one.pool.loaded(wish.function)
     then = one.slot_passed({"a": 1})
 
-    assert first == (Load("a", Tier.DISK), Load("c", Tier.DISK))
-    assert then == (Unload("a", Tier.DEVICE),)
-
-
-def test_a_request_that_finds_nobody_brings_a_replica_in_and_the_least_probable_out() -> None:
-    one = prewarmer(foretold([0.9, 0.2, 0.1]), host_mib=5)
-    for name in ("a", "b"):
-        one.asked(name)
-        one.pool.loaded(name)
-
-    answer = one.asked("c")
-
-    assert answer == (Demote("b"), Load("c", Tier.DISK))
-    assert one.asked("a") == Served("a")
-
-
-def test_a_request_waits_where_all_replicas_are_busy() -> None:
-    one = prewarmer(foretold([0.5, 0.5, 0.5]))
-    for name in ("a", "b"):
-        one.asked(name)
-        one.pool.loaded(name)
-        one.asked(name)
-
-    assert one.asked("c") == NoRoom("c", 5, 0)
+    assert first == (Load("a"), Load("c"))
+    assert then == (Unload("a"),)
 
 
 def test_nobody_is_sent_away_ahead_of_time_for_a_small_gain() -> None:
     one = prewarmer(foretold([0.5, 0.5, 0.1], [0.5, 0.5, 0.55], [0.5, 0.5, 0.9]))
     for name in ("a", "b"):
-        one.asked(name)
+        one.pool.load(name, one.worth)
         one.pool.loaded(name)
 
     small = one.slot_passed({"a": 1, "b": 1})
     large = one.slot_passed({"a": 1, "b": 1})
 
     assert small == ()
-    assert large == (Unload("a", Tier.DEVICE), Load("c", Tier.DISK))
+    assert large == (Unload("a"), Load("c"))
 
 
 def test_a_portfolio_changes_to_what_has_cost_less() -> None:

@@ -47,7 +47,7 @@ def test_services_are_planned_and_the_way_from_one_plan_to_the_next(open_page: O
         "an unknown key": ("a: 1", "services: the file has the key 'a'; known are"),
         "a file": (
             "table: /etc/passwd\nservices: [{name: a, model: b, rate_per_s: 1, latency_ms: 1}]",
-            "this page reads no files",
+            "services: files cannot be read here; give the table itself",
         ),
     }.values(),
     ids=lambda case: case[:12],

@@ -7,16 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlane.kernel.journal import (
-    Decided,
-    Difference,
-    Journal,
-    Learned,
-    Recorded,
-    from_lines,
-    replay,
-    to_lines,
-)
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Cancelled,
@@ -41,6 +31,16 @@ from interlane.policy.policy import Discipline, Policy
 from interlane.sim.engine import Engine
 from interlane.sim.world import Failures, ShareContention, World
 from interlane.testing.build import cluster, job, make
+from interlane.testing.journal import (
+    Decided,
+    Difference,
+    Journal,
+    Learned,
+    Recorded,
+    from_lines,
+    replay,
+    to_lines,
+)
 from interlane.testing.strategies import clusters, traces
 
 TYPICAL = (TypicalDemand(Demand(1, 500, cpu_milli=1_000), 1.0),)

@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print one answer.
+"""The command line: parse, call one use case, print one answer.
 
 Exit codes: 0 all is well, 1 an error, 2 usage or bad input, 3 nobody answers, 4 denied,
 5 stale, 6 cannot be placed now, 7 never, 124 timeout, 130 interrupted; ``run``, ``wait`` and

@@ -1,5 +1,6 @@
 """``interlane predict arrivals``: when functions will be asked, and what to keep warm."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -7,13 +8,10 @@ import typer
 
 from interlane.cli.options import DataOption, ModelArgument, ModelOutOption, SkipOption
 from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
-from interlane.cli.progress import progress
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.predict.arrivals.forecast import Told
-    from interlane.predict.arrivals.judge import Trial
-    from interlane.predict.arrivals.series import Arrivals
-    from interlane.predict.arrivals.store import Forecaster
+    from interlane.usecases.arrivals import Slot
 
 app = typer.Typer(
     help="When functions will be asked: train, judge and apply forecasts.",
@@ -78,21 +76,19 @@ def train(
     data: DataOption = None,
 ) -> None:
     """Learn when the functions of a trace are asked, and write what was learned to a file."""
-    from interlane.predict.arrivals.store import Model, make_forecaster, save
+    from interlane.usecases import arrivals
+    from interlane.usecases.traces import TraceFile
 
-    forecaster = make_forecaster(model)
-    name, arrivals = _read(requests, fmt, data, slot, least, skip_bad=skip_bad)
-    _fit(forecaster, arrivals, model)
-    account = {
-        "trace": name,
-        "functions": len(arrivals),
-        "slots": sum(len(one) for one in arrivals),
-        "requests": float(sum(one.seen.sum() for one in arrivals)),
-    }
-    digest = save(Model(forecaster, arrivals.slot_s, account), out)
+    found = arrivals.train(
+        TraceFile(requests, fmt, skip_bad, data),
+        out,
+        model=model,
+        counting=arrivals.Counting(slot, least),
+        reporter=TERMINAL,
+    )
     say(
-        f"{out}: {model}, learned from {account['slots']:,} slots of {arrivals.slot_s:g} s of "
-        f"{account['functions']:,} functions, sha256 {digest[:16]}"
+        f"{out}: {model}, learned from {found.slots:,} slots of {found.slot_s:g} s of "
+        f"{found.functions:,} functions, sha256 {found.sha256[:16]}"
     )
 
 
@@ -128,33 +124,26 @@ def evaluate(
     as wasted.  "Its" cold rate and waste are those of keeping warm for 10 slots.  The cost
     is wasted slots plus so many for each cold start, per slot.
     """
-    from interlane.predict.arrivals.evaluate import rules
-    from interlane.predict.arrivals.judge import Trial
-    from interlane.predict.arrivals.store import make_forecaster
+    from interlane.usecases import arrivals
+    from interlane.usecases.traces import TraceFile
 
-    forecasters = {name: make_forecaster(name) for name in dict.fromkeys(model or ["trees"])}
-    name, arrivals = _read(requests, fmt, data, slot, least, skip_bad=skip_bad)
-    trial = Trial(arrivals, known)
-    found = {rule: one.figures() for rule, one in rules(trial).items()}
-    for kind, forecaster in forecasters.items():
-        found[kind] = _judged(forecaster, trial, kind)
-    answer: dict[str, object] = {
-        "trace": name,
-        "slot_s": arrivals.slot_s,
-        "functions": len(arrivals),
-        "judged_functions": len(trial.judged),
-        "judged_slots": len(trial.active),
-        "never_asked": sum(not one.active.any() for one in arrivals),
-        "policies": {kind: _short(figures) for kind, figures in found.items()},
-    }
+    found = arrivals.evaluate(
+        TraceFile(requests, fmt, skip_bad, data),
+        models=model or (),
+        known=known,
+        counting=arrivals.Counting(slot, least),
+        reporter=TERMINAL,
+    )
     rows = [
         [kind, *(flat(_cell(figures.get(figure))) for figure in HEADINGS)]
-        for kind, figures in found.items()
+        for kind, figures in found.policies.items()
     ]
     head = (
-        f"{name}: {answer['judged_functions']} of {len(arrivals)} functions judged, "
-        f"{answer['judged_slots']:,} slots of {arrivals.slot_s:g} s"
+        f"{found.trace}: {found.judged_functions} of {found.functions} functions judged, "
+        f"{found.judged_slots:,} slots of {found.slot_s:g} s"
     )
+    short = {kind: _short(figures) for kind, figures in found.policies.items()}
+    answer = {**asdict(found), "policies": short}
     emit(answer, output, f"{head}\n\n{grid(['policy', *HEADINGS.values()], rows)}")
 
 
@@ -178,82 +167,42 @@ def forecast(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Tell for the slots after a trace which functions will be asked and should be warm."""
-    from interlane.predict.arrivals.forecast import next_slots
-    from interlane.predict.arrivals.store import load
+    from interlane.usecases import arrivals
+    from interlane.usecases.traces import TraceFile
 
-    found = load(model)
-    _, arrivals = _read(requests, fmt, data, found.slot_s, 0, skip_bad=skip_bad)
-    told = next_slots(found.forecaster, arrivals, slots)
-
-    def shown(one: "Told") -> dict[str, float | bool]:
-        return {
-            "chance": round(one.chance, 4),
-            "count": round(one.count, 2),
-            "warm": one.chance * (1 + weight) > 1,
-        }
-
+    found = arrivals.forecast(
+        TraceFile(requests, fmt, skip_bad, data),
+        model,
+        weight=weight,
+        slots=slots,
+        reporter=TERMINAL,
+    )
     functions = {
-        coming[0].function: {**shown(coming[0]), "slots": list(map(shown, coming))}
-        for coming in told
+        name: {**_slot(coming[0]), "slots": list(map(_slot, coming))}
+        for name, coming in found.functions.items()
     }
-    answer = {"model": found.name, "slot_s": found.slot_s, "weight": weight}
+    answer = {"model": found.model, "slot_s": found.slot_s, "weight": weight}
     rows = [
         [
-            one.function,
+            name,
             *([f"+{ahead}"] if slots > 1 else []),
             f"{one.chance:.4f}",
             f"{one.count:,.1f}",
-            "warm" if shown(one)["warm"] else "-",
+            "warm" if one.is_warm else "-",
         ]
-        for coming in told
+        for name, coming in found.functions.items()
         for ahead, one in enumerate(coming, 1)
     ]
     heads = ["function", *(["slot"] if slots > 1 else []), "chance", "count if asked", "keep"]
     emit({**answer, "functions": functions}, output, grid(heads, rows))
 
 
-def _read(
-    path: Path,
-    fmt: str | None,
-    data: Path | None,
-    slot_s: float | None,
-    least: int,
-    *,
-    skip_bad: bool,
-) -> "tuple[str, Arrivals]":
-    """Read requests and count them; say what was left out."""
-    from interlane import wiring
-    from interlane.sim.requests import arrivals_of
-    from interlane.traces.requests import read_requests
-
-    found = read_requests(wiring.path_of(path, data), fmt=fmt, skip_bad=skip_bad)
-    if found.bad.count:
-        first = found.bad.rows[0]
-        say(f"{path}: {found.bad.count} bad rows left out, the first line {first.line}: "
-            f"{first.what}")  # fmt: skip
-    return found.name, arrivals_of(found, slot_s).busy(least)
-
-
-def _fit(forecaster: "Forecaster", arrivals: "Arrivals", name: str) -> None:
-    from interlane.predict.arrivals.lslstm import LsLstm
-
-    if not isinstance(forecaster, LsLstm):
-        forecaster.fit(arrivals)
-        return
-    with progress(f"training {name}", forecaster.epochs, "epochs") as tell:
-        forecaster.fit(arrivals, tell)
-
-
-def _judged(forecaster: "Forecaster", trial: "Trial", name: str) -> dict[str, float]:
-    from interlane.predict.arrivals import evaluate
-    from interlane.predict.arrivals.lslstm import LsLstm
-
-    _fit(forecaster, trial.arrivals.known(trial.part), name)
-    if isinstance(forecaster, LsLstm):
-        told = evaluate.told_by_ls_lstm(forecaster, trial)[0]
-    else:
-        told = evaluate.chances_of_trees(forecaster, trial)
-    return evaluate.scored(trial, told).figures()
+def _slot(one: "Slot") -> dict[str, float | bool]:
+    return {
+        "chance": round(one.chance, 4),
+        "count": round(one.count, 2),
+        "warm": one.is_warm,
+    }
 
 
 def _short(figures: dict[str, float]) -> dict[str, float]:

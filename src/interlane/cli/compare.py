@@ -1,34 +1,17 @@
 """``interlane compare``: play one trace under several policies, on all cores."""
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from interlane.cli.live_trace import DaysOption, FromLiveOption, MaybeTrace, played
-from interlane.cli.options import (
-    ProcessesOption,
-    RunOptions,
-    experiments_in,
-    takes,
-    words_in,
-)
+from interlane.cli.options import ProcessesOption, RunOptions, run_in, takes
 from interlane.cli.output import Output, OutputOption, emit, grid, strong
-from interlane.cli.progress import progress
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.sim.experiment import Experiment
-
-DEFAULT_POLICIES: Final = (
-    "order=fifo,queue=strict",
-    "order=fifo,queue=skip",
-    "order=fifo,queue=easy",
-    "order=sjf",
-    "order=srtf",
-    "order=las",
-)
-"""What is compared when nobody names policies: from plain to clever."""
+    from interlane.usecases.simulate import Compared
 
 COLUMNS: Final = {
     "mean_jct_s": "mean JCT s",
@@ -66,48 +49,17 @@ def compare(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play a trace under several policies and mark the best of each figure."""
-    from interlane.wiring import policy_words
+    from interlane.usecases import simulate
 
-    base = words_in(options)
-    wanted = [policy_words(text, base) for text in policy or DEFAULT_POLICIES]
     with played(trace, options, from_live=from_live, days=days) as (path, settings):
-        experiments = experiments_in(settings, path, wanted)
-    show(experiments, processes, output)
+        run = run_in(settings, path)
+        found = simulate.compare(run, policy or (), processes, reporter=TERMINAL)
+    show(found, output)
 
 
-def show(
-    experiments: "Sequence[Experiment]", processes: int | None, output: Output
-) -> list[dict[str, object]]:
-    """Run experiments, print them side by side, and return their summaries."""
-    from interlane.sim.compare import best
-    from interlane.sim.compare import compare as run_all
-
-    ended = [0] * len(experiments)
-    jobs = sum(experiment.jobs for experiment in experiments)
-    with progress(f"{len(experiments)} policies", jobs) as tell:
-
-        def note(number: int, count: int) -> None:
-            ended[number] = count
-            tell(sum(ended))
-
-        runs = run_all(experiments, processes or cores(), note)
-    winners = best(runs)
-    names = {
-        figure: [runs[number]["policy"] for number in numbers]
-        for figure, numbers in winners.items()
-    }
-    answer = {
-        **{key: runs[0][key] for key in ("trace", "cluster", "weight", "seed")},
-        "best": names,
-        "runs": runs,
-    }
-    emit(answer, output, _table(runs, winners))
-    return runs
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+def show(found: "Compared", output: Output) -> None:
+    """Print policies side by side."""
+    emit(found.document, output, _table(found.runs, found.winners))
 
 
 def _table(runs: Sequence[dict[str, object]], winners: dict[str, list[int]]) -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from interlane.cli.compare import show
 from interlane.cli.output import Output, say
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
     from interlane.model import Cluster
@@ -23,23 +24,24 @@ POLICIES: Final = (
 
 def simulated_day(processes: int | None, output: Output) -> None:
     """Make a day of work for a small cluster and compare six policies on it."""
-    from interlane import wiring
-    from interlane.sim.experiment import Experiment
-    from interlane.traces.synth import synthesize
+    from interlane.usecases.simulate import compare_synthetic
 
     cluster = _cluster()
-    trace = synthesize(jobs=JOBS, cluster=cluster, load=LOAD, seed=SEED)
-    choices = [
-        wiring.choice_of(wiring.policy_words(text, wiring.PolicyWords())) for text in POLICIES
-    ]
     say(
         f"{JOBS:,} synthetic jobs, PAI-like, for {len(cluster)} machines with {cluster.gpus} "
         "GPUs; the first run compiles, which takes about half a minute."
     )
-    runs = show(
-        [Experiment(trace, cluster, choice, seed=SEED) for choice in choices], processes, output
+    found = compare_synthetic(
+        cluster,
+        POLICIES,
+        jobs=JOBS,
+        load=LOAD,
+        seed=SEED,
+        processes=processes,
+        reporter=TERMINAL,
     )
-    first, best = runs[0], min(runs, key=_mean_wait_s)
+    show(found, output)
+    first, best = found.runs[0], min(found.runs, key=_mean_wait_s)
     say(
         f"What to see: the same jobs on the same GPUs wait {_mean_wait_s(best):,.0f} s on "
         f"average under {best['policy']}, and {_mean_wait_s(first):,.0f} s under "

@@ -1,19 +1,20 @@
 """``interlane explain`` and ``interlane story``: one job, live or of a simulated run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from interlane.cli.client import Client, ServerOption, ServerOptions, StateOption, job_path
-from interlane.cli.options import RunOptions, TraceOption, experiments_in, takes
+from interlane.cli.options import RunOptions, TraceOption, run_in, takes
 from interlane.cli.output import Output, OutputOption, emit
-from interlane.cli.progress import progress
+from interlane.cli.progress import TERMINAL
 from interlane.cli.questions import why_told
 from interlane.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from interlane.sim.explain import Standing
+    from interlane.usecases.simulate import Explained
 
 AHEAD_SHOWN: Final = 10
 
@@ -52,21 +53,15 @@ def explain(
 def _explain_simulated(
     job: str, trace: Path, at: float, options: RunOptions, output: Output
 ) -> None:
-    from math import isfinite
+    from interlane.usecases import simulate
 
-    from interlane.model import InvalidField
-    from interlane.sim.explain import standing
-
-    if not isfinite(at):
-        raise InvalidField("at", at, "it must be a number of seconds")
-    (experiment,) = experiments_in(options, trace)
-    with progress(experiment.choice.name, experiment.jobs) as tell:
-        found = standing(experiment, job, at, tell)
-    answer = {"job": job, "at_s": at, "policy": experiment.choice.name, **_facts(found)}
+    found = simulate.explain(run_in(options, trace), job, at, reporter=TERMINAL)
+    answer = {"job": job, "at_s": at, "policy": found.policy, **_facts(found)}
     emit(answer, output, _told(job, at, found))
 
 
-def _facts(found: "Standing") -> dict[str, object]:
+def _facts(explained: "Explained") -> dict[str, object]:
+    found = explained.standing
     refusal, placement = found.refusal, found.placement
     return {
         "state": found.state,
@@ -82,7 +77,8 @@ def _facts(found: "Standing") -> dict[str, object]:
     }
 
 
-def _told(job: str, at_s: float, found: "Standing") -> str:
+def _told(job: str, at_s: float, explained: "Explained") -> str:
+    found = explained.standing
     moment = f"At {at_s:,.0f} s job {job}"
     since = f"since {found.since_s:,.0f} s"
     match found.state:
@@ -97,7 +93,7 @@ def _told(job: str, at_s: float, found: "Standing") -> str:
         case "refused":
             return f"{moment} is refused, {since}: {found.refusal}"
         case _:
-            return f"{moment} waits, {since}.\n{found.refusal}\n{_queue_told(found)}"
+            return f"{moment} waits, {since}.\n{found.refusal}\n{_queue_told(found.ahead)}"
 
 
 def _lacking_told(lacking: int) -> str:
@@ -107,10 +103,10 @@ def _lacking_told(lacking: int) -> str:
     return f"\nIt could use {lacks} and gets them when there is room that nobody waits for."
 
 
-def _queue_told(found: "Standing") -> str:
-    ahead = ", ".join(found.ahead[:AHEAD_SHOWN])
-    more = " ..." if len(found.ahead) > AHEAD_SHOWN else ""
-    return f"Ahead of it: {len(found.ahead)} ({ahead}{more})." if ahead else "It goes first."
+def _queue_told(ahead: Sequence[str]) -> str:
+    first = ", ".join(ahead[:AHEAD_SHOWN])
+    more = " ..." if len(ahead) > AHEAD_SHOWN else ""
+    return f"Ahead of it: {len(ahead)} ({first}{more})." if ahead else "It goes first."
 
 
 @takes(RunOptions)
@@ -124,25 +120,18 @@ def story(
     """Tell one job's life: submitted, waited, started where, grew, stopped, finished."""
     from dataclasses import asdict
 
-    from interlane.metrics import story as stories
-    from interlane.sim.experiment import engine_for, jobs_in, play
-    from interlane.sim.explain import number_of
+    from interlane.usecases import simulate
 
-    (experiment,) = experiments_in(options, trace)
-    jobs, true_s = jobs_in(experiment)
-    number = number_of(jobs, job)
-    with progress(experiment.choice.name, experiment.jobs) as tell:
-        log = play(engine_for(experiment, jobs, true_s), progress=tell)
-    moments, totals = stories.story(log, number), stories.totals(log, number)
+    found = simulate.story(run_in(options, trace), job, reporter=TERMINAL)
     answer = {
         "job": job,
-        "policy": experiment.choice.name,
-        "moments": [asdict(moment) for moment in moments],
-        **totals,
+        "policy": found.policy,
+        "moments": [asdict(moment) for moment in found.moments],
+        **found.totals,
     }
-    told = [f"{moment.at_s:>12,.0f} s  {moment.what}" for moment in moments]
+    told = [f"{moment.at_s:>12,.0f} s  {moment.what}" for moment in found.moments]
     told.append(
-        f"{totals['total_s']:>12,.0f} s  in all: waited {totals['waited_s']:,.0f} s, "
-        f"ran {totals['ran_s']:,.0f} s"
+        f"{found.totals['total_s']:>12,.0f} s  in all: waited {found.totals['waited_s']:,.0f} "
+        f"s, ran {found.totals['ran_s']:,.0f} s"
     )
     emit(answer, output, "\n".join(told))

@@ -1,7 +1,5 @@
 """``interlane mig``: what GPUs can be cut into, and the fewest that serve what is asked."""
 
-import sys
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,15 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
-from interlane.cli.progress import saying_if_slow
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.mig.check import Terms
-    from interlane.mig.demand import Problem
-    from interlane.mig.layouts import Rules
-    from interlane.mig.plan import Outcome, Plan
-    from interlane.mig.services_file import Asked
-    from interlane.mig.table import PerformanceTable
+    from interlane.usecases.mig import WrittenTable
 
 app = typer.Typer(
     help="Cut GPUs into MIG slices: profiles, layouts, plans.",
@@ -65,9 +58,9 @@ def profiles(
     """List GPU models and the profiles that each can be cut into."""
     from dataclasses import asdict
 
-    from interlane.mig.profiles import gpu_model, gpu_models
+    from interlane.usecases import mig
 
-    models = [gpu_model(gpu)] if gpu is not None else list(gpu_models().values())
+    models = mig.models(gpu)
     answer = {
         model.name: {
             "arch": model.arch,
@@ -112,33 +105,29 @@ def layouts(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Count and list the ways to cut a GPU; nothing is listed by hand."""
-    from interlane.mig.layouts import legal_layouts, maximal_layouts, multisets, undominated
-    from interlane.mig.profiles import gpu_model
+    from interlane.usecases import mig
 
-    rules = _rules(kind, forbid_4g3g=forbid_4g3g)
-    model = gpu_model(gpu)
-    found = maximal_layouts(gpu, rules)
-    kept = {str(one) for one in undominated(gpu, rules)}
+    found = mig.layouts(gpu, kind or (), forbid_4g3g=forbid_4g3g)
     answer: dict[str, Any] = {
         "gpu": gpu,
-        "legal": sum(1 for _ in legal_layouts(model, rules)),
-        "maximal": len(found),
-        "multisets": len(multisets(gpu, rules)),
-        "undominated": len(kept),
+        "legal": found.legal,
+        "maximal": len(found.maximal),
+        "multisets": len(found.multisets),
+        "undominated": len(found.undominated),
     }
     listed = {
         str(one): {
             "layout": " ".join(map(str, one.witness)),
-            "undominated": str(one) in kept,
+            "undominated": str(one) in found.undominated,
         }
-        for one in multisets(gpu, rules)
+        for one in found.multisets
     }
     counted = (
         f"{gpu}: {answer['legal']} legal layouts, {answer['maximal']} maximal, "
         f"{answer['multisets']} multisets, {answer['undominated']} undominated"
     )
     if every:
-        layout_list = [" ".join(map(str, one)) for one in found]
+        layout_list = [" ".join(map(str, one)) for one in found.maximal]
         emit({**answer, "layouts": layout_list}, output, "\n".join([counted, *layout_list]))
         return
     rows = [
@@ -152,20 +141,15 @@ def layouts(
 @app.command()
 def optimisers(output: OutputOption = Output.TABLE) -> None:
     """List the optimisers with a sentence on each."""
-    from inspect import getdoc
+    from interlane.usecases import mig
 
-    from interlane.mig.optimise import DEFAULT, OPTIMISERS
-
-    known = {
-        name: " ".join((getdoc(type(one)) or "").split("\n\n")[0].split())
-        for name, one in OPTIMISERS.items()
-    }
-    width = max(map(len, known)) + 2
+    known = mig.optimisers()
+    width = max(map(len, known.about)) + 2
     lines = [
-        f"{name:<{width}}{about}{' (default)' if name == DEFAULT else ''}"
-        for name, about in known.items()
+        f"{name:<{width}}{about}{' (default)' if name == known.default else ''}"
+        for name, about in known.about.items()
     ]
-    emit(known, output, "\n".join(lines))
+    emit(known.about, output, "\n".join(lines))
 
 
 @app.command()
@@ -211,155 +195,40 @@ def plan(
     ] = PlanOutput.TABLE,
 ) -> None:
     """Plan the fewest GPUs that meet every service's throughput and latency target."""
-    import time
+    from interlane.usecases import mig
+    from interlane.usecases.documents import from_file
 
-    from interlane.mig import draw
-    from interlane.mig.documents import outcome_document
-    from interlane.mig.optimise import optimise
-    from interlane.mig.parted import parted_document
-    from interlane.mig.plan import Effort
-
-    asked = asked_in(services, gpu, kind, forbid_4g3g=forbid_4g3g)
-    problem, terms = problem_of(asked, measured_for(asked, table, services))
-    there = None if current is None else read_plan(current, asked.offers[0].model)
-    with saying_if_slow(f"Looking for a better plan, for at most {time_limit:g} s..."):
-        outcome = optimise(problem, optimiser, Effort(time_limit, seed, time.monotonic))
-    _insist(outcome, optimiser, terms)
-    for note in outcome.notes:
-        say(note)
-    if there is not None:
-        outcome = _named_after(outcome, there)
-    head, rows = draw.service_table(asked.services, outcome.plan)
-    if svg is not None:
-        svg.write_text(draw.svg(outcome.plan), encoding="utf-8")
-    if html is not None:
-        html.write_text(draw.page(outcome, head, rows), encoding="utf-8")
-    if output is PlanOutput.PARTED:
-        typer.echo(printed(parted_document(outcome.plan, gpus_per_node), Output.YAML))
-        return
-    text = f"{outcome.told} ({outcome.optimiser})\n\n" + grid(head, rows, left=2)
-    if shown:
-        text += "\n\n" + draw.terminal(outcome.plan, shown)
-    emit(outcome_document(outcome), Output(output.value), text)
-
-
-def problem_of(asked: "Asked", measured: "PerformanceTable | None") -> "tuple[Problem, Terms]":
-    """Return what is to be solved, and what a plan must keep to."""
-    from interlane.mig import services_file
-
-    return services_file.problem_from(asked, services_file.full_table(asked, measured))
-
-
-def _insist(outcome: "Outcome", optimiser: str, terms: "Terms") -> None:
-    from interlane.mig.check import faults
-    from interlane.model import InterlaneError
-
-    wrong = faults(outcome.plan, terms)
-    if wrong:
-        raise InterlaneError(
-            f"Optimiser {optimiser} made a plan that does not hold: {wrong[0]} "
-            "This is a fault of interlane; please report it."
-        )
-
-
-def _named_after(outcome: "Outcome", there: "Plan") -> "Outcome":
-    from dataclasses import replace
-
-    from interlane.mig.match import matched
-
-    found = matched(outcome.plan, there)
-    say(f"{found.kept} of {found.running} running instances stay where they are.")
-    return replace(outcome, plan=found.plan)
-
-
-# -- files ----------------------------------------------------------------------------
-
-
-def asked_in(
-    services: str, gpu: str | None, kind: Sequence[str] | None, *, forbid_4g3g: bool
-) -> "Asked":
-    """Read a services file, with what the command line says otherwise."""
-    from dataclasses import replace
-
-    from interlane.mig.layouts import Rules
-    from interlane.mig.services_file import kinds_of, read_services, with_gpu
-
-    asked = read_services(yaml_in(services), services)
-    rules = Rules(
-        asked.rules.kinds | kinds_of(kind or ()), asked.rules.forbid_4g3g or forbid_4g3g
+    demand = mig.Demand(
+        from_file(services),
+        None if table is None else from_file(table),
+        gpu,
+        kind or (),
+        forbid_4g3g,
     )
-    asked = replace(asked, rules=rules)
-    return asked if gpu is None else with_gpu(asked, gpu)
-
-
-def _rules(kind: Sequence[str] | None, *, forbid_4g3g: bool) -> "Rules":
-    from interlane.mig.layouts import Rules
-    from interlane.mig.services_file import kinds_of
-
-    return Rules(kinds_of(kind or ()), forbid_4g3g)
-
-
-def yaml_in(path: str) -> object:
-    """Read a YAML file, or standard input."""
-    import yaml
-
-    from interlane.model import InvalidFile
-
-    try:
-        return yaml.safe_load(_text(path))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "unreadable"
-        line = mark.line + 1 if mark else None
-        raise InvalidFile(path, f"this is not YAML ({problem}); mend it.", line) from None
-
-
-def _text(path: str) -> str:
-    from interlane.model import InvalidFile
-
-    if path == "-":
-        return sys.stdin.read()
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InvalidFile(path, "this is not text in UTF-8; convert it.") from None
-
-
-def measured_for(
-    asked: "Asked", given: Path | None, services: str
-) -> "PerformanceTable | None":
-    """Read the table that was named; one that the file names lies beside the file."""
-    if given is None and asked.table is None:
-        return None
-    beside = Path() if services == "-" else Path(services).parent
-    path = given if given is not None else beside / (asked.table or "")
-    return read_performance(path)
-
-
-def read_performance(path: Path) -> "PerformanceTable":
-    """Read a performance table of any known format."""
-    from interlane.mig.tables import read_table
-
-    return read_table(_text(str(path)).splitlines(), str(path))
-
-
-def json_in(path: Path) -> object:
-    """Read a JSON file."""
-    import json
-
-    from interlane.model import InvalidFile
-
-    try:
-        return json.loads(_text(str(path)))
-    except json.JSONDecodeError as error:
-        raise InvalidFile(str(path), f"this is not JSON ({error.msg}).", error.lineno) from None
-
-
-def read_plan(path: Path, default_model: str | None = None) -> "Plan":
-    """Read a plan, or what is there now, from JSON."""
-    from interlane.mig.documents import read_state
-
-    return read_state(json_in(path), str(path), default_model)
+    found = mig.plan(
+        demand,
+        None if current is None else from_file(current),
+        optimiser=optimiser,
+        limit_s=time_limit,
+        seed=seed,
+        reporter=TERMINAL,
+    )
+    for note in found.outcome.notes:
+        say(note)
+    if (kept := found.matched) is not None:
+        say(f"{kept.kept} of {kept.running} running instances stay where they are.")
+    if svg is not None:
+        svg.write_text(found.svg, encoding="utf-8")
+    if html is not None:
+        html.write_text(found.page, encoding="utf-8")
+    if output is PlanOutput.PARTED:
+        typer.echo(printed(found.parted(gpus_per_node), Output.YAML))
+        return
+    head, rows = found.table
+    text = f"{found.outcome.told} ({found.outcome.optimiser})\n\n" + grid(head, rows, left=2)
+    if shown:
+        text += "\n\n" + found.drawn(shown)
+    emit(found.document, Output(output.value), text)
 
 
 # -- tables ---------------------------------------------------------------------------
@@ -378,10 +247,9 @@ def synth(
     seed: Annotated[int, typer.Option(help="Same seed, same table.")] = 0,
 ) -> None:
     """Make a performance table with the shapes that measurements have."""
-    from interlane.mig.tables import synthetic
+    from interlane.usecases import mig
 
-    families = synthetic.drawn(models, seed) if models else list(synthetic.FAMILIES.values())
-    _write(synthetic.table_of(families, gpu or ["A100-80GB"]), dst)
+    _told(mig.synthetic_table(dst, gpu or ["A100-80GB"], models=models, seed=seed))
 
 
 @table_app.command()
@@ -390,12 +258,11 @@ def convert(
     dst: Annotated[Path, typer.Argument(help="Where to write (CSV).")],
 ) -> None:
     """Convert published measurements to interlane's own columns."""
-    _write(read_performance(src), dst)
+    from interlane.usecases import mig
+    from interlane.usecases.documents import from_file
+
+    _told(mig.convert_table(from_file(src), dst))
 
 
-def _write(table: "PerformanceTable", dst: Path) -> None:
-    from interlane.mig.tables.own import write
-
-    lines = list(write(table))
-    dst.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    say(f"{dst}: {len(lines) - 1} measurements of {len(table.models)} models")
+def _told(written: "WrittenTable") -> None:
+    say(f"{written.path}: {written.rows} measurements of {written.models} models")

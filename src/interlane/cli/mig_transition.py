@@ -5,30 +5,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from interlane.cli.mig import (
-    asked_in,
-    json_in,
-    measured_for,
-    problem_of,
-    read_plan,
-    yaml_in,
-)
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
-from interlane.cli.progress import saying_if_slow
+from interlane.cli.output import Output, OutputOption, emit, grid, printed
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.mig.check import Terms
-    from interlane.mig.demand import Problem
-    from interlane.mig.plan import Plan
-    from interlane.mig.transition.joint import Joint
-    from interlane.mig.transition.run import Ended, Executor
-    from interlane.mig.transition.simulated import SimulatedGpus
-    from interlane.mig.transition.steps import Times, Transition
+    from interlane.usecases.mig_transition import Applied, MigTransition
 
 CRASHED: Final = 70
 """Exit code of a run that was told to crash."""
@@ -97,110 +83,53 @@ def transition(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Plan the way from what runs now to a new demand, interrupting nobody."""
-    from interlane.mig.transition.documents import transition_document
-    from interlane.mig.transition.standing import floors_of, standing
+    from interlane.usecases import mig_transition
+    from interlane.usecases.documents import from_file
+    from interlane.usecases.mig import Demand
 
-    how_long = _times(times)
-    asked = asked_in(services, None, None, forbid_4g3g=False)
-    problem, terms = problem_of(asked, measured_for(asked, table, services))
-    there = standing(read_plan(source, asked.offers[0].model), problem, retire or ())
-    floors = floors_of(there, problem, _old_rates(old_demand))
-    with saying_if_slow(f"Looking for the best way, for at most {time_limit:g} s..."):
-        way, found = _way(method, problem, there, floors, slack, time_limit, seed)
-    document = transition_document(way, problem)
-    _insist(way, document, terms)
-    lines = [*_found_lines(found, way), *_way_lines(way, how_long)]
-    text = "\n".join([*lines, "", _listing(way, shown)])
-    answer = {**document, **_figures(found, way, how_long)}
+    found = mig_transition.transition(
+        Demand(from_file(services), None if table is None else from_file(table)),
+        from_file(source),
+        old_demand=None if old_demand is None else from_file(old_demand),
+        retire=retire or (),
+        slack=slack,
+        method=method.value,
+        limit_s=time_limit,
+        seed=seed,
+        times=times,
+        reporter=TERMINAL,
+    )
+    text = "\n".join([*_plan_lines(found), *_way_lines(found), "", _listing(found, shown)])
     if save is not None:
-        save.write_text(printed(answer, Output.JSON) + "\n", encoding="utf-8")
-    emit(answer, output, text)
+        save.write_text(printed(found.document, Output.JSON) + "\n", encoding="utf-8")
+    emit(found.document, output, text)
 
 
-def _old_rates(old_demand: str | None) -> dict[str, float] | None:
-    from interlane.mig.services_file import read_services
-
-    if old_demand is None:
-        return None
-    asked = read_services(yaml_in(old_demand), old_demand)
-    return {service.name: service.rate_per_s for service in asked.services}
-
-
-def _way(
-    method: Method,
-    problem: "Problem",
-    there: "Plan",
-    floors: dict[str, float],
-    slack: int,
-    time_limit_s: float,
-    seed: int,
-) -> "tuple[Transition, Joint | None]":
-    import time
-
-    from interlane.mig.optimise import optimise
-    from interlane.mig.plan import Effort
-    from interlane.mig.transition.exchange import exchange_and_compact
-    from interlane.mig.transition.joint import joint_plan
-    from interlane.mig.transition.order import ordered
-
-    effort = Effort(time_limit_s, seed, time.monotonic)
-    if method is Method.EXCHANGE:
-        plan = optimise(problem, effort=effort).plan
-        return exchange_and_compact(there, plan, floors, problem), None
-    found = joint_plan(problem, there, slack=slack, effort=effort)
-    return ordered(there, found.plan, floors, problem, seed=seed), found
-
-
-def _insist(way: "Transition", document: dict[str, Any], terms: "Terms") -> None:
-    """Let checker and witness look; no transition leaves here with a fault."""
-    from interlane.mig.check import faults
-    from interlane.mig.transition import replay
-    from interlane.model import InterlaneError
-
-    deeds = replay.deeds_of(document)
-    wrong = [
-        *faults(way.target, terms),
-        *replay.faults_in_order(way.current, deeds, way.floors).faults,
-    ]
-    if wrong:
-        raise InterlaneError(
-            f"The transition does not hold: {wrong[0]} This is a fault of interlane; please "
-            "report it."
-        )
-
-
-# -- words ----------------------------------------------------------------------------
-
-
-def _found_lines(found: "Joint | None", way: "Transition") -> Iterator[str]:
-    share = way.kept / way.running if way.running else 1.0
-    kept = f"{way.kept} of {way.running} running instances stay where they are ({share:.1%})"
-    gpus = _busy(way.target)
-    if found is None:
-        yield f"{kept}, on {gpus} GPUs."
+def _plan_lines(found: "MigTransition") -> Iterator[str]:
+    way, proven = found.way, found.found
+    kept = (
+        f"{way.kept} of {way.running} running instances stay where they are "
+        f"({found.kept_share:.1%})"
+    )
+    if proven is None:
+        yield f"{kept}, on {found.gpus} GPUs."
         return
     proof = (
         "no plan keeps more"
-        if found.kept >= found.most_kept
-        else (f"no plan keeps more than {found.most_kept}")
+        if proven.kept >= proven.most_kept
+        else f"no plan keeps more than {proven.most_kept}"
     )
     yield f"{kept}; {proof}."
-    yield f"{gpus} GPUs at the end, {_busy(found.optimum.plan)} would be the fewest."
+    yield f"{found.gpus} GPUs at the end, {found.fewest_gpus} would be the fewest."
 
 
-def _busy(plan: "Plan") -> int:
-    """Count GPUs that hold something; spare ones do not."""
-    return sum(not gpu.is_spare for gpu in plan.gpus)
-
-
-def _way_lines(way: "Transition", times: "Times") -> Iterator[str]:
-    from interlane.mig.transition.steps import makespan_s, one_by_one_s, waves
-
+def _way_lines(found: "MigTransition") -> Iterator[str]:
+    way = found.way
     counts = ", ".join(f"{count} {kind}" for kind, count in way.counts().items() if count)
-    rounds = len(waves(way.actions))
+    rounds = len(found.waves)
     yield f"{len(way.actions)} actions in {rounds} waves: {counts or 'nothing to do'}."
-    at_once, one_by_one = makespan_s(way.actions, times), one_by_one_s(way.actions, times)
-    yield f"{at_once:,.0f} s if actions overlap as they may, {one_by_one:,.0f} s one by one."
+    at_once_s, in_turn_s = found.at_once_s, found.one_by_one_s
+    yield f"{at_once_s:,.0f} s if actions overlap as they may, {in_turn_s:,.0f} s one by one."
     if way.extra_gpus:
         plural = "GPU is" if way.extra_gpus == 1 else "GPUs are"
         yield f"{way.extra_gpus} {plural} borrowed on the way: {way.peak_gpus} at the most."
@@ -208,29 +137,8 @@ def _way_lines(way: "Transition", times: "Times") -> Iterator[str]:
         yield "No GPU is borrowed on the way."
 
 
-def _figures(found: "Joint | None", way: "Transition", times: "Times") -> dict[str, Any]:
-    """Return what people want to know beside the transition itself; not part of its id."""
-    from interlane.mig.transition.steps import makespan_s, one_by_one_s
-
-    return {
-        "figures": {
-            "kept_share": way.kept / way.running if way.running else 1.0,
-            "most_kept": None if found is None else found.most_kept,
-            "fewest_gpus": None if found is None else _busy(found.optimum.plan),
-            "gpus": _busy(way.target),
-            "peak_gpus": way.peak_gpus,
-            "borrowed_gpus": way.extra_gpus,
-            "at_once_s": makespan_s(way.actions, times),
-            "one_by_one_s": one_by_one_s(way.actions, times),
-            **way.counts(),
-        }
-    }
-
-
-def _listing(way: "Transition", shown: int = 0) -> str:
-    from interlane.mig.transition.steps import waves
-
-    wave_of = {number: at for at, wave in enumerate(waves(way.actions)) for number in wave}
+def _listing(found: "MigTransition", shown: int = 0) -> str:
+    wave_of = {number: at for at, wave in enumerate(found.waves) for number in wave}
     rows = [
         [
             str(number),
@@ -238,32 +146,12 @@ def _listing(way: "Transition", shown: int = 0) -> str:
             str(action),
             " ".join(map(str, action.after)) or "-",
         ]
-        for number, action in enumerate(way.actions)
+        for number, action in enumerate(found.way.actions)
     ]
     listed = rows[:shown] if shown else rows
     text = grid(["no", "wave", "action", "after"], listed, left=4)
     left = len(rows) - len(listed)
     return f"{text}\n... and {left} more; --shown 0 lists all." if left else text
-
-
-def _times(text: str) -> "Times":
-    from interlane.mig.transition.steps import Times, Verb
-    from interlane.model import InvalidField
-
-    found = {}
-    for part in text.split(","):
-        name, _, amount = part.partition("=")
-        known = [verb.value for verb in Verb]
-        try:
-            seconds = float(amount)
-        except ValueError:
-            seconds = -1.0
-        if name.strip() not in known or not 0 <= seconds < 1e9:
-            raise InvalidField(
-                "--times", part, f"it must be STEP=SECONDS, a step of {', '.join(known)}"
-            )
-        found[f"{name.strip()}_s"] = seconds
-    return Times(**found)
 
 
 # -- carrying out ---------------------------------------------------------------------
@@ -325,148 +213,57 @@ def apply(
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Carry a transition out, or go on with one that was interrupted."""
-    from interlane.mig.transition.documents import read_transition
-    from interlane.mig.transition.journal import resumed
-    from interlane.mig.transition.run import End, Run
-    from interlane.migctl.journal_file import JournalFile
+    from interlane.usecases import mig_transition
+    from interlane.usecases.documents import from_file
 
-    way, problem, name = read_transition(json_in(file), str(file))
-    simulate = _simulates(way, file, options)
+    simulated = mig_transition.Simulated(
+        options.state or file.with_name(f"{file.name}.state"),
+        options.fail_rate,
+        options.broken or (),
+        options.seed,
+        mig_transition.times_of(options.times),
+        _crashing(options.crash_after),
+    )
+    document = from_file(file)
     if executor is Executes.MIG_PARTED:
-        typer.echo(printed(_parted(way), Output.YAML))
+        typer.echo(printed(mig_transition.parted(document), Output.YAML))
         return 0
+    is_simulated = executor is Executes.SIMULATED
     if dry_run:
-        _dry_run(way, executor, service_command, output)
+        steps = mig_transition.dry_run(document, service_command, shell=not is_simulated)
+        answer = {"actions": steps.actions, "lines": list(steps.lines)}
+        emit(answer, output, "\n".join(steps.lines) or "Nothing to do.")
         return 0
-    with JournalFile(journal or file.with_name(f"{file.name}.journal")) as book:
-        records = book.read.records
-        progress = resumed(way, problem, name, records, "the journal")
-        simulated = simulate(len(records)) if executor is Executes.SIMULATED else None
-        body: Executor = simulated or _nvidia_smi(way, service_command)
-        run = Run(progress, body, book.write, tell=say, retries=retries)
-        ended = run.back() if roll_back else run.forward()
-    elapsed_s = None if simulated is None else round(simulated.elapsed_s, 1)
-    _report(ended, elapsed_s, output)
-    return 1 if ended.end is End.GAVE_UP else 0
+    applied = mig_transition.apply(
+        document,
+        journal or file.with_name(f"{file.name}.journal"),
+        simulated if is_simulated else mig_transition.Real(service_command),
+        roll_back=roll_back,
+        retries=retries,
+        reporter=TERMINAL,
+    )
+    emit(applied.document, output, _applied_told(applied))
+    return 1 if applied.gave_up else 0
 
 
-def _simulates(
-    way: "Transition", file: Path, options: SimulatedOptions
-) -> "Callable[[int], SimulatedGpus]":
-    """Return what makes GPUs that behave as the options say, after so many records."""
-    from random import Random
+def _crashing(steps: int | None) -> Callable[[], None]:
+    """Return what ends the process after some calls, as if by a power cut."""
+    over = 0
 
-    from interlane.mig.transition.simulated import SimulatedGpus
-    from interlane.migctl.journal_file import StateFile
-
-    how_long = _times(options.times)
-
-    def make(records: int) -> SimulatedGpus:
-        kept = StateFile(options.state or file.with_name(f"{file.name}.state"))
-        return SimulatedGpus(
-            kept.read(way.current),
-            # Another run of the same journal throws other dice.
-            dice=Random(f"{options.seed}/{records}"),
-            fail_rate=options.fail_rate,
-            times=how_long,
-            broken=options.broken or (),
-            keep=_crashing(kept.write, options.crash_after),
-        )
-
-    return make
-
-
-def _crashing(write: "Callable[[Plan], None]", steps: int | None) -> "Callable[[Plan], None]":
-    """Return a writer after some calls of which the process is gone, as if by a power cut."""
-    written = 0
-
-    def keep(plan: "Plan") -> None:
-        nonlocal written
-        write(plan)
-        written += 1
-        if written == steps:
+    def step() -> None:
+        nonlocal over
+        over += 1
+        if over == steps:
             os._exit(CRASHED)
 
-    return keep
+    return step
 
 
-def _nvidia_smi(way: "Transition", service_command: str | None) -> "Executor":
-    import shlex
-
-    from interlane.mig.transition.steps import Verb
-    from interlane.migctl.at_once import AtOnce
-    from interlane.migctl.nvidia_smi import NvidiaSmi
-    from interlane.model import InvalidInput
-
-    needs = any(step.verb in (Verb.START, Verb.DRAIN) for _, step in way.steps)
-    if needs and not service_command:
-        raise InvalidInput(
-            "nvidia-smi can neither start nor drain services; name a command that does, with "
-            "--service-command."
-        )
-    return AtOnce(NvidiaSmi(shlex.split(service_command or "")))
-
-
-def _dry_run(
-    way: "Transition", executor: Executes, service_command: str | None, output: Output
-) -> None:
-    import shlex
-
-    from interlane.mig.transition import nvidia
-
-    program = shlex.split(service_command or "service-command")
-    lines = []
-    for number, action in enumerate(way.actions):
-        lines.append(f"# {number}: {action}")
-        for step in action.steps:
-            if executor is Executes.SIMULATED:
-                lines.append(f"  {step}")
-                continue
-            commands = nvidia.commands(step)
-            if any(nvidia.ID in command for command in commands):
-                lines.append(f"# $GI: the instance at {step.instance.slot}, as -lgi lists it")
-            lines += [
-                " ".join(one) for one in commands or [nvidia.service_command(step, program)]
-            ]
-    answer = {"actions": len(way.actions), "lines": lines}
-    emit(answer, output, "\n".join(lines) or "Nothing to do.")
-
-
-def _parted(way: "Transition") -> dict[str, Any]:
-    """Return the cuts of all GPUs after every wave that changes one, and before the first."""
-    from interlane.mig.parted import parted_stages
-    from interlane.mig.plan import GpuPlan, Plan
-    from interlane.mig.transition.steps import Kind, after_step, waves
-
-    names = {gpu.id: gpu.model for gpu in (*way.current.gpus, *way.target.gpus)}
-    names |= {step.gpu: step.model for _, step in way.steps}
-    there = {gpu.id: gpu for gpu in way.current.gpus}
-    state = Plan(tuple(there.get(name, GpuPlan(name, names[name])) for name in names))
-    stages = [("now", state)]
-    for number, wave in enumerate(waves(way.actions)):
-        for at in wave:
-            for step in way.actions[at].steps:
-                state = after_step(state, step)
-        if any(way.actions[at].kind is Kind.REPARTITION for at in wave):
-            stages.append((f"wave-{number}", state))
-    return parted_stages(stages)
-
-
-def _report(ended: "Ended", elapsed_s: float | None, output: Output) -> None:
-    from interlane.mig.documents import plan_document
-
-    answer = {
-        "end": ended.end.value,
-        "why": ended.why,
-        "steps": ended.steps,
-        "failed": ended.retries,
-        "planned_anew": ended.replans,
-        "elapsed_s": elapsed_s,
-        "gpus": plan_document(ended.state),
-    }
+def _applied_told(applied: "Applied") -> str:
+    ended, elapsed_s = applied.ended, applied.elapsed_s
     text = f"{ended.end.value}: {ended.steps} steps carried out, {ended.retries} failed"
     text += f", {ended.replans} times planned anew"
     text += "" if elapsed_s is None else f"; {elapsed_s:,.0f} simulated seconds"
     if ended.why:
         text += f"\n{ended.why}; go on with the same command, or --roll-back."
-    emit(answer, output, text)
+    return text

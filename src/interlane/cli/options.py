@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from interlane.cli.output import say
-
 if TYPE_CHECKING:
-    from interlane.sim.experiment import Experiment
-    from interlane.traces.schema import Trace
+    from interlane.usecases.simulate import RunWords
     from interlane.wiring import PolicyWords
 
 Answer = TypeVar("Answer")
@@ -204,12 +201,6 @@ def takes(options: type) -> Callable[[Callable[..., Answer]], Callable[..., Answ
     return unfold
 
 
-def say_notes(path: Path, trace: "Trace") -> None:
-    """Say what the reader passed over or mended."""
-    for what, rows in trace.notes:
-        say(f"{path}: {what}: {rows}")
-
-
 def words_in(options: RunOptions) -> "PolicyWords":
     """Return the policy that the options name."""
     from interlane.wiring import PolicyWords
@@ -225,52 +216,24 @@ def words_in(options: RunOptions) -> "PolicyWords":
     )
 
 
-def experiments_in(
-    options: RunOptions, trace: Path, policies: "list[PolicyWords] | None" = None
-) -> "list[Experiment]":
-    """Return an experiment for each policy, or for the one that the options name."""
-    from interlane import wiring
-    from interlane.metrics.summary import Weight
-    from interlane.model import UnknownName
-    from interlane.sim.experiment import Experiment
+def run_in(options: RunOptions, trace: Path) -> "RunWords":
+    """Return the run of a trace that the options name."""
+    from interlane.usecases.simulate import RunWords
+    from interlane.usecases.traces import TraceFile
 
-    choices = [wiring.choice_of(words) for words in policies or [words_in(options)]]
-    known = [weight.value for weight in Weight]
-    if options.weight not in known:
-        raise UnknownName("weight", options.weight, known)
-    rate = wiring.rate_of(options.arrivals)
-    cluster = wiring.cluster_of(options.cluster, options.data)
-    world = wiring.world_of(
-        cluster,
+    return RunWords(
+        TraceFile(trace, options.fmt, options.skip_bad, options.data),
+        words_in(options),
+        options.cluster,
+        sample=options.sample,
+        sample_seed=options.sample_seed,
+        arrivals=options.arrivals,
+        weight=options.weight,
+        checkpoint_s=options.checkpoint,
+        restart_s=options.restart_cost,
         speeds=options.speed or (),
         slow_downs=options.slowdown or (),
         failures=options.failures,
-        restart_s=options.restart_cost,
         seed=options.seed,
+        paranoid=options.paranoid,
     )
-    table = wiring.trace_of(
-        trace, cluster, fmt=options.fmt, skip_bad=options.skip_bad, data=options.data
-    )
-    if table.bad_count:
-        first = table.bad[0]
-        say(
-            f"{trace}: {table.bad_count} bad rows left out, the first {first.file}, "
-            f"line {first.line}: {first.what}"
-        )
-    say_notes(trace, table)
-    return [
-        Experiment(
-            table,
-            cluster,
-            choice,
-            sample=options.sample,
-            sample_seed=options.sample_seed,
-            rate=rate,
-            weight=Weight(options.weight),
-            world=world,
-            seed=options.seed,
-            checkpoint_s=options.checkpoint,
-            paranoid=options.paranoid,
-        )
-        for choice in choices
-    ]

@@ -1,6 +1,6 @@
 """``interlane predict``: learn from traces what is not known yet."""
 
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,15 +15,12 @@ from interlane.cli.options import (
     SeedOption,
     SkipOption,
     TraceArgument,
-    say_notes,
 )
 from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
-from interlane.cli.progress import saying_if_slow
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.predict.guesses import Predictor
-    from interlane.predict.runs import Runs
-    from interlane.traces.schema import Trace
+    from interlane.usecases.traces import TraceFile
 
 app = typer.Typer(
     help="Learn from traces what is not known yet.", no_args_is_help=True, rich_markup_mode=None
@@ -36,9 +33,6 @@ duration = typer.Typer(
 app.add_typer(duration, name="duration")
 app.add_typer(degradation.app, name="degradation")
 app.add_typer(arrivals.app, name="arrivals")
-
-MANY: Final = 5_000
-"""Jobs from which on a model may take a while."""
 
 ModelOption = Annotated[
     str,
@@ -82,15 +76,12 @@ def train(
     data: DataOption = None,
 ) -> None:
     """Learn how long the jobs of a trace ran, and write what was learned to a file."""
-    from interlane.predict.store import Model, save
+    from interlane.usecases import durations
 
-    predictor = _made(model, keys)
-    table, runs = _read(trace, fmt, data, skip_bad=skip_bad)
-    with _told("Learning from", runs):
-        predictor.fit(runs)
-    digest = save(Model(predictor, _account(table, runs)), out)
-    say(f"{out}: {model}, learned from {len(runs)} jobs, sha256 {digest[:16]}")
-    say(f"A job never seen before is guessed to run {predictor.fallback_s:,.0f} s.")
+    source = _source(trace, fmt, data, skip_bad=skip_bad)
+    found = durations.train(source, out, model=model, keys=keys, reporter=TERMINAL)
+    say(f"{out}: {model}, learned from {found.jobs} jobs, sha256 {found.sha256[:16]}")
+    say(f"A job never seen before is guessed to run {found.fallback_s:,.0f} s.")
 
 
 @duration.command()
@@ -123,51 +114,30 @@ def evaluate(
 
     Under "time", a model marked "learning" is told of every job when it ends.
     """
-    from interlane.model import UnknownName
-    from interlane.predict.catalogue import PREDICTORS
-    from interlane.predict.evaluate import Split
-    from interlane.predict.evaluate import evaluate as judge
-    from interlane.predict.naive import NAIVE
+    from interlane.usecases import durations
 
-    if split not in ("time", "random"):
-        raise UnknownName("split", split, ("time", "random"))
-    names = list(dict.fromkeys([*(model or PREDICTORS), *NAIVE]))
-    models = {name: _made(name, keys) for name in names}
-    table, runs = _read(trace, fmt, data, skip_bad=skip_bad)
-    by_time = split == "time"
-    parted = Split.by_time(runs) if by_time else Split.at_random(runs, seed)
-    with _told("Judging models on", runs):
-        found = judge(parted, models, learning=by_time)
-    answer = {
-        "trace": table.name,
-        "split": split,
-        "seed": None if by_time else seed,
-        "learned_from": len(parted.known),
-        "judged": int(parted.judged.sum()),
-        "models": found,
-    }
+    found = durations.evaluate(
+        _source(trace, fmt, data, skip_bad=skip_bad),
+        split=split,
+        models=model or (),
+        keys=keys,
+        seed=seed,
+        reporter=TERMINAL,
+    )
     rows = [
-        [name, *(flat(_short(one[figure])) for figure in SHOWN)] for name, one in found.items()
+        [name, *(flat(_short(one[figure])) for figure in SHOWN)]
+        for name, one in found.models.items()
     ]
-    head = f"{table.name}: {answer['learned_from']} jobs learned, {answer['judged']} judged"
-    emit(answer, output, f"{head}\n\n{grid(['model', *SHOWN.values()], rows)}")
+    head = f"{found.trace}: {found.learned_from} jobs learned, {found.judged} judged"
+    emit(asdict(found), output, f"{head}\n\n{grid(['model', *SHOWN.values()], rows)}")
 
 
 @duration.command()
 def show(model: ModelArgument, output: OutputOption = Output.TABLE) -> None:
     """Print what a model is: version, hash, what it learned from, and its fallback."""
-    from interlane.predict.store import FORMAT, VERSION, load
+    from interlane.usecases import durations
 
-    found = load(model)
-    answer = {
-        "model": found.name,
-        "format": FORMAT,
-        "version": VERSION,
-        "sha256": found.sha256,
-        "trained_on": dict(found.trained_on),
-        "fallback_s": round(found.predictor.fallback_s, 3),
-    }
-    emit(answer, output)
+    emit(asdict(durations.show(model)), output)
 
 
 @duration.command()
@@ -186,76 +156,18 @@ def apply(
 
     The new columns serve as --guess of simulate and compare.
     """
-    from dataclasses import replace
+    from interlane.usecases import durations
 
-    import polars as pl
-
-    from interlane.predict.store import load
-    from interlane.sim.learning import runs_of
-    from interlane.traces.write import write_trace
-
-    predictor = load(model).predictor
-    table, _ = _read(trace, fmt, data, skip_bad=skip_bad)
-    runs = runs_of(table)
-    with _told("Guessing", runs):
-        guesses = predictor.predict(runs)
-    told = {
-        "predicted_s": guesses.seconds,
-        "predicted_p10_s": guesses.low_s,
-        "predicted_p90_s": guesses.high_s,
-    }
-    job = table.frame["job_id"].rle_id()
-    columns = [
-        pl.Series(name, seconds[job.to_numpy()].round(3)) for name, seconds in told.items()
-    ]
-    write_trace(replace(table, frame=table.frame.with_columns(columns)), out)
-    fallback = int((guesses.basis >= 4).sum())
-    say(f"{out}: {len(guesses)} guesses, {fallback} of them for jobs of which nobody is known")
+    source = _source(trace, fmt, data, skip_bad=skip_bad)
+    found = durations.apply(source, model, out, reporter=TERMINAL)
+    say(f"{out}: {found.estimates} guesses, {found.unknown} of them for jobs of which nobody "
+        "is known")  # fmt: skip
 
 
-def _told(what: str, runs: "Runs") -> AbstractContextManager[None]:
-    """Say what is going on if it takes long, which it cannot with a few jobs."""
-    if len(runs) < MANY:
-        return nullcontext()
-    return saying_if_slow(f"{what} {len(runs):,} jobs...")
+def _source(path: Path, fmt: str | None, data: Path | None, *, skip_bad: bool) -> "TraceFile":
+    from interlane.usecases.traces import TraceFile
 
-
-def _made(name: str, keys: str | None) -> "Predictor":
-    from interlane.predict.catalogue import make_predictor
-
-    return make_predictor(name, keys)
-
-
-def _read(
-    path: Path, fmt: str | None, data: Path | None, *, skip_bad: bool
-) -> "tuple[Trace, Runs]":
-    """Read a trace; say what is wrong with it and what its names do not tell."""
-    from interlane import wiring
-    from interlane.predict.runs import informative
-    from interlane.sim.learning import runs_of
-
-    trace = wiring.any_trace(path, fmt=fmt, skip_bad=skip_bad, data=data)
-    if trace.bad_count:
-        first = trace.bad[0]
-        say(f"{path}: {trace.bad_count} bad rows left out, the first line {first.line}: "
-            f"{first.what}")  # fmt: skip
-    say_notes(path, trace)
-    runs, notes = informative(runs_of(trace))
-    for note in notes:
-        say(note)
-    return trace, runs
-
-
-def _account(trace: "Trace", runs: "Runs") -> dict[str, object]:
-    """Return what a model was trained on, for its file."""
-    return {
-        "trace": trace.name,
-        "jobs": len(runs),
-        "groups": len(set(runs.group) - {""}),
-        "users": len(set(runs.user) - {""}),
-        "first_submit_s": float(runs.submit_s.min()),
-        "last_submit_s": float(runs.submit_s.max()),
-    }
+    return TraceFile(path, fmt, skip_bad, data)
 
 
 def _short(number: float) -> float:

@@ -3,11 +3,14 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Timer
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from interlane.cli.output import say
+
+if TYPE_CHECKING:
+    from interlane.usecases.reporter import Tell
 
 LINE_EVERY_S: Final = 15.0
 """Seconds between lines where there is no terminal."""
@@ -16,16 +19,8 @@ MOMENT_S: Final = 2.0
 """Seconds after which people wonder."""
 
 
-class Tell(Protocol):
-    """Told how much is over, and how much there is if that has changed."""
-
-    def __call__(self, done: int, total: int | None = None) -> None:
-        """Note it."""
-        ...
-
-
 @contextmanager
-def progress(what: str, total: int, unit: str = "jobs") -> Iterator[Tell]:
+def progress(what: str, total: int, unit: str = "jobs") -> "Iterator[Tell]":
     """Show how far a command has come; yields the function to tell."""
     if sys.stderr.isatty():
         with _bar(what, total, unit) as tell:
@@ -35,7 +30,7 @@ def progress(what: str, total: int, unit: str = "jobs") -> Iterator[Tell]:
 
 
 @contextmanager
-def _bar(what: str, total: int, unit: str) -> Iterator[Tell]:
+def _bar(what: str, total: int, unit: str) -> "Iterator[Tell]":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -83,7 +78,7 @@ def saying_if_slow(what: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _lines(what: str, expected: int, unit: str) -> Tell:
+def _lines(what: str, expected: int, unit: str) -> "Tell":
     begin_s = last_s = time.monotonic()
 
     def tell(done: int, total: int | None = None) -> None:
@@ -98,3 +93,24 @@ def _lines(what: str, expected: int, unit: str) -> Tell:
         say(f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f}/s, about {left_s:,.0f} s left")
 
     return tell
+
+
+class Terminal:
+    """Tells people on stderr how far a use case has come."""
+
+    def note(self, sentence: str) -> None:
+        """Say it."""
+        say(sentence)
+
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Say it if it takes longer than a moment."""
+        return saying_if_slow(what)
+
+    def steps(
+        self, what: str, total: int, unit: str = "jobs"
+    ) -> "AbstractContextManager[Tell]":
+        """Show how far it is."""
+        return progress(what, total, unit)
+
+
+TERMINAL: Final = Terminal()

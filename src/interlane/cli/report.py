@@ -1,6 +1,5 @@
 """``interlane trace report``: what is in a trace, as a page, as JSON and as a table."""
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,14 +7,10 @@ import typer
 
 from interlane.cli.options import DataOption, FormatOption, TraceArgument
 from interlane.cli.output import Output, OutputOption, emit, grid, say
-from interlane.cli.progress import progress
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from interlane.traces.report.figure import Number
-    from interlane.traces.report.report import Report
-    from interlane.traces.report.tables import Tell
+    from interlane.usecases.traces import TraceReport
 
 KEY_NUMBERS = {
     "user_skew": ("top_5_percent_share",),
@@ -38,9 +33,6 @@ KEY_NUMBERS = {
     "cpu_bottleneck": ("delayed_above_24_percent_cpu", "accelerated_above_24_percent_cpu"),
 }
 """Figure -> the numbers of it that the table shows."""
-
-STEPS = 25
-"""Tables to read and figures to make, for the bar."""
 
 
 def report(
@@ -66,61 +58,42 @@ def report(
 
     Bad rows and keys that do not join are counted, and columns that the trace lacks named.
     """
-    from interlane import wiring
-    from interlane.traces.report.report import read, report_on
+    from interlane.usecases import traces
 
-    machines = None if cluster is None else wiring.cluster_of(cluster, data)
-    with _told(str(trace)) as tell:
-        tables = read(wiring.path_of(trace, data), fmt=fmt, cluster=machines, tell=tell)
-        made = report_on(tables, tell)
+    made = traces.report(trace, fmt=fmt, cluster=cluster, data=data, reporter=TERMINAL)
     if out is not None:
-        from interlane.traces.report.page import render
-
-        out.write_text(render(made), encoding="utf-8")
-        say(f"{out}: {len(made.figures)} figures, {len(made.quality)} findings")
+        out.write_text(made.page(), encoding="utf-8")
+        figures, findings = len(made.report.figures), len(made.report.quality)
+        say(f"{out}: {figures} figures, {findings} findings")
     if json_file is not None:
         import json
 
-        json_file.write_text(json.dumps(made.as_dict(), indent=2) + "\n", encoding="utf-8")
+        json_file.write_text(json.dumps(made.document, indent=2) + "\n", encoding="utf-8")
         say(f"{json_file}: all numbers")
-    emit(made.as_dict(), output, _table(made))
+    emit(made.document, output, _table(made))
 
 
-@contextmanager
-def _told(what: str) -> "Iterator[Tell]":
-    """Count the steps of a report on stderr."""
-    with progress(what, STEPS, "steps") as tell:
-        done = 0
-
-        def step(_: str) -> None:
-            nonlocal done
-            tell(done)
-            done += 1
-
-        yield step
-
-
-def _table(made: "Report") -> str:
+def _table(made: "TraceReport") -> str:
+    report = made.report
     rows = [
-        (figure.key, name, number.unit, _shown(number), _paper(number))
-        for figure in made.figures
+        (figure.key, name, number.unit, _shown(number.value), _paper(number.paper))
+        for figure in report.figures
         for name, number in figure.numbers.items()
         if name in KEY_NUMBERS.get(figure.key, ()) and number.value is not None
     ]
     lines = [grid(("figure", "number", "unit", "this trace", "paper"), rows, left=3)]
-    if silent := [figure.key for figure in made.figures if not figure.numbers]:
+    if silent := [figure.key for figure in report.figures if not figure.numbers]:
         lines.append(f"not told by this trace: {', '.join(silent)}")
     lines += [
-        f"quality: {one.table}: {one.what}: {one.rows:,} of {one.of:,}" for one in made.quality
+        f"quality: {one.table}: {one.what}: {one.rows:,} of {one.of:,}"
+        for one in report.quality
     ]
     return "\n".join(lines)
 
 
-def _shown(number: "Number") -> str:
-    if number.value is None:
-        return "-"
-    return f"{number.value:,.0f}" if abs(number.value) >= 100 else f"{number.value:.3g}"
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _paper(number: "Number") -> str:
-    return "" if number.paper is None else f"{number.paper:,g}"
+def _paper(value: float | None) -> str:
+    return "" if value is None else f"{value:,g}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from interlane.cli.compare import cores
 from interlane.cli.options import DataOption, ProcessesOption
 from interlane.cli.output import Output, OutputOption, emit, flat, grid
 from interlane.cli.progress import progress
@@ -59,6 +58,7 @@ def reproduce(
     """Run a published result by name; exit 0 only if every row holds that decides."""
     from interlane.model import InvalidInput, UnknownName
     from interlane.reproduce.catalogue import REPRODUCTIONS
+    from interlane.usecases.simulate import cores
 
     if listed is not None and (name is None or not listed):
         _list(REPRODUCTIONS[name or listed] if name or listed else None, output)
@@ -86,13 +86,13 @@ def reproduce(
 def _run(
     entry: "Reproduction", variant: str | None, data: Path | None, seed: int, processes: int
 ) -> "list[Row]":
+    from interlane import wiring
     from interlane.reproduce.base import Setting
-    from interlane.traces.data import data_dir
 
     with progress(entry.name, 1, "steps") as tell:
         return entry.run(
             Setting(
-                data_dir(data),
+                wiring.data_of(data),
                 seed,
                 processes,
                 lambda done, total, what: tell(done, total),

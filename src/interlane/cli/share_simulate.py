@@ -1,21 +1,17 @@
 """``interlane share simulate``: what would lanes do with these jobs."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from interlane.cli.options import LANE_ORDERS, SharingOption, SkipOption
-from interlane.cli.output import Output, OutputOption, emit, grid, say
+from interlane.cli.output import Output, OutputOption, emit, grid
+from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.sim.lane_experiment import LaneExperiment
-    from interlane.sim.lane_figures import LaneFigures
-
-MIB = 1 << 20
-
+    from interlane.usecases.lanes import Simulated
 
 HEAD = ("order", "makespan s", "mean JCT s", "p95 JCT s", "mean wait s", "switches", "busy %")
 
@@ -59,36 +55,21 @@ def simulate(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play jobs on simulated devices with lanes and print the figures of each order."""
-    from interlane.lanes.memory import Budget
-    from interlane.sim.lane_experiment import LaneExperiment
-    from interlane.sim.lane_jobs import read_lane_jobs
-    from interlane.sim.lanes import Physics
+    from interlane.usecases import lanes
 
-    read, left_out = read_lane_jobs(jobs, skip_bad=skip_bad)
-    if left_out:
-        say(f"left out {left_out} bad rows")
-    base = LaneExperiment(
-        read,
-        Budget(memory_mib * MIB, context_mib * MIB),
+    found = lanes.simulate(
+        jobs,
+        lanes.Devices(devices, memory_mib, context_mib, switch_ms / 1000, contention),
+        orders=order or (),
         sharing=sharing,
-        devices=devices,
-        physics=Physics(switch_ms / 1000, contention),
+        skip_bad=skip_bad,
+        reporter=TERMINAL,
     )
-    found = {name: _figures(replace(base, order=name)) for name in order or [base.order]}
-    emit({name: asdict(one) for name, one in found.items()}, output, _table(found))
+    answer = {name: asdict(one) for name, one in found.figures.items()}
+    emit(answer, output, _table(found))
 
 
-def _figures(experiment: "LaneExperiment") -> "LaneFigures":
-    from interlane.sim.lane_figures import figures_of
-
-    run = experiment.run()
-    refused = [one for one in run.outcomes if one.refusal is not None]
-    if refused:
-        say(f"refused: {len(refused)}, the first {refused[0].job.id}: {refused[0].refusal}")
-    return figures_of(run, experiment.devices)
-
-
-def _table(found: "Mapping[str, LaneFigures]") -> str:
+def _table(found: "Simulated") -> str:
     rows = [
         [
             name,
@@ -99,6 +80,6 @@ def _table(found: "Mapping[str, LaneFigures]") -> str:
             f"{one.switches:,}",
             f"{one.busy_percent:.1f}",
         ]
-        for name, one in found.items()
+        for name, one in found.figures.items()
     ]
     return grid(HEAD, rows)

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from interlane.cli.live_trace import DaysOption, FromLiveOption, MaybeTrace, played
-from interlane.cli.options import RunOptions, experiments_in, takes
+from interlane.cli.options import RunOptions, run_in, takes
 from interlane.cli.output import Output, OutputOption, emit, say
-from interlane.cli.progress import progress
+from interlane.cli.progress import TERMINAL
 
 
 @takes(RunOptions)
@@ -24,19 +24,12 @@ def simulate(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play a trace on a cluster under one policy and print the figures."""
-    from interlane.sim.experiment import run
-    from interlane.sim.record import check_target, write_log
+    from interlane.usecases.simulate import simulate as play
 
-    if log is not None:
-        check_target(log)
     with played(trace, options, from_live=from_live, days=days) as (path, settings):
-        (experiment,) = experiments_in(settings, path)
-    with progress(experiment.choice.name, experiment.jobs) as tell:
-        result = run(experiment, tell)
+        result = play(run_in(settings, path), log, reporter=TERMINAL)
     if log is not None:
-        write_log(result.log, log)
-        say(f"{log}: {len(result.log)} events")
+        say(f"{log}: {result.events} events")
     if result.refused:
-        number, refusal = next(iter(result.log.refusals.items()))
-        say(f"refused: {result.refused}, the first {result.log.jobs[number].id}: {refusal}")
+        say(f"refused: {result.refused}, the first {result.first_refused}")
     emit(result.summary, output)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from interlane.cli.options import DataOption, FormatOption, SkipOption, say_notes
-from interlane.cli.output import Output, OutputOption, emit
+from interlane.cli.options import DataOption, FormatOption, SkipOption
+from interlane.cli.output import Output, OutputOption, emit, say
+from interlane.cli.progress import TERMINAL
 
 app = typer.Typer(
     help="Convert, describe and make traces.", no_args_is_help=True, rich_markup_mode=None
@@ -28,13 +29,10 @@ def convert(
     skip_bad: SkipOption = False,
 ) -> None:
     """Convert a trace of any known format to interlane's own schema."""
-    from interlane.traces.read import read_trace
-    from interlane.traces.write import write_trace
+    from interlane.usecases import traces
 
-    trace = read_trace(src, fmt=fmt, skip_bad=skip_bad)
-    say_notes(src, trace)
-    write_trace(trace, dst)
-    typer.echo(f"{dst}: {trace.jobs} jobs{_left_out(trace.bad_count)}", err=True)
+    found = traces.convert(src, dst, fmt=fmt, skip_bad=skip_bad, reporter=TERMINAL)
+    say(f"{dst}: {found.jobs} jobs{_left_out(found.bad_rows)}")
 
 
 @app.command()
@@ -46,16 +44,13 @@ def describe(
     skip_bad: SkipOption = False,
 ) -> None:
     """Print what a trace holds: sizes, requests, durations, load, quality of guesses."""
-    from interlane.traces.read import read_trace
-    from interlane.traces.stats import describe as describe_trace
+    from interlane.usecases import traces
 
-    trace = read_trace(src, fmt=fmt, skip_bad=skip_bad)
-    say_notes(src, trace)
-    if trace.bad_count:
-        typer.echo(f"{src}: {trace.jobs} jobs{_left_out(trace.bad_count)}", err=True)
-        first = trace.bad[0]
-        typer.echo(f"the first: {first.file}, line {first.line}: {first.what}", err=True)
-    emit(describe_trace(trace), output)
+    found = traces.describe(src, fmt=fmt, skip_bad=skip_bad, reporter=TERMINAL)
+    if found.bad_rows:
+        say(f"{src}: {found.jobs} jobs{_left_out(found.bad_rows)}")
+        say(f"the first: {found.first_bad}")
+    emit(found.figures, output)
 
 
 @app.command()
@@ -98,13 +93,34 @@ def synth(
     data: DataOption = None,
 ) -> None:
     """Make a trace: --jobs that fit a cluster, or all seven tables --like PAI's of 2020."""
-    given = {"--jobs": jobs, "--cluster": cluster, "--load": load}
-    if like is None:
-        _refuse_with("--jobs", {"--scale": scale})
-        _synth_jobs(dst, jobs, cluster or "pai2020", load, days, seed, data)
-    else:
-        _refuse_with("--like", given)
-        _synth_tables(dst, like, days, scale, seed)
+    from interlane.model import InvalidInput
+    from interlane.usecases import traces
+
+    if like is not None:
+        _refuse_with("--like", {"--jobs": jobs, "--cluster": cluster, "--load": load})
+        rows = traces.synthesize_tables(
+            dst, like=like, days=days, scale=scale, seed=seed, reporter=TERMINAL
+        )
+        say(
+            f"{dst}: {rows.jobs} jobs, {rows.tasks} tasks and {rows.instances} instances of "
+            f"{rows.users} users on {rows.machines} machines, seed {seed}"
+        )
+        return
+    _refuse_with("--jobs", {"--scale": scale})
+    if jobs is None:
+        raise InvalidInput("Say what to make: --jobs N, or all tables with --like pai2020.")
+    fits = cluster or "pai2020"
+    traces.synthesize_jobs(
+        dst,
+        jobs,
+        cluster=fits,
+        load=load,
+        days=days,
+        seed=seed,
+        data=data,
+        reporter=TERMINAL,
+    )
+    say(f"{dst}: {jobs} jobs for {fits}, seed {seed}")
 
 
 def _refuse_with(group: str, others: Mapping[str, object]) -> None:
@@ -114,52 +130,6 @@ def _refuse_with(group: str, others: Mapping[str, object]) -> None:
     for name, value in others.items():
         if value is not None:
             raise InvalidInput(f"{name} means nothing with {group}; leave it out.")
-
-
-def _synth_jobs(
-    dst: Path,
-    jobs: int | None,
-    cluster: str,
-    load: float | None,
-    days: float | None,
-    seed: int,
-    data: Path | None,
-) -> None:
-    from interlane.cli.progress import saying_if_slow
-    from interlane.model import InvalidInput
-    from interlane.traces.clusters import load_cluster
-    from interlane.traces.data import data_dir
-    from interlane.traces.synth import synthesize
-    from interlane.traces.write import write_trace
-
-    if jobs is None:
-        raise InvalidInput("Say what to make: --jobs N, or all tables with --like pai2020.")
-    machines = load_cluster(cluster, data=data_dir(data))
-    wanted = 0.9 if load is None else load
-    with saying_if_slow(f"Making {jobs:,} jobs..."):
-        trace = synthesize(jobs=jobs, cluster=machines, load=wanted, seed=seed, days=days)
-    with saying_if_slow(f"Writing {jobs:,} jobs to {dst}..."):
-        write_trace(trace, dst)
-    typer.echo(f"{dst}: {jobs} jobs for {cluster}, seed {seed}", err=True)
-
-
-def _synth_tables(
-    dst: Path, like: str, days: float | None, scale: float | None, seed: int
-) -> None:
-    from interlane.cli.progress import progress
-    from interlane.model import UnknownName
-    from interlane.traces.synth_pai import Scope, write_tables
-
-    if like != "pai2020":
-        raise UnknownName("published trace", like, ["pai2020"])
-    scope = Scope(61.0 if days is None else days, 1.0 if scale is None else scale, seed)
-    with progress("trace synth", 1, "instances") as tell:
-        rows = write_tables(scope, dst, tell)
-    typer.echo(
-        f"{dst}: {rows.jobs} jobs, {rows.tasks} tasks and {rows.instances} instances of "
-        f"{rows.users} users on {rows.machines} machines, seed {seed}",
-        err=True,
-    )
 
 
 def _left_out(bad: int) -> str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from math import ceil
 
-from interlane.functions.pool import Tier, load_s
 from interlane.model import InvalidField
 from interlane.model.function import Function
 
@@ -46,16 +45,15 @@ def costs_of(
     *,
     slot_s: float,
     device_mib: int,
-    tier: Tier,
     least: float = 0.0,
 ) -> Costs:
-    """Return what is at stake for a function whose best copy is at a tier.
+    """Return what is at stake for a function whose model is on disk.
 
     A replica holds the share of the device that is its memory's, or ``least`` where others
     are kept from more of it, asked or not.
     """
     share = max(function.memory_mib / device_mib, least)
-    cold_s = load_s(function, tier)
+    cold_s = function.disk_load_s
     return Costs(
         prices.waiting * max(cold_s, 1e-3),
         prices.holding * share * slot_s,

@@ -1,65 +1,34 @@
-"""The books of one device: which replicas are on it, which copies are in host memory.
+"""The books of one device: which replicas are on it.
 
 A replica is *idle*, *busy* or *loading*.  Memory is held from the wish to load on, and given
 back with the wish to part, so that wishes that are carried out in order never exceed the
-device.  A busy or loading replica is never wished away.  Every function is on disk; one copy in
-host memory serves any number of replicas.
+device.  A busy or loading replica is never wished away.  Every function is on disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
 from interlane.model.function import Function
-
-
-class Tier(IntEnum):
-    """Where a copy of a function is; higher is faster."""
-
-    DISK = 0
-    HOST = 1
-    DEVICE = 2
-
-
-def load_s(function: Function, tier: Tier) -> float:
-    """Return the seconds from a tier to the device."""
-    match tier:
-        case Tier.DISK:
-            return function.disk_load_s
-        case Tier.HOST:
-            return function.host_load_s
-        case Tier.DEVICE:
-            return 0.0
-
 
 # -- wishes ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring one replica onto the device; takes as long as the tier it comes from."""
-
-    function: str
-    tier: Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Demote:
-    """Take one idle replica off the device and keep a copy in host memory."""
+    """Bring one replica from disk onto the device."""
 
     function: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Drop one idle replica, or the copy in host memory; the one on disk stays."""
+    """Drop one idle replica; the copy on disk stays."""
 
     function: str
-    tier: Tier
 
 
-Wish = Load | Demote | Unload
+Wish = Load | Unload
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +53,6 @@ class _Standing:
     idle: int = 0
     busy: int = 0
     loading: int = 0
-    on_host: bool = False
 
     @property
     def on_device(self) -> int:
@@ -96,17 +64,13 @@ Worth = Callable[[str], float]
 
 
 class Pool:
-    """Replicas on one device, copies in host memory, and the room that is left."""
+    """Replicas on one device, and the room that is left."""
 
-    def __init__(
-        self, functions: Iterable[Function], *, device_mib: int, host_mib: int = 0
-    ) -> None:
+    def __init__(self, functions: Iterable[Function], *, device_mib: int) -> None:
         self.device_mib = device_mib
-        self.host_mib = host_mib
         self.functions: Mapping[str, Function] = {one.id: one for one in functions}
         self._standing = {name: _Standing() for name in self.functions}
         self._device_used_mib = 0
-        self._host_used_mib = 0
         for one in self.functions.values():
             if one.memory_mib <= 0:
                 raise InvalidField("memory_mib", one.memory_mib, "it must be above 0")
@@ -123,11 +87,6 @@ class Pool:
         """Memory of the device that nothing holds."""
         return self.device_mib - self._device_used_mib
 
-    @property
-    def host_free_mib(self) -> int:
-        """Host memory that no copy holds."""
-        return self.host_mib - self._host_used_mib
-
     def replicas(self, name: str) -> int:
         """Return the replicas on the device, those that are loading included."""
         return self._of(name).on_device
@@ -136,12 +95,10 @@ class Pool:
         """Return the replicas that could serve now."""
         return self._of(name).idle
 
-    def tier(self, name: str) -> Tier:
-        """Return where the fastest copy is."""
+    def is_there(self, name: str) -> bool:
+        """Tell whether any replica is loaded, idle or busy."""
         standing = self._of(name)
-        if standing.idle + standing.busy:
-            return Tier.DEVICE
-        return Tier.HOST if standing.on_host else Tier.DISK
+        return standing.idle + standing.busy > 0
 
     def _of(self, name: str) -> _Standing:
         if name not in self._standing:
@@ -173,13 +130,6 @@ class Pool:
         standing.loading -= 1
         standing.idle += 1
 
-    def load_failed(self, name: str) -> None:
-        """Note that a replica will not be ready; its memory is free again."""
-        standing = self._of(name)
-        self._must(standing.loading > 0, f"{name} failed to load, but was not loading")
-        standing.loading -= 1
-        self._device_used_mib -= self.functions[name].memory_mib
-
     # -- wishes -----------------------------------------------------------------------
 
     def load(self, name: str, worth: Worth) -> tuple[Wish, ...] | NoRoom:
@@ -193,11 +143,10 @@ class Pool:
                 if at != name
             )
             return NoRoom(name, need_mib, found_mib)
-        wishes = [wish for victim in parting for wish in self.part(victim, worth)]
-        wishes.append(Load(name, self.tier(name)))
+        unloads = [self.part(victim) for victim in parting]
         standing.loading += 1
         self._device_used_mib += need_mib
-        return tuple(wishes)
+        return (*unloads, Load(name))
 
     def parting(self, name: str, worth: Worth) -> list[str] | None:
         """Return whose idle replicas must part for one more; None where it is not enough."""
@@ -214,36 +163,13 @@ class Pool:
                     return parting
         return None
 
-    def part(self, name: str, worth: Worth) -> tuple[Wish, ...]:
-        """Wish an idle replica away: into host memory where it is worth its room there."""
-        standing, need_mib = self._of(name), self.functions[name].memory_mib
+    def part(self, name: str) -> Unload:
+        """Wish an idle replica away."""
+        standing = self._of(name)
         self._must(standing.idle > 0, f"{name} should part, but has no idle replica")
         standing.idle -= 1
-        self._device_used_mib -= need_mib
-        if standing.on_host:
-            return (Unload(name, Tier.DEVICE),)
-        dropped = self._host_room(name, worth)
-        if dropped is None:
-            return (Unload(name, Tier.DEVICE),)
-        standing.on_host = True
-        self._host_used_mib += need_mib
-        return (*dropped, Demote(name))
-
-    def _host_room(self, name: str, worth: Worth) -> tuple[Wish, ...] | None:
-        """Wish copies of less worth out of host memory; None where they are not enough."""
-        missing_mib = self.functions[name].memory_mib - self.host_free_mib
-        lesser = [at for at, one in self._standing.items() if one.on_host]
-        lesser = [at for at in sorted(lesser, key=worth) if worth(at) < worth(name)]
-        victims: list[str] = []
-        while missing_mib > 0 and lesser:
-            victims.append(lesser.pop(0))
-            missing_mib -= self.functions[victims[-1]].memory_mib
-        if missing_mib > 0:
-            return None
-        for victim in victims:
-            self._standing[victim].on_host = False
-            self._host_used_mib -= self.functions[victim].memory_mib
-        return tuple(Unload(victim, Tier.HOST) for victim in victims)
+        self._device_used_mib -= self.functions[name].memory_mib
+        return Unload(name)
 
     # -- checks -----------------------------------------------------------------------
 
@@ -251,11 +177,8 @@ class Pool:
         """Count everything anew and compare; raise where the books are wrong."""
         standings = self._standing.items()
         device_mib = sum(one.on_device * self.functions[at].memory_mib for at, one in standings)
-        host_mib = sum(self.functions[at].memory_mib for at, one in standings if one.on_host)
         self._must(device_mib == self._device_used_mib, "the device's memory is miscounted")
-        self._must(host_mib == self._host_used_mib, "host memory is miscounted")
         self._must(device_mib <= self.device_mib, "the device holds more than it has")
-        self._must(host_mib <= self.host_mib, "host memory holds more than it has")
         for at, one in standings:
             least = min(one.idle, one.busy, one.loading)
             self._must(least >= 0, f"{at} has fewer than no replicas")

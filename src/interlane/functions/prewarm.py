@@ -1,33 +1,24 @@
-"""Facts about requests and slots in, wishes about replicas out.
+"""Facts about slots in, wishes about replicas out.
 
-Between slots, a request that finds no idle replica brings one in, at the price of the idle
-replicas that are worth least.  When a slot has passed, replicas that nobody wants any more
+When a slot has passed, replicas that nobody wants any more
 part, and those that are wanted are loaded ahead of their requests, most worthy first.  What
 a replica is worth is the requests that are expected while it would stay, times what a cold
 start would cost, per MiB.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from interlane.functions.advise import Advisor
 from interlane.functions.costs import Costs, Prices, costs_of, horizon, is_worth_it, within
-from interlane.functions.pool import Demote, NoRoom, Pool, Tier, Unload, Wish, load_s
+from interlane.functions.pool import NoRoom, Pool, Unload, Wish
 from interlane.functions.rank import Later
 from interlane.predict.arrivals.live import Forecast
 
 LEAST_GAIN: Final = 0.1
 """What loading ahead must gain where others part for it, as a part of the cold start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A request found an idle replica."""
-
-    function: str
 
 
 class Prewarmer:
@@ -64,22 +55,13 @@ class Prewarmer:
 
     # -- facts ------------------------------------------------------------------------
 
-    def asked(self, name: str) -> Served | tuple[Wish, ...] | NoRoom:
-        """Give a request to an idle replica, else wish for one; it has no room at times.
-
-        A request that was not served stays with the caller, who asks again when a replica
-        is loaded or has served.
-        """
-        is_served = self.pool.asked(name)
-        self._later.asked(self._place[name])
-        return Served(name) if is_served else self._load(name)
-
     def _load(self, name: str) -> tuple[Wish, ...] | NoRoom:
         """Wish for a replica, and learn for how long those that part were not asked."""
         found = self.pool.load(name, self.worth)
         if not isinstance(found, NoRoom):
-            for wish in filter(_leaves_the_device, found):
-                self._later.parted(self._place[wish.function])
+            for wish in found:
+                if isinstance(wish, Unload):
+                    self._later.parted(self._place[wish.function])
         return found
 
     def slot_passed(self, counts: Mapping[str, float]) -> tuple[Wish, ...]:
@@ -98,13 +80,11 @@ class Prewarmer:
 
     def costs(self, name: str) -> Costs:
         """Return what is at stake for a function, were it not on the device."""
-        tier = min(self.pool.tier(name), Tier.HOST)
         return costs_of(
             self.pool.functions[name],
             self.prices,
             slot_s=self.slot_s,
             device_mib=self.pool.device_mib,
-            tier=Tier.DISK if not self.pool.host_mib else tier,
         )
 
     def worth(self, name: str) -> float:
@@ -119,7 +99,7 @@ class Prewarmer:
         for name in self.names:
             spare = min(self.pool.idle(name), self.pool.replicas(name) - wanted[name])
             for _ in range(spare):
-                wishes += self.pool.part(name, self.worth)
+                wishes.append(self.pool.part(name))
         return tuple(wishes)
 
     def _loading(self, wanted: Mapping[str, int]) -> tuple[Wish, ...]:
@@ -138,7 +118,10 @@ class Prewarmer:
     def _pays(self, name: str) -> bool:
         """Tell whether loading ahead is worth its cost and what must part for it."""
         costs = self.costs(name)
-        slots = horizon(load_s(self.pool.functions[name], self.pool.tier(name)), self.slot_s)
+        # One more beside a replica that is there is copied on the device, in no time.
+        is_there = self.pool.is_there(name)
+        load_s = 0.0 if is_there else self.pool.functions[name].disk_load_s
+        slots = horizon(load_s, self.slot_s)
         chance = within(self._chances[name], slots)
         if not is_worth_it(chance, costs, is_loaded=False):
             return False
@@ -147,7 +130,3 @@ class Prewarmer:
             return parting is not None
         lost = sum(self._chances[one] * self.costs(one).cold for one in parting)
         return chance * costs.cold - lost > LEAST_GAIN * costs.cold
-
-
-def _leaves_the_device(wish: Wish) -> bool:
-    return isinstance(wish, Demote) or (isinstance(wish, Unload) and wish.tier is Tier.DEVICE)

@@ -154,15 +154,6 @@ class LaneBook:
         """Return what an admitted job may use."""
         return self._lanes[self._lane_of[job_id]].tenants[job_id]
 
-    def cap_bytes(self, job_id: JobId) -> int:
-        """Return what an admitted job may hold while it runs: its own and its lane's."""
-        lane = self._lanes[self._lane_of[job_id]]
-        return lane.tenants[job_id].persistent_bytes + lane.size_bytes
-
-    def times_passed(self, job_id: JobId) -> int:
-        """Return how many later jobs were admitted before this waiting one."""
-        return self._passed[job_id]
-
     def why_waits(self, job_id: JobId) -> Refusal:
         """Say why a waiting job is not admitted now."""
         asker = self._waiting[job_id]

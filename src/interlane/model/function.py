@@ -23,8 +23,6 @@ class Function:
     """GPU types that will do; empty means any."""
     disk_load_s: float = 0.0
     """Seconds that its model takes from disk to the GPU."""
-    host_load_s: float = 0.0
-    """Seconds that its model takes from host memory to the GPU."""
 
     def __post_init__(self) -> None:
         if self.memory_mib < 0:
@@ -35,7 +33,5 @@ class Function:
             raise InvalidField("p99_limit", self.p99_limit, "it must be 1 or more")
         if not self.stay_s >= 0:
             raise InvalidField("stay_s", self.stay_s, "it must be 0 s or more")
-        if not 0 <= self.host_load_s <= self.disk_load_s:
-            raise InvalidField(
-                "host_load_s", self.host_load_s, "it must be from 0 to disk_load_s"
-            )
+        if not self.disk_load_s >= 0:
+            raise InvalidField("disk_load_s", self.disk_load_s, "it must be 0 s or more")

@@ -1,30 +1,14 @@
 """MIG plans and the way to them, for the page that shows both; runs away from the server."""
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-import yaml
-
-from interlane.mig import services_file
-from interlane.mig.check import faults
-from interlane.mig.demand import Problem
-from interlane.mig.documents import plan_document, read_state
-from interlane.mig.draw import service_table
-from interlane.mig.optimise import optimise
-from interlane.mig.plan import Effort, Plan
-from interlane.mig.services_file import Asked, read_services, with_gpu
-from interlane.mig.tables import read_table
-from interlane.mig.transition.joint import joint_plan
-from interlane.mig.transition.order import ordered
-from interlane.mig.transition.standing import floors_of, standing
-from interlane.mig.transition.steps import Transition, waves
-from interlane.model import InterlaneError, InvalidFile, InvalidInput
-
-SLACK: Final = 1
-"""GPUs above the fewest, to leave more in place."""
+from interlane.mig.documents import plan_document
+from interlane.mig.plan import Plan
+from interlane.usecases import mig, mig_transition
+from interlane.usecases.documents import Document
+from interlane.usecases.mig_transition import MigTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,74 +37,42 @@ class Planned:
     plan: Plan
     actions: tuple[tuple[int, str], ...] | None
     """The way: what can be done at a time has the same number; None if nothing runs now."""
-    document: str
-    """The plan as JSON: what runs now, the next time."""
+
+    @property
+    def document(self) -> str:
+        """The plan as JSON: what runs now, the next time."""
+        return json.dumps({"gpus": plan_document(self.plan)}, indent=1)
 
 
 def planned(wanted: Wanted) -> Planned:
     """Plan the fewest GPUs, or as few as leave most in place of what runs now."""
-    asked = _asked(wanted)
-    table = read_table(wanted.table.splitlines(), "the table") if wanted.table.strip() else None
-    problem, terms = services_file.problem_from(asked, services_file.full_table(asked, table))
-    effort = Effort(wanted.limit_s, 0, time.monotonic)
-    actions = None
-    if wanted.current.strip():
-        there = read_state(_json(wanted.current), "what runs now", asked.offers[0].model)
-        way, told = _way(problem, there, effort)
-        plan, actions = way.target, _numbered(way)
-    else:
-        outcome = optimise(problem, effort=effort)
-        plan, told = outcome.plan, (f"{outcome.told}.", *outcome.notes)
-    if wrong := faults(plan, terms):
-        raise InterlaneError(f"The plan does not hold: {wrong[0]} Please report it.")
-    head, rows = service_table(asked.services, plan)
-    document = json.dumps({"gpus": plan_document(plan)}, indent=1)
-    return Planned(told, head, rows, plan, actions, document)
+    demand = mig.Demand(
+        Document("services", wanted.services),
+        Document("the table", wanted.table) if wanted.table.strip() else None,
+        wanted.gpu,
+    )
+    if not wanted.current.strip():
+        found = mig.plan(demand, limit_s=wanted.limit_s)
+        told = (f"{found.outcome.told}.", *found.outcome.notes)
+        return Planned(told, *found.table, found.plan, None)
+    current = Document("what runs now", wanted.current)
+    way = mig_transition.transition(demand, current, limit_s=wanted.limit_s)
+    return Planned(_told(way), *way.table, way.way.target, _numbered(way))
 
 
-def _way(problem: Problem, there: Plan, effort: Effort) -> tuple[Transition, tuple[str, ...]]:
-    """Return the way to a plan that leaves most in place, and what it keeps."""
-    there = standing(there, problem, ())
-    found = joint_plan(problem, there, slack=SLACK, effort=effort)
-    way = ordered(there, found.plan, floors_of(there, problem, None), problem, seed=0)
-    fewest = sum(not gpu.is_spare for gpu in found.optimum.plan.gpus)
-    used = sum(not gpu.is_spare for gpu in way.target.gpus)
-    return way, (
+def _told(found: MigTransition) -> tuple[str, ...]:
+    way = found.way
+    return (
         f"{way.kept} of {way.running} running instances stay where they are.",
-        f"{used} GPUs at the end, {fewest} would be the fewest; {way.peak_gpus} on the way.",
+        f"{found.gpus} GPUs at the end, {found.fewest_gpus} would be the fewest; "
+        f"{way.peak_gpus} on the way.",
     )
 
 
-def _numbered(way: Transition) -> tuple[tuple[int, str], ...]:
+def _numbered(found: MigTransition) -> tuple[tuple[int, str], ...]:
     """Return the actions by the wave in which they can be carried out."""
     return tuple(
-        (number, str(way.actions[at]))
-        for number, wave in enumerate(waves(way.actions), 1)
+        (number, str(found.way.actions[at]))
+        for number, wave in enumerate(found.waves, 1)
         for at in wave
     )
-
-
-def _asked(wanted: Wanted) -> Asked:
-    asked = read_services(_yaml(wanted.services), "services")
-    if asked.table is not None:
-        raise InvalidInput(
-            "services: this page reads no files; paste the table below and leave 'table' out."
-        )
-    return asked if wanted.gpu is None else with_gpu(asked, wanted.gpu)
-
-
-def _yaml(text: str) -> object:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        what = f"this is not YAML ({getattr(error, 'problem', None) or 'unreadable'}); mend it."
-        raise InvalidFile("services", what, mark.line + 1 if mark else None) from None
-
-
-def _json(text: str) -> object:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        what = f"this is not JSON ({error.msg})."
-        raise InvalidFile("what runs now", what, error.lineno) from None

@@ -1,7 +1,7 @@
 """Reports on uploaded traces, kept for a while; made away from the server."""
 
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -46,8 +46,6 @@ class Reports:
 
 def rendered(path: Path, name: str) -> str:
     """Return the report on a trace as one page."""
-    from interlane.traces.report.page import render
-    from interlane.traces.report.report import read, report_on
+    from interlane.usecases import traces
 
-    made = report_on(read(path))
-    return render(replace(made, trace={**made.trace, "name": name}))
+    return traces.report(path).page(name)

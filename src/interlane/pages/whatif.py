@@ -12,8 +12,8 @@ from interlane.live.auth import Caller
 from interlane.model import InvalidInput
 from interlane.pages import charts, words
 from interlane.pages.frame import Live, button, card, table, title, worked
-from interlane.pages.plays import SYNTHETIC_JOBS, Played, played_live, played_synthetic
 from interlane.pages.site import Site, Visit
+from interlane.usecases.whatif import SYNTHETIC_JOBS, Played, played_live, played_synthetic
 
 DAY_S: Final = 86_400.0
 LIMIT_S: Final = 120.0

@@ -166,7 +166,6 @@ class _Requests:
         from interlane.functions.advise import Hurdle
         from interlane.functions.catalogue import advisors
         from interlane.functions.costs import Prices, costs_of
-        from interlane.functions.pool import Tier
         from interlane.functions.portfolio import Portfolio
         from interlane.predict.arrivals.live import Live
         from interlane.predict.arrivals.lslstm_live import LiveLsLstm
@@ -179,7 +178,6 @@ class _Requests:
                 Prices(),
                 slot_s=MINUTE_S,
                 device_mib=scenario.memory_mib,
-                tier=Tier.DISK,
                 # Beside training, an idle replica uses up what training may lose.
                 least=one.use,
             )

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlane.mig.cms.few_jobs import few_jobs
 from interlane.mig.cms.greedy import log_greedy
 from interlane.mig.cms.instance import CmsInstance, Solution, cms_instance, faults, up_to
 from interlane.mig.cms.programs import BlockProgram
@@ -83,16 +82,6 @@ def test_the_scheme_is_within_one_and_eps_and_within_its_constant(
     assert solution.cost <= optimum + more + 1e-6
 
 
-@given(instance=EITHER)
-def test_the_method_for_few_jobs_is_exact(instance: CmsInstance) -> None:
-    optimum = cheapest_by_trying(instance)
-
-    solution = few_jobs(instance)
-
-    assert holds(instance, solution, optimum)
-    assert solution.is_optimal
-
-
 def many_jobs(seed: int, jobs: int = 200) -> CmsInstance:
     """A hundred machines or two, far too many to try everything."""
     rng = np.random.default_rng(seed)
@@ -140,8 +129,3 @@ def test_a_job_that_nothing_serves_is_named() -> None:
 def test_a_demand_of_nothing_is_refused_by_place_and_rule() -> None:
     with pytest.raises(InvalidInput, match=r"demands at 1 is 0\.0.*above 0"):
         cms_instance([[1.0], [1.0]], [1.0, 0.0], [[1]])
-
-
-def test_too_many_jobs_for_the_exact_method_are_refused_with_another() -> None:
-    with pytest.raises(InvalidInput, match=r"200 jobs are too many.*lp_rounding or ptas"):
-        few_jobs(many_jobs(0))

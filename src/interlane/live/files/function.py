@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from interlane.live.files.fields import Amount, Line, Strict, Text, Variable, Word, sentence
+from interlane.live.files.fields import Amount, Line, Strict, Text, Variable, Word
 from interlane.live.files.job import SECRETS_MAX
-from interlane.model import InvalidField, InvalidInput, amounts
+from interlane.model import InvalidField, amounts
 
 CALLABLE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 MODULE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
@@ -82,16 +82,6 @@ class Terms:
     batch_window_s: float
     keep_s: float | None
     """Seconds that replicas stay after a request; None where forecasts decide."""
-
-
-def read_function(said: object) -> FunctionSpec:
-    """Return the function that a document describes, or say what is wrong with it."""
-    try:
-        spec = FunctionSpec.model_validate(said)
-    except ValidationError as error:
-        raise InvalidInput(sentence(error.errors(), FunctionSpec, "function")) from None
-    terms_of(spec)
-    return spec
 
 
 def terms_of(spec: FunctionSpec) -> Terms:

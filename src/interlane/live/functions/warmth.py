@@ -14,7 +14,7 @@ import numpy as np
 from interlane.functions.advise import Advisor, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.costs import Prices, costs_of
-from interlane.functions.pool import Pool, Tier
+from interlane.functions.pool import Pool
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer
 from interlane.model.function import Function
@@ -173,7 +173,6 @@ class Warmth:
             self._prices,
             slot_s=self.slot_s,
             device_mib=device_mib,
-            tier=Tier.DISK,
         )
         service_s = max(1e-4, one.service_s or SERVICE_S_GUESS)
         watched.weight[0] = costs.weight

@@ -8,5 +8,4 @@ each says what it guarantees:
 * ``greedy``    4 ln(2n) times the optimum, whatever the configurations
 * ``rounding``  twice the linear program, and two machines more for each kind of block
 * ``ptas``      1 + eps times the optimum, for few kinds of blocks in small configurations
-* ``few_jobs``  the optimum, for few jobs
 """

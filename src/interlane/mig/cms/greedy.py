@@ -13,8 +13,6 @@ most ``4 c ln(2n) + 2 dearest``.  In practice to go on step by step is nearly al
 both are done, and the cheaper one is returned.
 """
 
-from math import log
-
 import numpy as np
 
 from interlane.mig.cms.instance import CmsInstance, Schedule, Solution, without_surplus
@@ -42,11 +40,6 @@ def log_greedy(instance: CmsInstance, lower_bound: float = 0.0) -> Solution:
         found = Schedule(half.used, without_surplus(instance, half.gets))
     cost = found.cost(instance)
     return Solution(found, cost, lower_bound, is_optimal=cost - lower_bound < 1e-6)
-
-
-def guarantee(instance: CmsInstance, optimum: float) -> float:
-    """Return what the cost is at most, if this is the optimum."""
-    return 4.0 * optimum * log(2 * instance.jobs) + 2.0 * float(instance.costs.max())
 
 
 def _best_machine(instance: CmsInstance, shares: Floats, left: Floats) -> tuple[int, Whole]:

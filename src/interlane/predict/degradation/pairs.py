@@ -151,16 +151,6 @@ class Pairs:
             retained=self.retained[places],
         )
 
-    def and_also(self, other: "Pairs") -> "Pairs":
-        """Return these pairs and others of the same workloads."""
-        return Pairs(
-            self.profiles,
-            *(
-                np.concatenate([getattr(self, name), getattr(other, name)])
-                for name in ("gpu", "victim", "aggressor", "retained")
-            ),
-        )
-
     @cached_property
     def log_retained(self) -> Floats:
         """The logarithm, in which slow-downs of several causes add up."""

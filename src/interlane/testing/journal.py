@@ -8,7 +8,7 @@ which names the version:
     {"at_s": 0.0, "fact": {"is": "Submitted", "job": {...}}}
     {"at_s": 0.0, "wishes": [{"is": "Start", "job_id": "a", "placement": {...}}]}
 
-Reading and writing files is the caller's business; this room does no input or output.
+Tests record with it; the kernel itself keeps no journal.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Policies played on one trace, for the page that compares them; runs away from the server."""
+"""What if: recent jobs, or synthetic ones, under other policies, with all waiting times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,0 +1,255 @@
+"""Traces played on clusters: simulate, compare, explain and tell a job's story."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Final
+
+from interlane import wiring
+from interlane.metrics import story as stories
+from interlane.metrics.summary import Weight
+from interlane.model import Cluster, InvalidField, UnknownName
+from interlane.sim.compare import best
+from interlane.sim.compare import compare as run_all
+from interlane.sim.experiment import Experiment, Result, engine_for, jobs_in, play, run
+from interlane.sim.explain import Standing, number_of, standing
+from interlane.sim.record import check_target, write_log
+from interlane.traces.synth import synthesize
+from interlane.usecases.reporter import SILENT, Reporter
+from interlane.usecases.traces import TraceFile, note_oddities
+from interlane.wiring import PolicyWords
+
+POLICIES: Final = (
+    "order=fifo,queue=strict",
+    "order=fifo,queue=skip",
+    "order=fifo,queue=easy",
+    "order=sjf",
+    "order=srtf",
+    "order=las",
+)
+"""What is compared when nobody names policies: from plain to clever."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunWords:
+    """What decides the outcome of a run, as people write it."""
+
+    trace: TraceFile
+    policy: PolicyWords
+    cluster: str
+    sample: int | None = None
+    sample_seed: int = 42
+    arrivals: str = wiring.TRACE_TIMES
+    weight: str = Weight.JOB.value
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    speeds: Sequence[str] = ()
+    slow_downs: Sequence[str] = ()
+    failures: str | None = None
+    seed: int = 0
+    paranoid: bool = False
+
+
+def _experiments(
+    words: RunWords, policies: Sequence[PolicyWords], reporter: Reporter
+) -> list[Experiment]:
+    """Return an experiment for each policy; all share their trace."""
+    choices = [wiring.choice_of(policy) for policy in policies]
+    known = [weight.value for weight in Weight]
+    if words.weight not in known:
+        raise UnknownName("weight", words.weight, known)
+    rate, file = wiring.rate_of(words.arrivals), words.trace
+    cluster = wiring.cluster_of(words.cluster, file.data)
+    world = wiring.world_of(
+        cluster,
+        speeds=words.speeds,
+        slow_downs=words.slow_downs,
+        failures=words.failures,
+        restart_s=words.restart_s,
+        seed=words.seed,
+    )
+    trace = wiring.trace_of(
+        file.path, cluster, fmt=file.fmt, skip_bad=file.skip_bad, data=file.data
+    )
+    if trace.bad_count:
+        first = trace.bad[0]
+        reporter.note(
+            f"{file.path}: {trace.bad_count} bad rows left out, the first {first.file}, "
+            f"line {first.line}: {first.what}"
+        )
+    note_oddities(file.path, trace, reporter)
+    return [
+        Experiment(
+            trace,
+            cluster,
+            choice,
+            sample=words.sample,
+            sample_seed=words.sample_seed,
+            rate=rate,
+            weight=Weight(words.weight),
+            world=world,
+            seed=words.seed,
+            checkpoint_s=words.checkpoint_s,
+            paranoid=words.paranoid,
+        )
+        for choice in choices
+    ]
+
+
+def _experiment(words: RunWords, reporter: Reporter) -> Experiment:
+    (experiment,) = _experiments(words, [words.policy], reporter)
+    return experiment
+
+
+# -- one policy -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What came out of a run."""
+
+    summary: dict[str, object]
+    events: int
+    refused: int
+    """Jobs that can never run on the cluster."""
+    first_refused: str | None
+    """The first of them, and why."""
+
+
+def simulate(
+    words: RunWords, log: Path | None = None, *, reporter: Reporter = SILENT
+) -> Simulated:
+    """Play a trace on a cluster under one policy; write the event log if a file is given."""
+    if log is not None:
+        check_target(log)
+    experiment = _experiment(words, reporter)
+    with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
+        result = run(experiment, tell)
+    if log is not None:
+        write_log(result.log, log)
+    return Simulated(result.summary, len(result.log), result.refused, _first_refused(result))
+
+
+def _first_refused(result: Result) -> str | None:
+    if not result.refused:
+        return None
+    number, refusal = next(iter(result.log.refusals.items()))
+    return f"{result.log.jobs[number].id}: {refusal}"
+
+
+# -- several policies -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The same jobs under several policies."""
+
+    runs: Sequence[dict[str, object]]
+    winners: dict[str, list[int]]
+    """Figure -> the numbers of the runs that are best in it."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """All of it, for JSON."""
+        names = {
+            figure: [self.runs[number]["policy"] for number in numbers]
+            for figure, numbers in self.winners.items()
+        }
+        common = {key: self.runs[0][key] for key in ("trace", "cluster", "weight", "seed")}
+        return {**common, "best": names, "runs": self.runs}
+
+
+def compare(
+    words: RunWords,
+    policies: Sequence[str] = (),
+    processes: int | None = None,
+    *,
+    reporter: Reporter = SILENT,
+) -> Compared:
+    """Play a trace under several policies; parts left out come from the policy of the run."""
+    wanted = [wiring.policy_words(text, words.policy) for text in policies or POLICIES]
+    return _compared(_experiments(words, wanted, reporter), processes, reporter)
+
+
+def compare_synthetic(
+    cluster: Cluster,
+    policies: Sequence[str],
+    *,
+    jobs: int,
+    load: float,
+    seed: int = 0,
+    processes: int | None = None,
+    reporter: Reporter = SILENT,
+) -> Compared:
+    """Make jobs like those of PAI's trace for a cluster, and play them under policies."""
+    trace = synthesize(jobs=jobs, cluster=cluster, load=load, seed=seed)
+    choices = [wiring.choice_of(wiring.policy_words(text, PolicyWords())) for text in policies]
+    experiments = [Experiment(trace, cluster, choice, seed=seed) for choice in choices]
+    return _compared(experiments, processes, reporter)
+
+
+def _compared(
+    experiments: Sequence[Experiment], processes: int | None, reporter: Reporter
+) -> Compared:
+    ended = [0] * len(experiments)
+    jobs = sum(experiment.jobs for experiment in experiments)
+    with reporter.steps(f"{len(experiments)} policies", jobs) as tell:
+
+        def note(number: int, count: int) -> None:
+            ended[number] = count
+            tell(sum(ended))
+
+        runs = run_all(experiments, processes or cores(), note)
+    return Compared(runs, best(runs))
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+# -- one job --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Where a job of a simulated run stands at a moment, and why."""
+
+    policy: str
+    standing: Standing
+
+
+def explain(
+    words: RunWords, job: str, at_s: float, *, reporter: Reporter = SILENT
+) -> Explained:
+    """Play a trace up to a moment and say why a job waits."""
+    if not isfinite(at_s):
+        raise InvalidField("at", at_s, "it must be a number of seconds")
+    experiment = _experiment(words, reporter)
+    with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
+        found = standing(experiment, job, at_s, tell)
+    return Explained(experiment.choice.name, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All that happened to one job of a simulated run."""
+
+    policy: str
+    moments: Sequence[stories.Moment]
+    totals: dict[str, float]
+    """Seconds that it waited, ran and took."""
+
+
+def story(words: RunWords, job: str, *, reporter: Reporter = SILENT) -> Story:
+    """Play a trace and tell one job's life."""
+    experiment = _experiment(words, reporter)
+    jobs, true_s = jobs_in(experiment)
+    number = number_of(jobs, job)
+    with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
+        log = play(engine_for(experiment, jobs, true_s), progress=tell)
+    return Story(
+        experiment.choice.name, stories.story(log, number), stories.totals(log, number)
+    )
