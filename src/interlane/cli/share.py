@@ -212,7 +212,7 @@ def _table(answer: dict[str, Any]) -> str:
 
 
 def _device_lines(device: dict[str, Any], order: str) -> str:
-    from interlane.device.amounts import written
+    from interlane.model.amounts import written
 
     booked, capacity = device["booked_bytes"], device["capacity_bytes"]
     remark = ", waiting for jobs of the daemon before" if device["recovering"] else ""
@@ -232,7 +232,7 @@ _BAR = 20
 
 
 def _job_row(job: dict[str, Any], capacity: int) -> tuple[str, ...]:
-    from interlane.device.amounts import written
+    from interlane.model.amounts import written
 
     if job["lane"] is None:
         return "-", job["job"], job["state"], job["why"] or "", "-", "-", "0", "0.0"

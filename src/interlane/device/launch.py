@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from interlane.device import wire
-from interlane.device.amounts import written
 from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import Client
@@ -27,6 +26,7 @@ from interlane.device.wire import Frame, Kind
 from interlane.device.wish import Wish
 from interlane.device.zygote import caller
 from interlane.lanes.wishes import Demand
+from interlane.model.amounts import written
 from interlane.model.errors import InvalidInput
 
 HOME_VARIABLE: Final = "INTERLANE_SHARE_HOME"
