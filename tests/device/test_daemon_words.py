@@ -124,9 +124,9 @@ def test_two_lines_attach_a_program_that_knows_its_iterations(stage: Stage) -> N
         with device.iteration():
             assert stage.states == {"mine": "running"}
         assert device.iterations == 1
-        assert stage.device["jobs"][0]["priority"] == 3
+        assert stage.device.processes[0].priority == 3
 
-    until(lambda: not stage.device["jobs"])
+    until(lambda: not stage.device.processes)
     with attach(name="again", socket=stage.address) as another:
         assert another is not device
         with pytest.raises(Rejected, match="the job has left the device"):

@@ -9,7 +9,7 @@ from interlane.engines.local.runner import Runner
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
 from interlane.live.measure import occupancy
-from interlane.live.measure.monitor import Monitor, Use, use_of
+from interlane.live.measure.monitor import Monitor, Use
 from interlane.live.store.record import Record
 from interlane.model import Cluster, Placement
 
@@ -48,4 +48,4 @@ class Attempts:
         told = self.lanes.run(run_number(record))
         if told is None:
             return None
-        return self.monitor.over_all(record.id, use_of(told))
+        return self.monitor.over_all(record.id, told)

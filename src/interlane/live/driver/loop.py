@@ -11,6 +11,7 @@ from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import Lanes
 from interlane.engines.local.launch import Secrets
 from interlane.engines.local.runner import NeverRan, Ran, Report, Runner
+from interlane.lanes.report import ProcessReport
 from interlane.live.driver import reports as processes
 from interlane.live.driver.actions import Wishes
 from interlane.live.driver.batch import Batch
@@ -31,10 +32,11 @@ from interlane.live.driver.recovery import find_attempts
 from interlane.live.driver.state import Books, MakeScheduler
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
-from interlane.live.files.job import JobSpec
+from interlane.live.files.job import JobSpec, program_of
 from interlane.live.measure import occupancy
 from interlane.live.measure.monitor import Monitor, Use
 from interlane.live.measure.occupancy import Device
+from interlane.live.port import Measured
 from interlane.live.store.record import HOLDING, Record
 from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InterlaneError, JobId, Ticked
@@ -73,9 +75,11 @@ class Driver:
         self.secrets = secrets
         self.hardware = hardware
         self._lanes = lanes
-        self.monitor = Monitor(self.turns)
+        self.monitor = Monitor(self.turns, self._program_of)
         if lanes is not None:
-            lanes.heard = self.monitor.heard
+            lanes.heard = lambda report, at_s: self.monitor.heard(
+                Measured(report, at_s, hardware.gpus)
+            )
         self._attempts = Attempts(
             self.runner, secrets, hardware, self.cluster, self.monitor, lanes
         )
@@ -157,6 +161,17 @@ class Driver:
         if record is None or record.state not in HOLDING or seen is None:
             return None
         return seen.uses.get(job_id)
+
+    def on_device(self, job_id: JobId) -> ProcessReport | None:
+        """Return what a job that runs does on its device; None if it is on none."""
+        record, seen = self.open_record(job_id), self.monitor.seen
+        if record is None or record.state not in HOLDING or seen is None:
+            return None
+        return seen.processes.get(job_id)
+
+    def _program_of(self, job_id: JobId) -> str | None:
+        record = self.open_record(job_id)
+        return None if record is None else program_of(JobSpec.model_validate(record.spec))
 
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:

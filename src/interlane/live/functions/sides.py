@@ -10,7 +10,6 @@ from math import nan
 from typing import Final
 
 from interlane.kernel.harvesting import gpu_id
-from interlane.live.files.job import program_in
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.interference import Interference
 from interlane.live.functions.lender import Compared, Lender, Slot
@@ -79,9 +78,9 @@ class Sides:
 
     def _solos(self, slowed: Mapping[Place, Slowed]) -> dict[str, Solo]:
         seen = self._monitor.seen
-        jobs = {} if seen is None else seen.solos
+        jobs = {} if seen is None else seen.named_solos
         return {
-            **{program_in(job_id): solo for job_id, solo in jobs.items()},
+            **jobs,
             **{place.name: Solo(nan, nan, 1.0 / one.alone_s) for place, one in slowed.items()},
         }
 

@@ -80,7 +80,7 @@ def jobs(
     """List jobs, the newest first."""
     wanted = JobsWanted(limit, cursor, None if not state else frozenset(state), user)
     found = the.driver.store.jobs(wanted)
-    shown = [job_document(record) for record in found]
+    shown = [job_document(record, process=the.driver.on_device(record.id)) for record in found]
     for document in shown:
         del document["spec"]
     more = str(found[-1].serial) if len(found) == limit else None
@@ -99,7 +99,7 @@ def job(
     record = _record(the, job_id)
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
-    document = job_document(record, the.driver.use(record.id))
+    document = job_document(record, the.driver.use(record.id), the.driver.on_device(record.id))
     sides = request.app.state.functions.sides
     document["beside_functions"] = [asdict(one) for one in sides.of(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
@@ -162,7 +162,7 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
     record = await asyncio.to_thread(_record, the, job_id)
     document = {
-        **job_document(record),
+        **job_document(record, process=the.driver.on_device(record.id)),
         **whatif.refusal_document(None),
         "ahead_count": 0,
         "ahead": [],
