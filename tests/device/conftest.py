@@ -22,6 +22,7 @@ from interlane.device.link import NoDaemon, connected
 from interlane.device.wish import Wish
 from interlane.device.zygote import caller
 from interlane.device.zygote.request import request_of, socket_of
+from interlane.lanes.report import DaemonReport, DeviceReport, RunTotal
 from interlane.testing.waiting import PATIENCE_S, until
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -96,25 +97,26 @@ class Stage:
             return False
         return True
 
-    def status(self, run: int = 0) -> dict[str, Any]:
+    def status(self, run: int = 0) -> DaemonReport:
         return status(self.address, run)
 
-    @property
-    def device(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.status()["devices"][0]
+    def total(self, job: Job) -> RunTotal:
+        """Return what became of a job, over all its processes."""
+        found = self.status(job.run).run
+        assert found is not None
         return found
 
     @property
+    def device(self) -> DeviceReport:
+        return self.status().devices[0]
+
+    @property
     def states(self) -> dict[str, str]:
-        return {job["name"]: job["state"] for job in self.device["jobs"]}
+        return {one.name: one.state for one in self.device.processes}
 
     def iterations(self, job: Job) -> int:
         return next(
-            (
-                int(one["iterations"])
-                for one in self.device["jobs"]
-                if one["pid"] == job.process.pid
-            ),
+            (one.run.iterations for one in self.device.processes if one.pid == job.process.pid),
             0,
         )
 

@@ -8,43 +8,13 @@ import pytest
 
 from interlane import cli
 from interlane.device import attach, wire
-from interlane.device.amounts import bytes_in, written
 from interlane.device.rendezvous import make_directory, socket_path
 from interlane.device.specs import read_spec
 from interlane.device.wish import Wish
-from interlane.model import InvalidField, InvalidInput, Rejected
+from interlane.model import InvalidInput, Rejected
 from interlane.testing.waiting import PATIENCE_S, until
 
 from .conftest import MIB, Stage
-
-
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        ("512MiB", 512 * MIB),
-        ("4GiB", 4096 * MIB),
-        ("1.5G", 1536 * MIB),
-        ("7", 7),
-        ("2 kb", 2048),
-    ],
-)
-def test_amounts_of_memory_are_read_as_people_write_them(text: str, amount: int) -> None:
-    assert bytes_in(text, "--memory") == amount
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "1XiB", "1e9", "1GiB+1GiB", "nan"])
-def test_what_is_no_amount_is_said_so_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidField, match="reads like 512MiB or 4GiB"):
-        bytes_in(text, "--memory")
-
-
-def test_amounts_are_written_with_one_digit() -> None:
-    assert [written(one) for one in (0, 1023, 1536, 3 << 40)] == [
-        "0 B",
-        "1023 B",
-        "1.5 KiB",
-        "3.0 TiB",
-    ]
 
 
 def test_devices_are_read_from_their_words() -> None:
@@ -154,9 +124,9 @@ def test_two_lines_attach_a_program_that_knows_its_iterations(stage: Stage) -> N
         with device.iteration():
             assert stage.states == {"mine": "running"}
         assert device.iterations == 1
-        assert stage.device["jobs"][0]["priority"] == 3
+        assert stage.device.processes[0].priority == 3
 
-    until(lambda: not stage.device["jobs"])
+    until(lambda: not stage.device.processes)
     with attach(name="again", socket=stage.address) as another:
         assert another is not device
         with pytest.raises(Rejected, match="the job has left the device"):

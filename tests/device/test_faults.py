@@ -23,12 +23,12 @@ def test_when_the_holder_is_killed_the_next_goes_on_and_the_ledger_is_exact(
     until(lambda: stage.iterations(holder) > 5)
     waiter = stage.start("mlp.py", 100_000, name="waiter", memory_mib=(30, 40))
     until(lambda: "waiting" in stage.states.get("waiter", ""))
-    assert stage.device["booked_bytes"] == (50 + 30 + 70) * MIB
+    assert stage.device.booked_bytes == (50 + 30 + 70) * MIB
 
     holder.process.send_signal(signal.SIGKILL)
 
     until(lambda: "holder" not in stage.states)
-    assert stage.device["booked_bytes"] == (30 + 40) * MIB
+    assert stage.device.booked_bytes == (30 + 40) * MIB
     stage.goes_on(waiter)
     assert set(stage.states) == {"waiter"}
 
@@ -115,7 +115,7 @@ def test_there_is_no_device_of_that_number(stage: Stage) -> None:
     stage.daemon("--device", "cpu:1GiB")
 
     with stage.client("second", device=1, **ONE_MIB):
-        assert stage.status()["devices"][1]["jobs"][0]["name"] == "second"
+        assert stage.status().devices[1].processes[0].name == "second"
     with pytest.raises(Rejected, match="There is no device 2; there are 2"):
         stage.client(device=2)
 

@@ -232,7 +232,7 @@ def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(
         host.add("a", "hosted_models:double", memory="40MiB+20MiB")
         host.add("b", "hosted_models:double", memory="40MiB+20MiB")
         assert [host("a", 1), host("b", 2)] == [2, 4]
-        booked = [device["booked_bytes"] for device in status(Path(path))["devices"]]
+        booked = [device.booked_bytes for device in status(Path(path)).devices]
         assert booked == [100 << 20]
 
         with pytest.raises(Rejected):
@@ -241,7 +241,7 @@ def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(
         host.add("d", "hosted_models:double", memory="30MiB+20MiB")
 
         assert host("d", 3) == 6
-        until(lambda: status(Path(path))["devices"][0]["booked_bytes"] == 90 << 20)
+        until(lambda: status(Path(path)).devices[0].booked_bytes == 90 << 20)
 
 
 def test_the_models_of_a_host_cost_one_context(tmp_path: Path) -> None:
@@ -254,9 +254,9 @@ def test_the_models_of_a_host_cost_one_context(tmp_path: Path) -> None:
         for name in "abcde":
             host.add(name, "hosted_models:double", memory="100MiB+50MiB")
 
-        (device,) = status(Path(path))["devices"]
+        (device,) = status(Path(path)).devices
 
-        assert device["booked_bytes"] == (512 + 5 * 100 + 50) << 20
+        assert device.booked_bytes == (512 + 5 * 100 + 50) << 20
         assert host("e", 4) == 8
 
 

@@ -40,7 +40,7 @@ def test_a_program_that_is_not_python_runs_and_its_code_is_passed_on(
     said = capfd.readouterr()
     assert said.out == "hello\n"
     assert said.err.count("'sh' never imported torch, so it ran without a lease") == 1
-    assert stage.device["booked_bytes"] == 0
+    assert stage.device.booked_bytes == 0
 
 
 def test_a_program_that_does_not_exist_is_said_so(
@@ -76,7 +76,7 @@ def test_a_cold_start_gates_the_script_and_runs_the_users_own_sitecustomize(
     assert run(stage, "--", sys.executable, script) == 0
 
     assert capfd.readouterr().out == f"my own\n{stage.folder} True\n"
-    assert stage.device["iterations"] == 6
+    assert stage.device.iterations == 6
 
 
 def test_a_python_that_leaves_the_hooks_out_is_told_so(
@@ -99,9 +99,9 @@ def test_a_job_that_ends_abruptly_leaves_nothing_behind(
     job = stage.start(stage.script(TRAIN + f"train({steps})\n{ending}"), memory_mib=(20, 20))
 
     assert job.process.wait(PATIENCE_S) == (-9 if "kill" in ending else 4)
-    until(lambda: not stage.device["jobs"])
-    assert stage.device["booked_bytes"] == 0
-    assert stage.status(job.run)["run"]["iterations"] == steps
+    until(lambda: not stage.device.processes)
+    assert stage.device.booked_bytes == 0
+    assert stage.total(job).iterations == steps
 
 
 def test_a_script_without_an_optimizer_or_model_is_told_that_it_had_no_lease(
@@ -137,10 +137,10 @@ print("trained", flush=True)
 
     assert job.process.wait(PATIENCE_S) == 0
     until(lambda: "trained" in job.text)
-    until(lambda: not stage.device["jobs"])
-    assert stage.status(job.run)["run"]["jobs"] == 2
+    until(lambda: not stage.device.processes)
+    assert stage.total(job).processes == 2
     # The fork's first forward pass came before it was known to train.
-    assert stage.status(job.run)["run"]["iterations"] == 3 + 7
+    assert stage.total(job).iterations == 3 + 7
 
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
@@ -168,9 +168,9 @@ if __name__ == "__main__":
     job = stage.start(script, memory_mib=(20, 20))
 
     assert job.finished() == "trained\n"
-    until(lambda: not stage.device["jobs"])
-    tally = stage.status(job.run)["run"]
-    assert (tally["jobs"], tally["iterations"]) == (1, 4)
+    until(lambda: not stage.device.processes)
+    tally = stage.total(job)
+    assert (tally.processes, tally.iterations) == (1, 4)
 
 
 def test_output_of_any_size_passes_by_without_being_kept(stage: Stage) -> None:
@@ -260,9 +260,11 @@ def test_a_job_that_declares_ten_times_what_it_needs_keeps_it_until_it_ends(
     late = stage.start("mlp.py", 10, name="late", memory_mib=(200, 10))
 
     until(lambda: stage.states.get("late") == "queued")
-    job = next(one for one in stage.device["jobs"] if one["name"] == "modest")
-    assert job["persistent_bytes"] == 300 * MIB
-    assert job["measured_persistent_bytes"] < 100 * MIB
+    job = next(one for one in stage.device.processes if one.name == "modest")
+    assert job.booked is not None
+    assert job.measured is not None
+    assert job.booked.persistent_bytes == 300 * MIB
+    assert job.measured.persistent_bytes < 100 * MIB
 
     modest.process.send_signal(signal.SIGKILL)
     late.finished()
@@ -279,10 +281,10 @@ def test_an_estimate_that_is_not_a_promise_is_corrected_by_measuring(
     )
 
     until(lambda: stage.iterations(job) > 20)
-    (seen,) = stage.device["jobs"]
-    for kind in ("persistent", "ephemeral"):
-        measured = seen[f"measured_{kind}_bytes"]
-        assert measured <= seen[f"{kind}_bytes"] <= 1.1 * measured + 5 * MIB
+    (seen,) = stage.device.processes
+    for kind in ("persistent_bytes", "ephemeral_bytes"):
+        measured = getattr(seen.measured, kind)
+        assert measured <= getattr(seen.booked, kind) <= 1.1 * measured + 5 * MIB
 
 
 def test_a_job_of_several_ranks_is_refused_rather_than_hung(

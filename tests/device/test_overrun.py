@@ -91,7 +91,7 @@ def test_a_job_beyond_its_memory_fails_and_its_neighbour_does_not_notice(
     assert "can't allocate memory" in capfd.readouterr().err
     assert neighbour.communicate(timeout=240)[0] == alone
     assert neighbour.returncode == 0
-    assert status(daemon)["devices"][0]["booked_bytes"] == 0
+    assert status(daemon).devices[0].booked_bytes == 0
 
 
 def test_it_runs_once_more_with_more_memory_if_it_may(

@@ -31,14 +31,14 @@ def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) ->
     stage.daemon("--order", "rr")
     jobs = [stage.start("mlp.py", 100_000, name=name, memory_mib=(50, 50)) for name in "abc"]
     until(lambda: all(stage.iterations(job) > 5 for job in jobs))
-    booked = stage.device["booked_bytes"]
+    booked = stage.device.booked_bytes
 
     for _ in range(2):
         stage.kill_daemon()
         stage.daemon("--order", "rr")
-        assert stage.device["booked_bytes"] == booked
-        until(lambda: not stage.device["recovering"])
-        assert stage.device["booked_bytes"] == booked
+        assert stage.device.booked_bytes == booked
+        until(lambda: not stage.device.is_recovering)
+        assert stage.device.booked_bytes == booked
         for job in jobs:
             stage.goes_on(job)
 
@@ -79,10 +79,10 @@ def test_nobody_is_admitted_while_jobs_of_the_daemon_before_are_away(stage: Stag
     late = stage.start("mlp.py", 10, name="late", memory_mib=(300, 10))
     until(lambda: stage.states.get("late") == "queued")
 
-    assert stage.device["booked_bytes"] == 900 * MIB
+    assert stage.device.booked_bytes == 900 * MIB
     assert stage.states["mlp.py"] == "away"
     job.process.send_signal(signal.SIGCONT)
-    until(lambda: not stage.device["recovering"])
+    until(lambda: not stage.device.is_recovering)
     # The stopped job is back, with its 900 MiB; the late one does not fit beside it.
     assert stage.states["late"] == "queued"
     job.process.send_signal(signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_an_iteration_that_may_take_long_may_do_so_under_the_next_daemon(
         long.extend(1000)
         stage.kill_daemon()
         stage.daemon(*words)
-        until(lambda: not stage.device["recovering"])
+        until(lambda: not stage.device.is_recovering)
 
         waiting = pool.submit(other.begin)
         until(lambda: long.revoked)

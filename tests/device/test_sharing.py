@@ -48,10 +48,10 @@ def test_four_scripts_take_turns_and_learn_what_they_learn_alone(
 
     for script, job in jobs.items():
         assert job.finished() == alone[script]
-        assert stage.status(job.run)["run"]["iterations"] == ITERATIONS[script]
-    until(lambda: not stage.device["jobs"])
-    assert stage.device["booked_bytes"] == 0
-    assert stage.device["switches"] >= len(jobs) - 1
+        assert stage.total(job).iterations == ITERATIONS[script]
+    until(lambda: not stage.device.processes)
+    assert stage.device.booked_bytes == 0
+    assert stage.device.switches >= len(jobs) - 1
 
 
 def test_scripts_beside_each_other_learn_the_same_too(
@@ -100,15 +100,17 @@ def test_jobs_that_say_nothing_about_memory_are_measured_and_then_share(stage: S
     stage.daemon("--order", "fair", device="cpu:600MiB")
 
     first = stage.start("mlp.py", 100_000, name="first")
-    until(lambda: stage.device["booked_bytes"] < 300 << 20 and stage.states)
+    until(lambda: stage.device.booked_bytes < 300 << 20 and stage.states)
     second = stage.start("mlp.py", 100_000, name="second")
 
     until(lambda: stage.iterations(second) > 10)
     known = stage.iterations(first)
     until(lambda: stage.iterations(first) > known)
-    jobs = {job["name"]: job for job in stage.device["jobs"]}
-    assert jobs["first"]["measured_persistent_bytes"] > 0
-    assert jobs["first"]["persistent_bytes"] < 300 << 20
+    (seen,) = (one for one in stage.device.processes if one.name == "first")
+    assert seen.measured is not None
+    assert seen.booked is not None
+    assert seen.measured.persistent_bytes > 0
+    assert seen.booked.persistent_bytes < 300 << 20
 
 
 def test_a_job_of_higher_priority_goes_first_and_the_other_waits(stage: Stage) -> None:

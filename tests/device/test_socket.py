@@ -152,7 +152,7 @@ def test_jobs_and_strangers_up_to_the_last_descriptor_leave_the_daemon_alive(
         assert told[-1] is not None
         assert told[-1].text == "The daemon has 90 jobs, and room for no more."
         # Whoever asks is answered all the same.
-        assert len(stage.device["jobs"]) == 90
+        assert len(stage.device.processes) == 90
 
 
 def test_a_connection_that_floods_is_cut_off(stage: Stage) -> None:
@@ -188,7 +188,7 @@ sys.stdout.write(line.recv(512)[56:].decode("latin-1"))
 """
 
     assert "The daemon serves user 0, you are user 65534." in printed_by(code, stage.address)
-    assert stage.device["jobs"] == []
+    assert stage.device.processes == ()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

@@ -14,7 +14,7 @@ from interlane.live.files.job import (
     stop_of,
 )
 from interlane.live.measure.slowdown import in_turns
-from interlane.model import MILLI, InvalidInput, amounts
+from interlane.model import MILLI, InvalidInput
 
 MINIMAL = {"name": "train", "run": "python train.py"}
 CARD_MIB = 16_384
@@ -160,15 +160,6 @@ def test_what_is_wrong_is_one_sentence(wrong: dict[str, object], says: str) -> N
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(InvalidInput, match="run is missing; a job needs it"):
         read_spec({"name": "a"})
-
-
-def test_amounts_read_as_people_write_them() -> None:
-    assert amounts.memory_mib("m", "1GB") == 954
-    assert amounts.memory_mib("m", "1.5GiB") == 1_536
-    assert amounts.milli("c", "300m") == 300
-    assert amounts.milli("c", 2) == 2_000
-    assert amounts.seconds("t", "1.5h") == 5_400
-    assert amounts.seconds("t", 90) == 90
 
 
 def test_what_recurs_is_the_name_without_its_number() -> None:

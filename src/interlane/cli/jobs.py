@@ -268,6 +268,13 @@ def _name_for(word: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40] or "job"
 
 
+def device_told(job: dict[str, Any]) -> str:
+    """Return why a job that runs has not got its device yet; empty if it has."""
+    if job["device_state"] != "queued":
+        return ""
+    return f"waits on its device: {job['device_why']}"
+
+
 def _row(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
     is_waiting = job["state"] == "queued"
     end_s = job["ended_s"] or now_s
@@ -282,5 +289,5 @@ def _row(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
         ",".join(str(gpu) for gpu in sorted(gpus)) or "-",
         f"{max(0.0, waited_s):,.0f}",
         "-" if ran_s is None else f"{max(0.0, ran_s):,.0f}",
-        job["reason"] or "",
+        job["reason"] or device_told(job) or "",
     )

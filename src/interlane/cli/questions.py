@@ -5,7 +5,7 @@ from typing import Any, Final
 import typer
 
 from interlane.cli.client import Client, ServerOptions, job_path
-from interlane.cli.jobs import NEVER_PLACED, FileOption, LiveJob, job_in
+from interlane.cli.jobs import NEVER_PLACED, FileOption, LiveJob, device_told, job_in
 from interlane.cli.options import takes
 from interlane.cli.output import Output, OutputOption, emit
 
@@ -38,7 +38,8 @@ def why_told(found: dict[str, Any]) -> str:
     moment = f"Job {found['id']}"
     if found["state"] != "queued":
         because = f": {found['reason']}" if found["reason"] else "."
-        return f"{moment} is {found['state']}{because}"
+        waits = device_told(found)
+        return f"{moment} is {found['state']}{f', {waits}' if waits else because}"
     first = ", ".join(found["ahead"])
     more = " ..." if found["ahead_count"] > len(found["ahead"]) else ""
     ahead = (

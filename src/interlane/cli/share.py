@@ -4,12 +4,15 @@ import sys
 import time
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from interlane.cli.options import LANE_ORDERS, SharingOption
 from interlane.cli.output import Output, OutputOption, emit, grid, say
+
+if TYPE_CHECKING:
+    from interlane.lanes.report import DaemonReport, DeviceReport, ProcessReport
 
 app = typer.Typer(
     name="share",
@@ -194,36 +197,37 @@ def status(
     from interlane.cli.output import colours
     from interlane.device.launch import status as asked
     from interlane.device.rendezvous import socket_path
+    from interlane.lanes.report import document_of
 
     path = socket_path(socket)
     while True:
         answer = asked(path)
         if watch is not None and output is Output.TABLE and colours(sys.stdout.isatty()):
             typer.echo("\x1b[H\x1b[2J", nl=False)
-        emit(answer, output, _table(answer))
+        emit(document_of(answer), output, _table(answer))
         if watch is None:
             return
         sys.stdout.flush()
         time.sleep(watch)
 
 
-def _table(answer: dict[str, Any]) -> str:
-    return "\n\n".join(_device_lines(device, answer["order"]) for device in answer["devices"])
+def _table(report: "DaemonReport") -> str:
+    return "\n\n".join(_device_lines(device, report.order) for device in report.devices)
 
 
-def _device_lines(device: dict[str, Any], order: str) -> str:
-    from interlane.device.amounts import written
+def _device_lines(device: "DeviceReport", order: str) -> str:
+    from interlane.model.amounts import written
 
-    booked, capacity = device["booked_bytes"], device["capacity_bytes"]
-    remark = ", waiting for jobs of the daemon before" if device["recovering"] else ""
+    booked, capacity = device.booked_bytes, device.capacity_bytes
+    remark = ", waiting for jobs of the daemon before" if device.is_recovering else ""
     head = (
-        f"{device['device']}  {_bar(booked, capacity)} {written(booked)} of "
-        f"{written(capacity)} booked  {order}, turns of {device['quantum_s'] * 1e3:.0f} ms, "
-        f"{device['switches_per_s']:.0f} switches/s{remark}"
+        f"{device.name}  {_bar(booked, capacity)} {written(booked)} of "
+        f"{written(capacity)} booked  {order}, turns of {device.quantum_s * 1e3:.0f} ms, "
+        f"{device.switches_per_s:.0f} switches/s{remark}"
     )
-    if not device["jobs"]:
+    if not device.processes:
         return head
-    rows = [_job_row(job, capacity) for job in device["jobs"]]
+    rows = [_process_row(one, capacity) for one in device.processes]
     return head + "\n" + grid(_COLUMNS, rows, left=4)
 
 
@@ -231,21 +235,21 @@ _COLUMNS = ("lane", "job", "state", "memory", "stays", "passes", "iterations", "
 _BAR = 20
 
 
-def _job_row(job: dict[str, Any], capacity: int) -> tuple[str, ...]:
-    from interlane.device.amounts import written
+def _process_row(process: "ProcessReport", capacity: int) -> tuple[str, ...]:
+    from interlane.model.amounts import written
 
-    if job["lane"] is None:
-        return "-", job["job"], job["state"], job["why"] or "", "-", "-", "0", "0.0"
-    stays, passes = job["persistent_bytes"], job["ephemeral_bytes"]
+    booked = process.booked
+    if booked is None:
+        return "-", process.id, process.state, process.why or "", "-", "-", "0", "0.0"
     return (
-        str(job["lane"]),
-        job["job"],
-        job["state"],
-        _bar(stays + passes, capacity),
-        written(stays),
-        written(passes),
-        f"{job['iterations']:,}",
-        f"{job['busy_s']:,.1f}",
+        str(process.lane),
+        process.id,
+        process.state,
+        _bar(booked.peak_bytes, capacity),
+        written(booked.persistent_bytes),
+        written(booked.ephemeral_bytes),
+        f"{process.run.iterations:,}",
+        f"{process.run.busy_s:,.1f}",
     )
 
 

@@ -77,10 +77,10 @@ def profile(
 
     Tensors are counted, not the workspaces of libraries: for convolutions add a fifth.
     """
-    from interlane.device.amounts import written
     from interlane.device.memory import with_margin
     from interlane.device.profile import builder_of
     from interlane.device.profile import profile as profiled
+    from interlane.model.amounts import written
 
     told = profiled(builder_of(builder, Path.cwd()))
     needs, asked = told.demand, with_margin(told.demand)

@@ -12,7 +12,7 @@ import signal
 import socket
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from interlane.device import limits, recovery, rendezvous
 from interlane.device.hung import press
@@ -23,7 +23,7 @@ from interlane.device.settings import Settings
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
-from interlane.device.status import status_of
+from interlane.device.status import report_now
 from interlane.device.talk import log
 from interlane.device.trials import Trials
 from interlane.device.wire import Frame, Kind
@@ -31,6 +31,7 @@ from interlane.lanes.domain import Domain
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import make_order
 from interlane.lanes.quantum import HangRule, TurnRule
+from interlane.lanes.report import DaemonReport, document_of
 from interlane.lanes.sharing import MeasuredSlowDown, OverlapIfItPays, make_sharing
 from interlane.model import Ticked
 
@@ -83,8 +84,8 @@ class Daemon:
             take=self._take,
             lost=self._reception.lost,
         )
-        self.published = self._status()
-        """The status as of the last tick, for other threads."""
+        self.published = self._report()
+        """What is reported, as of the last tick, for other threads."""
 
     def _device(self, index: int, spec: DeviceSpec, wait_s: float) -> SharedDevice:
         now_s = monotonic()
@@ -172,7 +173,7 @@ class Daemon:
             self._needed_s = now_s
         elif now_s - self._needed_s > self.settings.leave_after_s:
             self.stop()
-        self.published = self._status()
+        self.published = self._report()
 
     def _write_journal(self) -> None:
         for device in self.devices:
@@ -208,7 +209,7 @@ class Daemon:
 
     def _tell_status(self, peer: Peer, run: int) -> None:
         """Answer with a file: a status may be longer than a message."""
-        answer = json.dumps(self._status(run)).encode()
+        answer = json.dumps(document_of(self._report(run))).encode()
         try:
             with os.fdopen(os.memfd_create("interlane-status"), "wb", buffering=0) as file:
                 file.write(answer)
@@ -216,6 +217,6 @@ class Daemon:
         except OSError as error:
             peer.refuse(f"The daemon cannot answer ({error.strerror}); ask again.")
 
-    def _status(self, run: int = 0) -> dict[str, Any]:
+    def _report(self, run: int = 0) -> DaemonReport:
         tallied = self._reception.runs.of(run)
-        return status_of(self.settings, self.devices, self._journal.trouble, run, tallied)
+        return report_now(self.settings, self.devices, self._journal.trouble, run, tallied)

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from interlane.device import wire
-from interlane.device.amounts import written
 from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import Client
@@ -26,7 +25,9 @@ from interlane.device.talk import say
 from interlane.device.wire import Frame, Kind
 from interlane.device.wish import Wish
 from interlane.device.zygote import caller
+from interlane.lanes.report import DaemonReport, RunReport, report_of
 from interlane.lanes.wishes import Demand
+from interlane.model.amounts import written
 from interlane.model.errors import InvalidInput
 
 HOME_VARIABLE: Final = "INTERLANE_SHARE_HOME"
@@ -39,8 +40,8 @@ PATIENCE_S: Final = 5.0
 """From one signal to the next, harder one, when a job is interrupted."""
 
 
-def status(path: Path, run: int = 0) -> dict[str, Any]:
-    """Ask the daemon for its status; one that dies or is silent for seconds counts as none."""
+def status(path: Path, run: int = 0) -> DaemonReport:
+    """Ask the daemon for its report; one that dies or is silent for seconds counts as none."""
     with connected(path) as line:
         line.settimeout(ANSWER_S)
         try:
@@ -52,8 +53,7 @@ def status(path: Path, run: int = 0) -> dict[str, Any]:
     if frame is None or frame.kind is not Kind.STATUS or not descriptors:
         raise NoDaemon(path)
     with os.fdopen(descriptors[0], "rb") as answer:
-        document: dict[str, Any] = json.loads(os.pread(answer.fileno(), frame.first, 0))
-        return document
+        return report_of(json.loads(os.pread(answer.fileno(), frame.first, 0)))
 
 
 def run_shared(
@@ -91,14 +91,14 @@ def _run_once(
     wish = replace(wish, run=secrets.randbits(31) | 1)
     code = _waited(_started(command, wish, path, warm=warm))
     try:
-        tally = status(path, wish.run)["run"]
+        total = status(path, wish.run).run
     except NoDaemon:
         return code, None
     if code == 0:
-        _say_what_it_missed(command, tally)
-    if tally is None or not tally["ephemeral_bytes"]:
+        _say_what_it_missed(command, total)
+    if total is None or not total.needed.ephemeral_bytes:
         return code, None
-    return code, Demand(tally["persistent_bytes"], tally["ephemeral_bytes"])
+    return code, total.needed
 
 
 def _overran(wish: Wish, needed: Demand) -> bool:
@@ -251,11 +251,11 @@ def _ends_with_us(process: Process) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say_what_it_missed(command: Sequence[str], tally: Mapping[str, int] | None) -> None:
+def _say_what_it_missed(command: Sequence[str], total: RunReport | None) -> None:
     """Tell the user of a job that never took part in the sharing."""
-    if tally is None:
+    if total is None:
         why = "never imported torch"
-    elif not tally["iterations"]:
+    elif not total.iterations:
         why = "never ran an iteration (a model's forward pass or an optimizer's step)"
     else:
         return

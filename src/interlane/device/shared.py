@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from interlane.device import page
-from interlane.device.amounts import written
 from interlane.device.holders import Holders
 from interlane.device.memory import most, with_margin
 from interlane.device.shared_job import SharedJob
@@ -43,6 +42,7 @@ from interlane.lanes.wishes import (
     Wish,
 )
 from interlane.model import JobId, Wake
+from interlane.model.amounts import written
 
 LEAST_SHARE: Final = 0.25
 """Part of a device that must be free for a job of unknown demand to start beside others."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from interlane.device.amounts import bytes_in
+from interlane.model.amounts import memory_bytes
 from interlane.model.errors import InvalidField
 
 CPU_SHARE: Final = 0.8
@@ -36,10 +36,10 @@ def read_spec(text: str) -> DeviceSpec:
     kind, *rest = text.split(":")
     if kind == "cpu" and len(rest) <= 2:
         memory, cores = (*rest, "", "")[:2]
-        capacity = bytes_in(memory, "--device") if memory else _available_bytes()
+        capacity = memory_bytes("--device", memory) if memory else _available_bytes()
         return _positive(DeviceSpec("cpu", capacity, CPU_CONTEXT_BYTES, _cores(cores)), text)
     if kind == "cuda" and len(rest) == 2 and rest[0].isdecimal():
-        capacity = bytes_in(rest[1], "--device")
+        capacity = memory_bytes("--device", rest[1])
         return _positive(DeviceSpec(f"cuda:{rest[0]}", capacity, CUDA_CONTEXT_BYTES), text)
     rule = "a device reads like cpu, cpu:4GiB, cpu:4GiB:0-3 or cuda:0:14GiB"
     raise InvalidField("--device", text, rule)

@@ -5,8 +5,8 @@ from math import inf
 from typing import Final
 
 from interlane.device import wire
-from interlane.device.amounts import bytes_in
 from interlane.device.wire import Flag, Frame, Kind
+from interlane.model.amounts import memory_bytes
 from interlane.model.errors import InvalidField
 
 LONGEST_S: Final = 1e10
@@ -80,8 +80,8 @@ def wish_for(
         wire.ANY_DEVICE if device is None else device,
         priority,
         total_s,
-        None if memory is None else bytes_in(persistent, "--memory"),
-        None if memory is None else bytes_in(ephemeral or "0", "--memory"),
+        None if memory is None else memory_bytes("--memory", persistent),
+        None if memory is None else memory_bytes("--memory", ephemeral or "0"),
         is_declared=memory is not None,
         is_guest=is_guest,
     )

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from interlane.lanes.report import DaemonReport, RunReport
 from interlane.live.files.job import JobSpec
-from interlane.model import JobId, Machine, MachineId, Occupied, Placement, Request
+from interlane.model import GpuRef, JobId, Machine, MachineId, Occupied, Placement, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,8 @@ class Measured:
     report: DaemonReport
     at_s: float
     """On the clock of whoever asked the daemon, which never goes back."""
+    gpus: tuple[GpuRef, ...]
+    """What the daemon's devices are, by their index in its report."""
 
 
 @dataclass(frozen=True, slots=True)

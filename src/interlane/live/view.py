@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from interlane import __version__
 from interlane.kernel.scheduler import Scheduler
+from interlane.lanes.report import ProcessReport
 from interlane.live.driver import Driver, NoSuchJob, NotReady
 from interlane.live.files.job import JobSpec
 from interlane.live.functions.gateway import Gateway
@@ -134,6 +135,13 @@ class View:
         if record is None or not record.state.holds or seen is None:
             return None
         return seen.uses.get(job_id)
+
+    def on_device(self, job_id: JobId) -> ProcessReport | None:
+        """Return what a job that runs does on its device; None if it is on none."""
+        record, seen = self._driver.open_record(job_id), self._driver.monitor.seen
+        if record is None or not record.state.holds or seen is None:
+            return None
+        return seen.processes.get(job_id)
 
     def output(self, job_id: JobId, attempt: int, begin: int, size: int) -> Output:
         """Return what an attempt printed; a negative ``begin`` counts from the end."""

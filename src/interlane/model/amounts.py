@@ -1,28 +1,47 @@
-"""Amounts as people write them in job files: ``12GB``, ``300m``, ``2h``, ``12GB..20GB``."""
+"""Amounts as people write them: ``12GB``, ``300m``, ``2h``, ``12GB..20GB``.
+
+``GB`` is 1000 MB and ``GiB`` is 1024 MiB, for jobs, functions and devices alike.  Units of
+memory may be written in capitals or not.
+"""
 
 import re
 from math import ceil
 from typing import Final
 
-from interlane.model import MILLI, InvalidField
+from interlane.model.errors import InvalidField
+from interlane.model.units import MILLI
 
-_BYTES: Final = {
-    "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
-    "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
-}  # fmt: skip
+_PREFIXES: Final = "KMGT"
+_BYTES: Final = {f"{one}B": 1000**power for power, one in enumerate(_PREFIXES, 1)} | {
+    f"{one}iB": 1 << 10 * power for power, one in enumerate(_PREFIXES, 1)
+}
+_BY_UNIT: Final = {unit.lower(): size for unit, size in _BYTES.items()}
+_BY_SHORT_UNIT: Final = {"": 1, "b": 1} | {one.lower(): _BYTES[f"{one}iB"] for one in _PREFIXES}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 _LARGEST: Final = 10**15
+_MOST_BYTES: Final = 1 << 60
 
 RANGE: Final = ".."
 
 
 def memory_mib(field: str, text: str) -> int:
-    """Return an amount of memory, rounded up to whole MiB."""
-    number, unit = _split(field, text, "it must read like 12GB or 512MiB")
-    if unit not in _BYTES:
-        raise InvalidField(field, text, f"its unit must be one of {', '.join(_BYTES)}")
-    return ceil(number * _BYTES[unit] / (1 << 20))
+    """Return an amount of memory with its unit, rounded up to whole MiB."""
+    return ceil(_bytes(field, text, _BY_UNIT, "it must read like 12GB or 512MiB") / (1 << 20))
+
+
+def memory_bytes(field: str, text: str) -> int:
+    """Return an amount of memory; a bare number is bytes, and K, M, G, T are KiB to TiB."""
+    units = _BY_UNIT | _BY_SHORT_UNIT
+    return round(_bytes(field, text, units, "an amount of memory reads like 512MiB or 4GB"))
+
+
+def written(amount_bytes: int) -> str:
+    """Return an amount of memory as people read it."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if abs(amount_bytes) >= _BYTES[unit]:
+            return f"{amount_bytes / _BYTES[unit]:.1f} {unit}"
+    return f"{amount_bytes} B"
 
 
 def milli(field: str, text: str | int | float) -> int:
@@ -47,8 +66,20 @@ def ends(text: str) -> tuple[str, str | None]:
     return low.strip(), high.strip() if dots else None
 
 
+def _bytes(field: str, text: str, units: dict[str, int], rule: str) -> float:
+    number, unit = _split(field, text, rule)
+    if unit.lower() not in units:
+        raise InvalidField(field, text, f"its unit must be one of {', '.join(_BYTES)}")
+    size = number * units[unit.lower()]
+    if size > _MOST_BYTES:
+        raise InvalidField(field, text, f"it must be at most {written(_MOST_BYTES)}")
+    return size
+
+
 def _split(field: str, text: str, rule: str) -> tuple[float, str]:
     found = _AMOUNT.fullmatch(text.strip())
-    if found is None or len(found[1]) > 20 or float(found[1]) > _LARGEST:
+    if found is None:
         raise InvalidField(field, text, rule)
+    if len(found[1]) > 20 or float(found[1]) > _LARGEST:
+        raise InvalidField(field, text, f"its number must be at most {_LARGEST:,}")
     return float(found[1]), found[2]

@@ -227,7 +227,7 @@ def tenants_table(device: Device) -> Markup:
     rows = [
         (
             job_link(one.id),
-            one.state,
+            one.state if one.why is None else f"{one.state}: {one.why}",
             words.UNKNOWN if one.lane is None else f"lane {one.lane}",
             words.UNKNOWN if one.used_bytes is None else _mib(one.used_bytes),
             slowdown(None if one.use is None else one.use.predicted_slowdown),

@@ -88,9 +88,9 @@ def _taken(rule: str, threads: int, steps: int, cores: list[int]) -> tuple[float
         jobs = [_job(path, threads, steps) for _ in range(2)]
         lanes = 0
         while any(job.poll() is None for job in jobs):
-            found = status(path)["devices"][0]
-            if sum(one["state"] in ("running", "waiting") for one in found["jobs"]) == 2:
-                lanes = len(found["lanes"])
+            found = status(path).devices[0]
+            if sum(one.state in ("running", "waiting") for one in found.processes) == 2:
+                lanes = len(found.lanes)
             sleep(0.5)
         seen = [json.loads(job.communicate()[0]) for job in jobs]
     return max(one["ended_s"] for one in seen) - min(one["began_s"] for one in seen), lanes

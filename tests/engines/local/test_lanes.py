@@ -1,7 +1,9 @@
 """Real trainings that share devices under the server, and what they survive."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +12,28 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from interlane import cli
+from interlane.device.backends.unmeasured import Unmeasured
+from interlane.device.client import Client
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon
+from interlane.device.wish import Wish
 from interlane.engines.local.lanes import LaneSettings
+from interlane.live.auth import Role
 from interlane.live.driver import Driver
 from interlane.live.http import prometheus as metrics
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import ABSENT
 from interlane.live.store.record import Record, State
-from interlane.testing.live import driving, ended, make_driver, make_lanes, spec, view_of
+from interlane.testing.live import (
+    driving,
+    ended,
+    make_driver,
+    make_lanes,
+    serving,
+    spec,
+    view_of,
+)
 from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
 pytest.importorskip("torch")
@@ -44,6 +59,23 @@ optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(4))], lr=0.1)
 while True:
     kept.append(torch.ones(4 << 20))
     optimizer.step()
+"""
+
+OLD_DAEMON = """
+import json, os, socket, sys
+from interlane.device import wire
+from interlane.device.wire import Frame, Kind
+
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    while True:
+        line, _ = listener.accept()
+        line.recv(1024)
+        answer = json.dumps({"pid": os.getpid(), "order": "fair", "devices": []}).encode()
+        file = os.memfd_create("status")
+        os.write(file, answer)
+        socket.send_fds(line, [wire.packed(Frame(Kind.STATUS, first=len(answer)))], [file])
 """
 
 BUSY = f"train.py {10**9} 0"
@@ -108,7 +140,7 @@ def printed(driver: Driver, record: Record) -> str:
 
 def daemon_pid(folder: Path) -> int | None:
     try:
-        return int(status(make_lanes(folder).settings.socket)["pid"])
+        return status(make_lanes(folder).settings.socket).pid
     except NoDaemon:
         return None
 
@@ -197,9 +229,9 @@ def test_jobs_that_run_out_of_memory_or_are_killed_fail_alone(folder: Path) -> N
         good, doomed = submit(driver, folder, CALM), submit(driver, folder, CALM)
         greedy = submit(driver, folder, "hoard.py", memory="256MiB")
         trains(driver, good, doomed)
-        found = status(make_lanes(folder).settings.socket)["devices"][0]["jobs"]
+        found = status(make_lanes(folder).settings.socket).devices[0].processes
 
-        os.kill(next(job["pid"] for job in found if job["name"] == doomed.id), signal.SIGKILL)
+        os.kill(next(one.pid for one in found if one.name == doomed.id), signal.SIGKILL)
 
         assert ended(driver, doomed).exit_code == 137
         assert ended(driver, greedy).exit_code == 1
@@ -241,6 +273,55 @@ def test_a_daemon_with_other_devices_is_replaced(folder: Path) -> None:
             lambda: all(device.is_shared for device in view_of(driver).devices()),
             "other devices",
         )
+
+
+def test_a_job_that_the_daemon_keeps_waiting_is_shown_with_the_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sharing(folder) as driver, serving(driver) as (address, tokens):
+        until(lambda: view_of(driver).devices()[0].is_shared, "the daemon")
+        socket = make_lanes(folder).settings.socket
+        stranger = Wish("stranger", persistent_bytes=15 << 30, ephemeral_bytes=0)
+        with Client(stranger, socket, Unmeasured):
+            record = submit(driver, folder, "train.py 30 0")
+            until(lambda: device_state(driver, record) == "queued", "the daemon's queue")
+            (tenant,) = view_of(driver).devices()[0].jobs
+            monkeypatch.setenv("INTERLANE_TOKEN", tokens[Role.VIEWER])
+            said = []
+            for words in (
+                ("ps",),
+                ("explain", record.id),
+                ("describe", record.id, "-o", "json"),
+            ):
+                assert cli.run([*words, "--server", address]) == 0
+                said.append(capsys.readouterr().out)
+        done = ended(driver, record)
+
+    assert tenant.state == "queued"
+    assert tenant.why is not None
+    assert "bytes, of which" in tenant.why
+    assert f"waits on its device: {tenant.why}" in said[0]
+    assert f"{record.id} is running, waits on its device: {tenant.why}" in said[1]
+    document = json.loads(said[2])
+    assert (document["device_state"], document["device_why"]) == ("queued", tenant.why)
+    assert done.exit_code == 0
+
+
+def device_state(driver: Driver, record: Record) -> str | None:
+    process = view_of(driver).on_device(record.id)
+    return None if process is None else process.state
+
+
+def test_a_daemon_whose_report_cannot_be_read_is_replaced(folder: Path) -> None:
+    settings = make_lanes(folder).settings
+    settings.folder.mkdir()
+    old = subprocess.Popen([sys.executable, "-c", OLD_DAEMON, str(settings.socket)])
+    until(settings.socket.exists, "the old daemon")
+
+    with sharing(folder) as driver:
+        until(lambda: view_of(driver).devices()[0].is_shared, "a daemon of this version")
+
+    assert old.wait(PATIENCE_S) == -signal.SIGTERM
 
 
 def test_a_socket_lies_elsewhere_if_its_folder_has_too_long_a_name() -> None:

@@ -17,6 +17,7 @@ from interlane.device.specs import CUDA_CONTEXT_BYTES, DeviceSpec
 from interlane.model import (
     MILLI,
     Cluster,
+    GpuRef,
     InvalidField,
     InvalidInput,
     Machine,
@@ -48,6 +49,11 @@ class Devices:
     """What ``CUDA_VISIBLE_DEVICES`` calls them; of emulated ones there are none."""
     stands_in: bool = False
     """Whether GPUs were looked for, and these are there because there are none."""
+
+    @property
+    def gpus(self) -> tuple[GpuRef, ...]:
+        """The kernel's names of all devices."""
+        return tuple(GpuRef(one.id, gpu) for one in self.cluster for gpu in range(one.gpus))
 
     def number(self, machine: MachineId, gpu: int) -> int:
         """Return which of all devices a GPU of one of the kernel's machines is."""

@@ -174,4 +174,4 @@ class LocalEngine:
         return replace(ended, use=self._lanes.run(run_number(ended.attempt)))
 
     def _heard(self, report: DaemonReport, now_s: float) -> None:
-        self._tell(Measured(report, now_s))
+        self._tell(Measured(report, now_s, self.devices.gpus))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from interlane import __version__
 from interlane.device.launch import environment_of, status
@@ -25,6 +25,7 @@ from interlane.device.rendezvous import SOCKET_PATH_BYTES
 from interlane.device.specs import DeviceSpec
 from interlane.device.wish import Wish
 from interlane.lanes.order import make_order
+from interlane.lanes.report import DaemonReport, RunReport, UnreadableReport
 from interlane.lanes.sharing import MeasuredSlowDown, make_sharing
 
 LOOK_EVERY_S: Final = 1.0
@@ -44,9 +45,6 @@ LOG_BYTES_MAX: Final = 1 << 20
 """A log of daemons that has grown beyond this begins anew with the next one."""
 
 log = logging.getLogger("interlane.live")
-
-Status = Mapping[str, Any]
-"""What a daemon tells; see ``device.status``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,13 @@ class LaneSettings:
         name = sha256(os.fsencode(self.folder)).hexdigest()[:16]
         return Path(f"/tmp/interlane-{os.getuid()}") / f"{name}.sock"
 
-    def is_kept_by(self, found: Status) -> bool:
+    def is_kept_by(self, found: DaemonReport) -> bool:
         """Tell whether a daemon does what these settings say."""
-        mine = [(one.name, one.capacity_bytes, sorted(one.cores)) for one in self.devices]
-        theirs = [
-            (one["device"], one["capacity_bytes"], one["cores"]) for one in found["devices"]
+        mine = [
+            (one.name, one.capacity_bytes, tuple(sorted(one.cores))) for one in self.devices
         ]
-        said = (found.get("version"), found["order"], found.get("sharing"))
+        theirs = [(one.name, one.capacity_bytes, one.cores) for one in found.devices]
+        said = (found.version, found.order, found.sharing)
         return said == (__version__, self.order, self.sharing) and mine == theirs
 
     @property
@@ -96,8 +94,8 @@ class Lanes:
 
     def __init__(self, settings: LaneSettings) -> None:
         self.settings = settings
-        self.heard: Callable[[Status, float], None] = lambda found, now_s: None
-        """Told what the daemon tells, with the time on the machine's monotonic clock."""
+        self.heard: Callable[[DaemonReport, float], None] = lambda found, now_s: None
+        """Told what the daemon reports, with the time on the machine's monotonic clock."""
         self._pid: int | None = None
         """Of the daemon that was started here, until its end is known."""
         self._known_pid: int | None = None
@@ -122,13 +120,12 @@ class Lanes:
         """Return an environment in which Python programs share the devices."""
         return environment_of(wish, self.settings.socket, base)
 
-    def run(self, number: int) -> Status | None:
+    def run(self, number: int) -> RunReport | None:
         """Return what became of an attempt that had this number; None if nobody knows."""
         if self._silent:
             return None  # whoever asks must not wait for it
-        with suppress(NoDaemon, OSError):
-            found: Status | None = status(self.settings.socket, number)["run"]
-            return found
+        with suppress(NoDaemon, UnreadableReport, OSError):
+            return status(self.settings.socket, number).run
         return None
 
     # -- looking ----------------------------------------------------------------------
@@ -148,14 +145,22 @@ class Lanes:
             found = status(self.settings.socket)
         except (NoDaemon, OSError):
             return self._press() if _lives(self._known_pid) else self._begin()
-        self._known_pid, self._silent = found["pid"], 0
+        except UnreadableReport as error:
+            return self._replace(error.pid)
+        self._known_pid, self._silent = found.pid, 0
         if not self.settings.is_kept_by(found):
-            log.warning("The device daemon shares something else; another takes its place.")
-            with suppress(ProcessLookupError):
-                os.kill(found["pid"], signal.SIGTERM)
-            return LOOK_SOON_S
+            return self._replace(found.pid)
         self.heard(found, time.monotonic())
         return LOOK_EVERY_S
+
+    def _replace(self, pid: int | None) -> float:
+        """End a daemon of other settings or of another version; jobs find the next one."""
+        log.warning("The device daemon shares something else; another takes its place.")
+        self._known_pid, self._silent = pid, 0
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        return LOOK_SOON_S
 
     def _press(self) -> float:
         """Kill a daemon that lives and does not answer; jobs go on, and find the next one."""

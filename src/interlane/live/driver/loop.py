@@ -30,7 +30,7 @@ from interlane.live.driver.reports import Reports
 from interlane.live.driver.state import DriverState, MakeScheduler, Snapshot
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
-from interlane.live.files.job import JobSpec
+from interlane.live.files.job import JobSpec, program_of
 from interlane.live.measure.monitor import Monitor
 from interlane.live.port import (
     Attempt,
@@ -82,7 +82,7 @@ class Driver:
         """Told when the driver has given up for good."""
         self.stopped_because: InterlaneError | None = None
         """Why the driver gave up for good."""
-        self.monitor = Monitor(engine.traits.turns)
+        self.monitor = Monitor(engine.traits.turns, self._program_of)
         self._reports = Reports(self.monitor)
         self._users = Users(store)
         self._ready = threading.Event()
@@ -155,6 +155,10 @@ class Driver:
     def snapshot(self) -> Snapshot:
         """Return everything as it is stored now."""
         return self._state.snapshot(self.now_s())
+
+    def _program_of(self, job_id: JobId) -> str | None:
+        record = self.open_record(job_id)
+        return None if record is None else program_of(record.job)
 
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:

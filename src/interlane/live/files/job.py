@@ -21,7 +21,6 @@ from interlane.model import (
     Demand,
     InvalidField,
     InvalidInput,
-    JobId,
     Request,
     Task,
     amounts,
@@ -287,16 +286,7 @@ def stop_of(spec: JobSpec) -> Stop:
 
 def program_of(spec: JobSpec) -> str:
     """Return what recurs: the name without the number that people put at its end."""
-    return _without_number(spec.name)
-
-
-def program_in(job_id: JobId) -> str:
-    """Return the same of a job's id, which is its name and the server's number."""
-    return _without_number(job_id.rpartition("-")[0] or job_id)
-
-
-def _without_number(name: str) -> str:
-    return re.sub(r"[._-]?\d+$", "", name) or name
+    return re.sub(r"[._-]?\d+$", "", spec.name) or spec.name
 
 
 def _span(field: str, text: str | int | float | None) -> float | None:

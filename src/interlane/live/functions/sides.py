@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from math import nan
 from typing import Final, TypeVar
 
-from interlane.live.files.job import program_in
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.interference import Interference
 from interlane.live.functions.lender import Compared, Lender, Present, Slot
 from interlane.live.functions.services import Place, Services, Slowed
-from interlane.live.measure.coruns import Solo, Tell, function_workload, job_workload
+from interlane.live.measure.coruns import Solo, Tell, function_workload
 from interlane.live.measure.monitor import Monitor
 from interlane.live.measure.occupancy import Device
 from interlane.model import GpuRef, JobId, Workload
@@ -73,9 +72,9 @@ class Sides:
 
     def _solos(self, slowed: Mapping[Place, Slowed]) -> dict[Workload, Solo]:
         seen = self._monitor.seen
-        jobs = {} if seen is None else seen.solos
+        jobs = {} if seen is None else seen.named_solos
         return {
-            **{job_workload(program_in(one)): solo for one, solo in jobs.items()},
+            **jobs,
             **{one.function: Solo(nan, nan, 1 / slow.alone_s) for one, slow in slowed.items()},
         }
 

@@ -3,14 +3,17 @@
 from dataclasses import asdict
 from typing import Any
 
+from interlane.lanes.report import ProcessReport
 from interlane.live.measure.monitor import Use
 from interlane.live.store.record import Entry, Record
 from interlane.live.view import MachineStatus
 from interlane.model import MILLI
 
 
-def job_document(record: Record, use: Use | None = None) -> dict[str, Any]:
-    """Return a job as the API shows it; ``use`` is of one that is on a device now."""
+def job_document(
+    record: Record, use: Use | None = None, process: ProcessReport | None = None
+) -> dict[str, Any]:
+    """Return a job as the API shows it; the others are of one that is on a device now."""
     return {
         "id": record.id,
         "name": record.name,
@@ -27,6 +30,8 @@ def job_document(record: Record, use: Use | None = None) -> dict[str, Any]:
         "ran_s": record.ran_s,
         "guess": {"seconds": record.guess_s, "low_s": record.low_s, "high_s": record.high_s},
         "use": record.use if use is None else asdict(use),
+        "device_state": None if process is None else process.state.value,
+        "device_why": None if process is None else process.why,
         "placement": None if record.placement is None else list(record.placement),
         "spec": dict(record.job.document),
         "version": record.version,

@@ -1,334 +1,236 @@
-"""How jobs get on beside each other, from what the device daemon tells every second.
+"""What all device daemons report every second, and what follows from it; see ``window``."""
 
-A job is slowed down in two ways.  In turns it waits for its lane: it needs as long as it is
-there instead of as long as it does not wait.  Beside other lanes its iterations themselves take
-longer: what they take is set against what they took while no other lane of the device ran.
-The product of both is the measured slow-down.
-"""
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
-
-from interlane.engines.local.lanes import Status
-from interlane.live.files.job import program_in
+from interlane.lanes.report import DeviceReport, ProcessReport, RunReport
 from interlane.live.measure.coruns import BESIDE, LANES, CoRun, Solo, Tell, job_workload
 from interlane.live.measure.slowdown import Beside, in_turns
-from interlane.model import MILLI, JobId, Workload
+from interlane.live.measure.window import Company, Look, Pair, Window, look_at
+from interlane.live.port import Measured
+from interlane.model import GpuRef, JobId, MachineId
 
-WINDOW_S: Final = 10.0
-"""Seconds over which shares and slow-downs are taken."""
-
-LEAST_ITERATIONS: Final = 4
-"""In a window, for the length of an iteration to count; the first of a job never do."""
-
-
-TOGETHER_S: Final = 5.0
-"""For which a pair must have been together for its slow-down to be told."""
-
-TAKING_PART: Final = ("running", "holding", "waiting")
+ProgramOf = Callable[[JobId], str | None]
+"""Returns what recurs of a job; None if nobody knows such a job."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What a job has done on its device so far, over all its processes."""
+class Use(RunReport):
+    """What a job has done on its device so far, and how much it was slowed down."""
 
-    iterations: int = 0
-    busy_s: float = 0.0
-    """Inside iterations."""
-    waited_s: float = 0.0
-    """With an iteration to run, while others had the device."""
-    present_s: float = 0.0
-    """Since it was admitted to the device."""
     measured_slowdown: float | None = None
     """Time per iteration over what it is alone, of late; None where nobody knows."""
     predicted_slowdown: float | None = None
     """The same by the shares of those that ran in its lane, or by what is known of those beside
     it; None where nobody knows."""
 
-    def __add__(self, other: "Use") -> "Use":
-        return Use(
-            self.iterations + other.iterations,
-            self.busy_s + other.busy_s,
-            self.waited_s + other.waited_s,
-            self.present_s + other.present_s,
-        )
-
-    def since(self, before: "Use") -> "Use | None":
-        """Return what was done since then; None if a process has ended meanwhile."""
-        done = Use(
-            self.iterations - before.iterations,
-            self.busy_s - before.busy_s,
-            self.waited_s - before.waited_s,
-            self.present_s - before.present_s,
-        )
-        least = min(done.iterations, done.busy_s, done.waited_s, done.present_s)
-        return None if least < 0 else done
-
-    @property
-    def turns_slowdown(self) -> float:
-        """By how much turns have slowed it down."""
-        worked_s = self.present_s - self.waited_s
-        return self.present_s / worked_s if worked_s > 0 else 1.0
-
-    @property
-    def iteration_s(self) -> float | None:
-        """The mean length of an iteration, if there were enough."""
-        if self.iterations < LEAST_ITERATIONS:
-            return None
-        return self.busy_s / self.iterations
-
-
-def use_of(told: Mapping[str, Any]) -> Use:
-    """Return what the daemon tells of a process or of a run."""
-    return Use(told["iterations"], told["busy_s"], told["waited_s"], told["present_s"])
-
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was last told, and what follows from it and from what was told before."""
+class SeenDevice:
+    """A device as its daemon reports it."""
 
-    status: Status
-    busy: tuple[float | None, ...]
-    """By device: the share of the last seconds in which an iteration ran."""
+    report: DeviceReport
+    busy: float | None
+    """Share of the last seconds in which an iteration ran."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What was last reported, and what follows from it and from what was reported before."""
+
+    devices: Mapping[GpuRef, SeenDevice]
     uses: Mapping[JobId, Use]
+    processes: Mapping[JobId, ProcessReport]
+    """Of every job, the process that does most."""
     solos: Mapping[JobId, Solo]
     """What jobs do when no other lane runs, of those of which it is known."""
+    programs: Mapping[JobId, str]
+    """What recurs of every job that somebody knows."""
+
+    @property
+    def named_solos(self) -> dict[str, Solo]:
+        """What programs do when no other lane runs."""
+        return {
+            self.programs[job_id]: solo
+            for job_id, solo in self.solos.items()
+            if job_id in self.programs
+        }
 
 
-class Pair(NamedTuple):
-    """Two jobs that had a device to themselves, seen from the first."""
-
-    victim: JobId
-    aggressor: JobId
-    beside: bool
-    """Whether they ran in lanes of their own, and not in turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    at_s: float
-    pid: int
-    busy_s: tuple[float, ...]
-    uses: Mapping[JobId, Use]
-    taking_part: frozenset[JobId]
-    """Jobs that run an iteration or wait for their turn."""
-    memory: Mapping[JobId, float]
-    """Share of the device's memory that they were measured to use."""
-    lanes: Mapping[JobId, frozenset[tuple[int, int]]]
-    """Device and lane of every job's processes."""
-    shares: Mapping[JobId, int]
-    predicted: dict[JobId, float] = field(default_factory=dict)
-    """Slow-down of those that ran since the look before."""
+_UNSEEN: Final = Seen({}, {}, {}, {}, {})
+_NOBODY: Final = Window(lambda company: None)
+"""Knows no job."""
 
 
 @dataclass(slots=True)
-class _Sum:
-    total: float = 0.0
-    count: int = 0
+class _Daemon:
+    """One of the daemons, and what is known of its jobs."""
 
-    def add(self, value: float) -> None:
-        """Count one more."""
-        self.total += value
-        self.count += 1
-
-    @property
-    def mean(self) -> float | None:
-        """Return the mean of what was counted; None if nothing was."""
-        return self.total / self.count if self.count else None
+    window: Window
+    programs: dict[JobId, str]
+    """Asked for once, because a pair parts when one of its jobs is no longer on record."""
+    seen: Seen = _UNSEEN
+    """Replaced as a whole, so that any thread may read it."""
 
 
 class Monitor:
-    """Takes looks in, and keeps what follows from those of the last seconds."""
+    """Takes reports in, and keeps what follows from those of the last seconds.
 
-    def __init__(self, turns: str | None = None) -> None:
+    Args:
+        turns: the order in which jobs of a lane take turns; None if they do not.
+        program_of: names what recurs of a job.
+    """
+
+    def __init__(
+        self, turns: str | None = None, program_of: ProgramOf = lambda job_id: None
+    ) -> None:
         self._turns = turns
-        self.seen: Seen | None = None
-        """Replaced as a whole, so that any thread may read it."""
-        self._looks: deque[_Look] = deque()
-        self._alone: dict[JobId, Use] = {}
-        """What jobs did while no other lane of their device ran."""
-        self._beside: set[JobId] = set()
-        """Jobs that ran beside other lanes."""
-        self._predicted: dict[JobId, _Sum] = {}
-        """By job, over the looks since which it had run."""
-        self._together: dict[Pair, Use] = {}
-        """What victims have done beside their aggressor so far."""
+        self._program_of = program_of
+        self._daemons: dict[GpuRef, _Daemon] = {}
+        """By the first GPU that each shares: no other daemon shares it."""
+        self._merged: tuple[Sequence[Seen], Seen] = ((), _UNSEEN)
         self.tell: Tell = lambda coruns, solos: None
         """Told of pairs that were together for long enough, once they part."""
         self.beside: Beside = lambda victim, others: None
-        """Predicts slow-down where turns do not explain it."""
+        """Predicts slowdown where turns do not explain it."""
 
-    def heard(self, status: Status, now_s: float) -> None:
-        """Take in what the daemon tells."""
-        look = _looked(status, now_s)
-        if self._looks and self._looks[-1].pid != look.pid:
-            self._looks.clear()  # its counters of devices begin anew
-        if self._looks:
-            self._compare(self._looks[-1], look)
-        self._looks.append(look)
-        while look.at_s - self._looks[0].at_s > WINDOW_S:
-            self._looks.popleft()
-        here = {job_id for one in self._looks for job_id in one.uses}
-        self._alone = {one: use for one, use in self._alone.items() if one in here}
-        self._predicted = {one: kept for one, kept in self._predicted.items() if one in here}
-        self._beside &= here
-        first = self._looks[0]
-        self.seen = Seen(
-            status,
-            tuple(
-                _share(now - before, look.at_s - first.at_s)
-                for now, before in zip(look.busy_s, first.busy_s, strict=True)
-            ),
-            {
-                job_id: replace(
-                    use,
-                    measured_slowdown=self._of_late(job_id, use),
-                    predicted_slowdown=_mean(
-                        [one.predicted.get(job_id) for one in self._looks]
-                    ),
-                )
-                for job_id, use in look.uses.items()
-            },
-            self._solos(look.uses),
+    @property
+    def seen(self) -> Seen | None:
+        """What all daemons have reported, in any thread; None until one has."""
+        parts = tuple(one.seen for one in tuple(self._daemons.values()))
+        before, merged = self._merged
+        if parts != before:
+            merged = parts[0] if len(parts) == 1 else _together(parts)
+            self._merged = parts, merged
+        return merged if parts else None
+
+    def heard(self, measured: Measured) -> None:
+        """Take in what a daemon reports."""
+        if not measured.gpus:
+            return
+        daemon = self._daemons.get(measured.gpus[0]) or self._daemon()
+        look = look_at(measured.report, measured.at_s)
+        self._name(look.uses, daemon.programs)
+        parted = daemon.window.heard(look)
+        if parted:
+            self._tell(parted, daemon)
+        here = daemon.window.trim()
+        for job_id in daemon.programs.keys() - here:
+            del daemon.programs[job_id]
+        daemon.seen = _seen(measured, look, daemon)
+        self._daemons[measured.gpus[0]] = daemon
+
+    def forget(self, machine_id: MachineId) -> None:
+        """Forget the daemons of a machine that is gone."""
+        kept = {gpu: one for gpu, one in self._daemons.items() if gpu.machine != machine_id}
+        self._daemons = kept
+
+    def over_all(self, job_id: JobId, run: RunReport) -> Use:
+        """Return what a job that has ended did, with its slowdowns over all of it."""
+        windows = [one.window for one in tuple(self._daemons.values())]
+        known = [one for one in windows if one.knows(job_id)] or [_NOBODY]
+        return _use(
+            run,
+            _most(one.slowdown(job_id, run) for one in known),
+            _most(one.predicted(job_id) for one in known),
         )
 
-    def over_all(self, job_id: JobId, use: Use) -> Use:
-        """Return what a job that has ended did, with its slow-downs over all of it."""
-        return replace(
-            use,
-            measured_slowdown=self.slowdown(job_id, use),
-            predicted_slowdown=self._predicted.get(job_id, _Sum()).mean,
-        )
+    def _daemon(self) -> _Daemon:
+        programs: dict[JobId, str] = {}
+        return _Daemon(Window(lambda company: self._predicted(company, programs)), programs)
 
-    def slowdown(self, job_id: JobId, done: Use) -> float | None:
-        """Return how much a job was slowed down while it did this."""
-        now_s, alone_s = done.iteration_s, self._alone.get(job_id, Use()).iteration_s
-        if now_s is None:
+    def _name(self, job_ids: Iterable[JobId], programs: dict[JobId, str]) -> None:
+        """Find out what recurs of jobs that were not seen before."""
+        for job_id in job_ids:
+            if job_id not in programs and (program := self._program_of(job_id)) is not None:
+                programs[job_id] = program
+
+    def _predicted(self, company: Company, programs: Mapping[JobId, str]) -> float | None:
+        if company.beside:
+            victim = programs.get(company.job_id)
+            others = [programs[one] for one in company.others if one in programs]
+            if victim is None or len(others) < len(company.others):
+                return None
+            return self.beside(victim, others)
+        if self._turns is None:
             return None
-        if not alone_s:
-            return None if job_id in self._beside else done.turns_slowdown
-        return done.turns_slowdown * now_s / alone_s
+        shares_milli = company.shares_milli
+        others_milli = [shares_milli[one] for one in company.others]
+        return in_turns(shares_milli[company.job_id], others_milli, self._turns)
 
-    def _of_late(self, job_id: JobId, use: Use) -> float | None:
-        before = next(one.uses[job_id] for one in self._looks if job_id in one.uses)
-        done = use.since(before)
-        return None if done is None else self.slowdown(job_id, done)
-
-    def _compare(self, before: _Look, now: _Look) -> None:
-        """See who ran since the look before: alone, in turns or beside other lanes."""
-        ran = now.taking_part | {
-            job_id
-            for job_id, use in now.uses.items()
-            if use.iterations > before.uses.get(job_id, Use()).iterations
-        }
-        pairs = set()
-        for job_id in ran:
-            mine = now.lanes[job_id]
-            devices = {device for device, _ in mine}
-            others = [
-                one
-                for one in ran
-                if one != job_id and devices & {at for at, _ in now.lanes[one]}
-            ]
-            beside = any(not now.lanes[one] <= mine for one in others)
-            self._predict(job_id, others, now, beside=beside)
-            was = before.uses.get(job_id, Use())
-            done = now.uses[job_id].since(was)
-            if done is None or was.iterations < LEAST_ITERATIONS:
-                continue
-            self._note(job_id, done, beside=beside)
-            if len(others) == 1:
-                pair = Pair(job_id, others[0], beside)
-                self._together[pair] = self._together.get(pair, Use()) + done
-                pairs.add(pair)
-        self._part(self._together.keys() - pairs)
-
-    def _note(self, job_id: JobId, done: Use, *, beside: bool) -> None:
-        """Add what a job did to what it did alone, unless others ran beside it."""
-        if beside:
-            self._beside.add(job_id)
-        else:
-            self._alone[job_id] = self._alone.get(job_id, Use()) + done
-
-    def _predict(self, job_id: JobId, others: list[JobId], now: _Look, *, beside: bool) -> None:
-        slower = None
-        if beside:
-            slower = self.beside(program_in(job_id), [program_in(one) for one in others])
-        elif self._turns is not None:
-            shares = [now.shares[one] for one in others]
-            slower = in_turns(now.shares[job_id], shares, self._turns)
-        if slower is not None:
-            now.predicted[job_id] = slower
-            self._predicted.setdefault(job_id, _Sum()).add(slower)
-
-    def _part(self, pairs: Iterable[Pair]) -> None:
-        """Tell of pairs that are no longer together, if they were for long enough."""
-        found: dict[Pair, float] = {}
-        for pair in list(pairs):
-            done = self._together.pop(pair)
-            slower = self.slowdown(pair.victim, done)
-            if slower is not None and done.present_s >= TOGETHER_S:
-                found[pair] = slower
+    def _tell(self, parted: Mapping[Pair, float], daemon: _Daemon) -> None:
+        """Tell of pairs that have parted, of those whose programs are known."""
+        programs = daemon.programs
+        found = {pair: slower for pair, slower in parted.items() if {*pair[:2]} <= {*programs}}
+        solos = daemon.window.solos({one for pair in found for one in pair[:2]})
         if found:
-            solos = self._solos({one for pair in found for one in pair[:2]})
             self.tell(
-                [_corun(pair, slower) for pair, slower in found.items()],
-                {_workload(one): solo for one, solo in solos.items()},
+                [_corun(pair, slower, programs) for pair, slower in found.items()],
+                {job_workload(programs[job_id]): solo for job_id, solo in solos.items()},
             )
 
-    def _solos(self, job_ids: Iterable[JobId]) -> dict[JobId, Solo]:
-        found = {one: self._solo(one) for one in job_ids}
-        return {one: solo for one, solo in found.items() if solo is not None}
 
-    def _solo(self, job_id: JobId) -> Solo | None:
-        alone = self._alone.get(job_id, Use())
-        worked_s = alone.present_s - alone.waited_s
-        memory = [one.memory[job_id] for one in self._looks if job_id in one.memory]
-        if alone.iterations < LEAST_ITERATIONS or worked_s <= 0 or not memory:
-            return None
-        return Solo(min(1.0, alone.busy_s / worked_s), max(memory), alone.iterations / worked_s)
-
-
-def _corun(pair: Pair, slower: float) -> CoRun:
+def _corun(pair: Pair, slower: float, programs: Mapping[JobId, str]) -> CoRun:
     way = BESIDE if pair.beside else LANES
-    return CoRun(way, _workload(pair.victim), _workload(pair.aggressor), slower)
+    victim, aggressor = (job_workload(programs[one]) for one in (pair.victim, pair.aggressor))
+    return CoRun(way, victim, aggressor, slower)
 
 
-def _workload(job_id: JobId) -> Workload:
-    return job_workload(program_in(job_id))
-
-
-def _looked(status: Status, now_s: float) -> _Look:
-    uses: dict[JobId, Use] = {}
-    lanes: dict[JobId, frozenset[tuple[int, int]]] = {}
-    shares: dict[JobId, int] = {}
-    memory: dict[JobId, float] = {}
-    taking_part = set()
-    for device in status["devices"]:
-        for one in device["jobs"]:
-            job_id = JobId(one["name"])
-            uses[job_id] = uses.get(job_id, Use()) + use_of(one)
-            lane = () if one["lane"] is None else ((device["index"], one["lane"]),)
-            lanes[job_id] = lanes.get(job_id, frozenset()) | frozenset(lane)
-            shares[job_id] = one["share"] or MILLI
-            if one["state"] in TAKING_PART:
-                taking_part.add(job_id)
-            if one["measured_persistent_bytes"] is not None:
-                used = one["measured_persistent_bytes"] + one["measured_ephemeral_bytes"]
-                memory[job_id] = memory.get(job_id, 0.0) + used / device["capacity_bytes"]
-    busy_s = tuple(device["busy_seconds"] for device in status["devices"])
-    return _Look(
-        now_s, status["pid"], busy_s, uses, frozenset(taking_part), memory, lanes, shares
+def _seen(measured: Measured, look: Look, daemon: _Daemon) -> Seen:
+    """Return what follows from the report of one daemon."""
+    busy, gpus = daemon.window.busy(), dict(enumerate(measured.gpus))
+    return Seen(
+        {
+            gpus[one.index]: SeenDevice(one, busy[one.index])
+            for one in measured.report.devices
+            if one.index in gpus
+        },
+        {
+            job_id: _use(run, *daemon.window.of_late(job_id))
+            for job_id, run in look.uses.items()
+        },
+        {job_id: most_active(processes) for job_id, processes in look.processes.items()},
+        daemon.window.solos(look.uses),
+        dict(daemon.programs),
     )
 
 
-def _share(part_s: float, whole_s: float) -> float | None:
-    return min(1.0, max(0.0, part_s / whole_s)) if whole_s > 0 else None
+def _together(parts: Iterable[Seen]) -> Seen:
+    """Return what several daemons report; a job may be on devices of more than one."""
+    devices: dict[GpuRef, SeenDevice] = {}
+    uses: dict[JobId, Use] = {}
+    processes: dict[JobId, ProcessReport] = {}
+    solos: dict[JobId, Solo] = {}
+    programs: dict[JobId, str] = {}
+    for part in parts:
+        devices |= part.devices
+        solos |= part.solos
+        programs |= part.programs
+        for job_id, use in part.uses.items():
+            uses[job_id] = _sum(uses[job_id], use) if job_id in uses else use
+        for job_id, process in part.processes.items():
+            processes[job_id] = most_active((processes.get(job_id, process), process))
+    return Seen(devices, uses, processes, solos, programs)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of what is known; None if nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _sum(one: Use, other: Use) -> Use:
+    return _use(
+        one + other,
+        _most((one.measured_slowdown, other.measured_slowdown)),
+        _most((one.predicted_slowdown, other.predicted_slowdown)),
+    )
+
+
+def most_active(processes: Iterable[ProcessReport]) -> ProcessReport:
+    """Return the process that stands for a job."""
+    return min(processes, key=lambda one: one.rank)
+
+
+def _use(run: RunReport, measured: float | None, predicted: float | None) -> Use:
+    return Use(run.iterations, run.busy_s, run.waited_s, run.present_s, measured, predicted)
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    """Return the greatest that is known: a job is as slow as its slowest part."""
+    return max((one for one in values if one is not None), default=None)

@@ -5,11 +5,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
+from interlane.lanes.report import DeviceReport, ProcessReport
 from interlane.live.driver.state import Snapshot
-from interlane.live.measure.monitor import Seen, Use
-from interlane.model import MILLI, JobId, MachineId
+from interlane.live.measure.monitor import Seen, Use, most_active
+from interlane.model import MILLI, GpuRef, JobId, MachineId
 
 ABSENT: Final = "absent"
 """The state of a job that holds a device and has not come to the daemon: it loads, or it never
@@ -27,6 +28,8 @@ class Tenant:
     """Memory of the device that it holds; 0 if it asked for none."""
     state: str = ABSENT
     """Of the process that does most: running, holding, waiting, idle, queued, away, absent."""
+    why: str | None = None
+    """Why the daemon has not admitted it, if it is queued."""
     lane: int | None = None
     booked_bytes: int = 0
     """Booked for it by the daemon, its part of the lane included."""
@@ -77,10 +80,6 @@ class Device:
     lanes: tuple[Lane, ...] = ()
 
 
-_STATES: Final = ("running", "holding", "waiting", "idle", "queued", "away")
-"""The first that any process of a job is in is shown."""
-
-
 def devices(now: Snapshot, found: Seen | None) -> tuple[Device, ...]:
     """Return every device: what is held of it, and what goes on there if that is known."""
     return seen(held(now), found)
@@ -123,64 +122,59 @@ def seen(devices: Sequence[Device], found: Seen | None) -> tuple[Device, ...]:
     """Return devices with what goes on there, if the daemon has told."""
     if found is None:
         return tuple(devices)
-    return tuple(
-        _with_lanes(device, told, busy, found)
-        for device, told, busy in zip(
-            devices, found.status["devices"], found.busy, strict=False
-        )
-    )
+    return tuple(_with_lanes(device, found) for device in devices)
 
 
-def _with_lanes(
-    device: Device, told: dict[str, Any], busy: float | None, found: Seen
-) -> Device:
-    names = {one["job"]: JobId(one["name"]) for one in told["jobs"]}
-    jobs = tuple(
-        _with_use(tenant, [one for one in told["jobs"] if one["name"] == tenant.id], found)
-        for tenant in device.jobs
-    )
-    lanes = tuple(
-        Lane(
-            lane["lane"],
-            lane["size_bytes"],
-            tuple(names[job] for job in lane["jobs"]),
-            tuple(names[job] for job in lane["waiting"]),
-            names.get(lane["holder"]),
-        )
-        for lane in told["lanes"]
-    )
+def _with_lanes(device: Device, found: Seen) -> Device:
+    seen = found.devices.get(GpuRef(device.machine, device.gpu))
+    if seen is None:
+        return device
+    report = seen.report
     return replace(
         device,
-        jobs=jobs,
+        jobs=tuple(
+            _with_use(job, [one for one in report.processes if one.name == job.id], found)
+            for job in device.jobs
+        ),
         is_shared=True,
-        booked_bytes=told["booked_bytes"],
-        used_bytes=sum(map(_used_bytes, told["jobs"])),
-        busy=busy,
-        switches_per_s=told["switches_per_s"],
-        quantum_s=told["quantum_s"],
-        lanes=lanes,
+        booked_bytes=report.booked_bytes,
+        used_bytes=sum(map(_used_bytes, report.processes)),
+        busy=seen.busy,
+        switches_per_s=report.switches_per_s,
+        quantum_s=report.quantum_s,
+        lanes=_lanes(report),
     )
 
 
-def _with_use(tenant: Tenant, processes: list[dict[str, Any]], found: Seen) -> Tenant:
+def _lanes(report: DeviceReport) -> tuple[Lane, ...]:
+    names = {one.id: JobId(one.name) for one in report.processes}
+    return tuple(
+        Lane(
+            lane.number,
+            lane.size_bytes,
+            tuple(names[one] for one in lane.members),
+            tuple(names[one] for one in lane.waiting),
+            None if lane.holder is None else names[lane.holder],
+        )
+        for lane in report.lanes
+    )
+
+
+def _with_use(tenant: Tenant, processes: Sequence[ProcessReport], found: Seen) -> Tenant:
     if not processes:
         return tenant
-    first = min(processes, key=lambda one: _STATES.index(one["state"]))
-    measured = [one for one in processes if one["measured_persistent_bytes"] is not None]
+    first = most_active(processes)
+    measured = [one for one in processes if one.measured is not None]
     return replace(
         tenant,
-        state=first["state"],
-        lane=first["lane"],
-        booked_bytes=sum(
-            (one["persistent_bytes"] or 0) + (one["ephemeral_bytes"] or 0) for one in processes
-        ),
+        state=first.state,
+        why=first.why,
+        lane=first.lane,
+        booked_bytes=sum(one.booked.peak_bytes for one in processes if one.booked is not None),
         used_bytes=sum(map(_used_bytes, measured)) if measured else None,
         use=found.uses.get(tenant.id),
     )
 
 
-def _used_bytes(process: dict[str, Any]) -> int:
-    stays, passes = (
-        process[f"measured_{kind}_bytes"] or 0 for kind in ("persistent", "ephemeral")
-    )
-    return int(stays + passes)
+def _used_bytes(process: ProcessReport) -> int:
+    return 0 if process.measured is None else process.measured.peak_bytes

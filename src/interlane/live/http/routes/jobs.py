@@ -72,9 +72,10 @@ def jobs(
     user: Annotated[str | None, Query(max_length=64)] = None,
 ) -> Response:
     """List jobs, the newest first."""
+    view = the.view
     states = None if not state else frozenset(state)
-    found = the.view.jobs(limit, before=cursor, states=states, user=user)
-    shown = [job_document(record) for record in found]
+    found = view.jobs(limit, before=cursor, states=states, user=user)
+    shown = [job_document(record, process=view.on_device(record.id)) for record in found]
     for document in shown:
         del document["spec"]
     more = str(found[-1].serial) if len(found) == limit else None
@@ -92,8 +93,9 @@ def job(
     record = the.view.job(job_id)
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
-    document = job_document(record, the.view.use(record.id))
-    sides = the.view.functions.sides
+    view = the.view
+    document = job_document(record, view.use(record.id), view.on_device(record.id))
+    sides = view.functions.sides
     document["beside_functions"] = [asdict(one) for one in sides.of_job(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
 
@@ -150,12 +152,13 @@ def story(job_id: JobPath, caller: Viewer, the: The) -> Response:
 @routes.get("/jobs/{job_id}/why", responses=also(404))
 async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
-    record = await asyncio.to_thread(the.view.job, job_id)
+    view = the.view
+    record = await asyncio.to_thread(view.job, job_id)
     waits = record.state is State.QUEUED
-    why = await the.view.why(record.id) if waits else Why(None)
+    why = await view.why(record.id) if waits else Why(None)
     return JSONResponse(
         {
-            **job_document(record),
+            **job_document(record, process=view.on_device(record.id)),
             **refusal_document(why.refusal),
             "ahead_count": why.ahead_count,
             "ahead": list(why.ahead),
