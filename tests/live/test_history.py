@@ -5,16 +5,13 @@ import json
 from io import StringIO
 from pathlib import Path
 
-import pytest
 from tests.live.test_store import commit, opened, submitted
 
-from interlane.live.driver.machines import Machines
-from interlane.live.driver.state import Snapshot
-from interlane.live.port import Traits
 from interlane.live.questions.history import cluster_document, trace_text
 from interlane.live.store.record import Entry, Kind, State
 from interlane.live.store.store import Store
 from interlane.model import MILLI, Cluster, Machine, MachineId
+from interlane.testing.live import snapshot_of
 from interlane.traces.clusters import load_cluster
 from interlane.traces.read import read_trace
 
@@ -22,18 +19,14 @@ ONE = Machine(MachineId("here"), "EMULATED", 2, 4 * MILLI, 8_192, 4_096)
 CLUSTER = Cluster("this machine", (ONE,))
 
 
-def snapshot(now_s: float) -> Snapshot:
-    traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
-    machines = Machines("test", {machine.id: machine for machine in CLUSTER})
-    return Snapshot(now_s, (), machines, traits, lambda cluster: pytest.fail("not asked"))
-
-
 def entry(of: Entry, seq: int, kind: Kind, **change: object) -> Entry:
     return Entry(seq, float(seq), kind, of.job_id, change)
 
 
 def rows(store: Store, since_s: float = 0.0, now_s: float = 100.0) -> list[dict[str, str]]:
-    return list(csv.DictReader(StringIO(trace_text(store, snapshot(now_s), since_s))))
+    return list(
+        csv.DictReader(StringIO(trace_text(store, snapshot_of(CLUSTER, now_s=now_s), since_s)))
+    )
 
 
 def test_a_job_that_ended_ran_as_long_as_it_did(tmp_path: Path) -> None:
@@ -73,7 +66,9 @@ def test_jobs_that_never_had_a_place_and_those_of_long_ago_are_left_out(tmp_path
 def test_what_is_told_can_be_read_as_a_trace_and_a_cluster(tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
         commit(store, submitted(1), submitted(2))
-        (tmp_path / "live.csv").write_text(trace_text(store, snapshot(9.0), 0.0))
+        (tmp_path / "live.csv").write_text(
+            trace_text(store, snapshot_of(CLUSTER, now_s=9.0), 0.0)
+        )
     (tmp_path / "live.yaml").write_text(json.dumps(cluster_document(CLUSTER)))
 
     assert read_trace(tmp_path / "live.csv").guesses == ("duration", "live_guess")

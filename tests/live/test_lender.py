@@ -4,8 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.live.driver.machines import Machines
-from interlane.live.driver.state import Snapshot
 from interlane.live.files.job import read_spec
 from interlane.live.functions.lender import Held, Holdings, Lender, Slot, holdings_of
 from interlane.live.functions.replicas import Site
@@ -18,7 +16,6 @@ from interlane.live.measure.coruns import (
     function_workload,
     job_workload,
 )
-from interlane.live.port import Traits
 from interlane.live.store.record import Record, State
 from interlane.model import (
     Cluster,
@@ -31,7 +28,7 @@ from interlane.model import (
     with_devices,
 )
 from interlane.model import Device as Card
-from interlane.testing.live import this_machine
+from interlane.testing.live import snapshot_of, this_machine
 
 CARD_MIB = 16_384
 FIRST, SECOND = (GpuRef(MachineId("here"), number) for number in range(2))
@@ -114,12 +111,6 @@ def record(**share: object) -> Record:
         state=State.RUNNING,
         placement=place,
     )
-
-
-def snapshot(job: Record, cluster: Cluster) -> Snapshot:
-    traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
-    machines = Machines("test", {machine.id: machine for machine in cluster})
-    return Snapshot(0.0, (job,), machines, traits, lambda cluster: pytest.fail("not asked"))
 
 
 def test_a_replica_goes_where_there_is_memory() -> None:
@@ -321,7 +312,7 @@ def test_what_a_job_did_that_has_left_is_passed_over() -> None:
     ],
 )
 def test_jobs_hold_what_they_ask_for(share: dict[str, object], memory_mib: int) -> None:
-    (one,) = holdings_of(snapshot(record(**share), this_machine(1)))[FIRST]
+    (one,) = holdings_of(snapshot_of(this_machine(1), record(**share)))[FIRST]
 
     assert (one.job_id, one.memory_mib) == ("train-1", memory_mib)
 
@@ -329,7 +320,7 @@ def test_jobs_hold_what_they_ask_for(share: dict[str, object], memory_mib: int) 
 def test_nothing_is_held_of_a_machine_that_is_gone() -> None:
     other = Cluster("other", (Machine(MachineId("other"), "EMULATED", 1),))
 
-    assert holdings_of(snapshot(record(), other)) == {}
+    assert holdings_of(snapshot_of(other, record())) == {}
 
 
 # -- machines that come and go ------------------------------------------------------------

@@ -24,6 +24,7 @@ from interlane.live.measure.monitor import Monitor, Seen
 from interlane.live.port import Measured
 from interlane.model import Cluster, GpuRef, JobId, Machine, MachineId, Workload
 from interlane.testing import reports
+from interlane.testing.live import snapshot_of
 
 A, B = JobId("big-7-1"), JobId("small-2")
 BIG, SMALL, TRAIN = map(job_workload, ("big", "small", "train"))
@@ -204,8 +205,8 @@ def test_a_pair_is_told_of_though_nobody_knows_its_jobs_any_more() -> None:
     monitor.heard(told(at=10.0))
 
     assert {(one.victim, one.aggressor) for one in found} == {
-        ("big", "small"),
-        ("small", "big"),
+        (BIG, SMALL),
+        (SMALL, BIG),
     }
 
 
@@ -313,7 +314,7 @@ def test_devices_are_those_that_the_daemon_was_said_to_share() -> None:
     )
     monitor.heard(Measured(found, 0.0, (GpuRef(OTHER, 1), GpuRef(OTHER, 0))))
 
-    given = occupancy.held(cluster(ONE, OTHER), (), emulated=False)
+    given = occupancy.held(snapshot_of(cluster(ONE, OTHER)))
     shown = occupancy.seen(given, monitor.seen)
 
     assert [(one.machine, one.gpu, one.is_shared, one.booked_bytes) for one in shown] == [
@@ -329,9 +330,8 @@ def test_a_job_that_its_daemon_has_not_admitted_is_shown_with_the_reason() -> No
     waits = reports.process(A, None, state=ProcessState.QUEUED, why=why)
     monitor = make_monitor()
     monitor.heard(told(waits, at=0.0))
-    (device,) = occupancy.held(
-        Cluster("one", (Machine(HERE, "T4", 1, 8_000, 8_192, 1_024),)), (), emulated=False
-    )
+    one = Cluster("one", (Machine(HERE, "T4", 1, 8_000, 8_192, 1_024),))
+    (device,) = occupancy.held(snapshot_of(one))
     holds = replace(device, jobs=(occupancy.Tenant(A, 500, 100),))
 
     ((tenant,),) = (one.jobs for one in occupancy.seen([holds], monitor.seen))

@@ -64,8 +64,11 @@ def _labels(device: DeviceReport) -> list[str]:
     return [str(device.index), device.name]
 
 
+_Counter = tuple[str, str, Callable[[DeviceReport], float]]
+
+
 def _counters(devices: Sequence[DeviceReport]) -> Iterator[Metric]:
-    for name, about, value in (
+    counters: tuple[_Counter, ...] = (
         ("switches", "Hand-overs from one job to another.", lambda one: one.switches),
         (
             "iterations",
@@ -73,7 +76,8 @@ def _counters(devices: Sequence[DeviceReport]) -> Iterator[Metric]:
             lambda one: one.iterations,
         ),
         ("busy_seconds", "Time inside iterations, of all jobs.", lambda one: one.busy_s),
-    ):
+    )
+    for name, about, value in counters:
         family = CounterMetricFamily(f"interlane_share_{name}", about, labels=LABELS)
         for device in devices:
             family.add_metric(_labels(device), value(device))

@@ -124,6 +124,6 @@ class Machines:
 def _held_on(number: int, entry: Entry) -> Table:
     """Return what a job holds on one machine, as if that were the only one."""
     assert entry.rows is not None
-    held = entry.rows[entry.rows[:, compiled.AT_MACHINE] == number].copy()
+    held: Table = entry.rows[entry.rows[:, compiled.AT_MACHINE] == number].copy()
     held[:, compiled.AT_MACHINE] = 0
     return held

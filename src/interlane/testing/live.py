@@ -17,11 +17,13 @@ from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
+from interlane.live.driver.machines import Machines
+from interlane.live.driver.state import Snapshot
 from interlane.live.files.job import JobSpec, read_spec
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
-from interlane.live.port import Engine
+from interlane.live.port import Engine, Traits
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import Record
 from interlane.live.store.store import Store
@@ -46,6 +48,14 @@ def this_machine(gpus: int = 2) -> Cluster:
         "this machine",
         (Machine(MachineId("here"), "EMULATED", gpus, 64_000, 65_536, 16_384),),
     )
+
+
+def snapshot_of(cluster: Cluster, *records: Record, now_s: float = 0.0) -> Snapshot:
+    """Return jobs on machines, as a driver of one machine has them stored."""
+    traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
+    machines = Machines("test", {machine.id: machine for machine in cluster})
+    policy = Policy(Fifo(), pack(), name="test")
+    return Snapshot(now_s, records, machines, traits, lambda these: Scheduler(these, policy))
 
 
 def make_engine(folder: Path, *, gpus: int = 2, lanes: Lanes | None = None) -> LocalEngine:

@@ -45,7 +45,7 @@ def test_a_job_whose_end_nobody_wrote_down_goes_by_its_last_trace(tmp_path: Path
 
 def test_the_server_prunes_when_it_starts(tmp_path: Path) -> None:
     old = ended(tmp_path, "old-1", 9)
-    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S, time.time)
+    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S)
 
     retention.start()
     until(lambda: not old.exists())
@@ -58,7 +58,7 @@ def test_a_clock_that_jumps_removes_nothing(
 ) -> None:
     true_s = time.time
     before = ended(tmp_path, "before-1", 5)
-    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S, true_s)
+    retention = Retention(tmp_path, lambda name: False, 7 * DAY_S)
     monkeypatch.setattr(time, "time", lambda: true_s() + jump_s)
     after = ended(tmp_path, "after-2", 5)
 

@@ -49,10 +49,10 @@ class Seen:
     """What recurs of every job that somebody knows."""
 
     @property
-    def named_solos(self) -> dict[str, Solo]:
+    def named_solos(self) -> dict[Workload, Solo]:
         """What programs do when no other lane runs."""
         return {
-            self.programs[job_id]: solo
+            job_workload(self.programs[job_id]): solo
             for job_id, solo in self.solos.items()
             if job_id in self.programs
         }
