@@ -104,7 +104,7 @@ class History:
 
     def milli(self, said: Mapping[str, Any]) -> int:
         """Return the thousandths of GPUs that a job asks for; most jobs ask alike."""
-        asked = json.dumps([said.get(name) for name in ("resources", "share", "gang")])
+        asked = json.dumps([said.get(name) for name in ("resources", "share", "gang", "tasks")])
         if asked not in self._sizes:
             request = spec.request_of(JobSpec.model_validate(said), self._driver.cluster)
             self._sizes[asked] = request.gpu_milli

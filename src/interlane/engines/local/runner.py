@@ -49,6 +49,7 @@ class Process:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     """May hold secrets, so that it is never printed."""
+    memory_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,6 @@ class Launch:
     workdir: Path | None = None
     """None for a folder of the attempt's own."""
     limit_s: float | None = None
-    memory_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +262,17 @@ class _Watched:
 
 def _order(launch: Launch, workdir: Path, log_file_bytes: int) -> dict[str, Any]:
     return {
-        "processes": [{"argv": each.argv, "env": dict(each.env)} for each in launch.processes],
+        "processes": [
+            {
+                "argv": each.argv,
+                "env": dict(each.env),
+                "memory_bytes_max": each.memory_bytes_max,
+            }
+            for each in launch.processes
+        ],
         "signal": launch.signal,
         "grace_s": launch.grace_s,
         "limit_s": launch.limit_s,
-        "memory_bytes_max": launch.memory_bytes_max,
         "workdir": str(workdir),
         "log_file_bytes": log_file_bytes,
     }

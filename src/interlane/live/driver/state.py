@@ -69,6 +69,7 @@ def job_of(record: Record, cluster: Cluster) -> Job:
         job.priority,
         spec.checkpoint_s(job) or 0.0,
         spec.program_of(job),
+        job.family or "",
     )
 
 
