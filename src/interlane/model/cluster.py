@@ -1,9 +1,10 @@
 """A cluster: machines in a fixed order, which is also the order of last resort."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 from interlane.model.errors import InvalidField, InvalidInput
@@ -51,6 +52,16 @@ class Cluster:
     def cpu_milli(self) -> int:
         """CPU of all machines."""
         return sum(machine.cpu_milli for machine in self.machines)
+
+    @cached_property
+    def gpu_memory_mib(self) -> Mapping[str, int]:
+        """Memory of the largest GPU of each type."""
+        found: dict[str, int] = {}
+        for machine in self.machines:
+            alike = range(machine.gpus if machine.devices else min(machine.gpus, 1))
+            for device in map(machine.device, alike):
+                found[device.type] = max(found.get(device.type, 0), device.memory_mib)
+        return MappingProxyType(found)
 
     @cached_property
     def gpu_types(self) -> frozenset[str]:

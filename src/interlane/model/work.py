@@ -55,7 +55,7 @@ class Task:
 
     A task is a gang: at least ``instances_min`` instances (all, unless said otherwise)
     start in the same moment or none does.  One that started with fewer than all grows later,
-    unless it must stay on one machine.
+    unless it must stay on one machine or is fixed.
     """
 
     demand: Demand
@@ -63,6 +63,8 @@ class Task:
     instances_min: int | None = None
     same_machine: bool = False
     role: str = "worker"
+    is_fixed: bool = False
+    """Whether it keeps the instances that it started with."""
 
     def __post_init__(self) -> None:
         if self.instances < 1:
@@ -79,7 +81,7 @@ class Task:
     @property
     def grows(self) -> bool:
         """Whether the task may run with fewer instances at first and get more later."""
-        return self.least < self.instances and not self.same_machine
+        return self.least < self.instances and not (self.same_machine or self.is_fixed)
 
 
 @dataclass(frozen=True, slots=True)

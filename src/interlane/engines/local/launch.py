@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,12 +10,12 @@ from zlib import crc32
 from interlane.device.wish import Wish
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
+from interlane.engines.local.ranks import ranks_of
 from interlane.engines.local.runner import Process, ShimOrder
 from interlane.live.files import job as spec
 from interlane.live.files.fields import VARIABLE
-from interlane.live.files.job import JobSpec
 from interlane.live.port import Attempt, Launch
-from interlane.model import InvalidInput, Placement, amounts
+from interlane.model import InvalidInput
 
 SHELL: Final = "/bin/sh"
 KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
@@ -61,23 +60,28 @@ def order_of(
     hidden = secrets.values(job.secrets)
     env = {name: os.environ[name] for name in KEPT if name in os.environ}
     env |= dict(job.env) | hidden
-    ranks = list(_ranks(launch.placement, hardware))
-    demand = launch.request.tasks[0].demand
     shared = {
         "INTERLANE_JOB_ID": attempt.job_id,
         "INTERLANE_ATTEMPT": str(attempt.number),
-        "INTERLANE_NUM_NODES": str(len(ranks)),
-        "INTERLANE_NODE_IPS": "\n".join(["127.0.0.1"] * len(ranks)),
-        "INTERLANE_NUM_GPUS_PER_NODE": str(demand.gpus),
     }
+    ranks = ranks_of(job, launch.placement, hardware)
+    # A job may have its own idea of how its processes find each other, not of where they are.
     envs = [
-        {**env, **shared, **_own(rank, numbers, hardware)} for rank, numbers in enumerate(ranks)
+        {**rank.torch, **env, **job.roles[rank.task].env, **shared, **rank.own}
+        for rank in ranks
     ]
     if lanes is not None and spec.takes_lane(job):
-        (number,) = ranks[0]
+        (number,) = ranks[0].devices
         wish = _wish(launch, number, hardware.shared[number].context_bytes)
         envs = [lanes.environment(each, wish) for each in envs]
-    processes = tuple(Process((SHELL, "-c", job.run), each) for each in envs)
+    processes = tuple(
+        Process(
+            (SHELL, "-c", job.command(job.roles[rank.task])),
+            each,
+            spec.memory_bytes_max(job, rank.task),
+        )
+        for rank, each in zip(ranks, envs, strict=True)
+    )
     return ShimOrder(
         attempt,
         processes,
@@ -85,7 +89,6 @@ def order_of(
         stop.grace_s,
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
-        _memory_bytes_max(job),
     )
 
 
@@ -109,26 +112,3 @@ def _wish(launch: Launch, number: int, context_bytes: int) -> Wish:
         share=launch.request.tasks[0].demand.gpu_milli,
         patience_s=PATIENCE_S,
     )
-
-
-def _ranks(placement: Placement, hardware: Devices) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers of the devices of every instance."""
-    for spot in placement.spots:
-        for _ in range(spot.instances):
-            yield tuple(hardware.number(spot.machine, gpu) for gpu in spot.gpus)
-
-
-def _own(rank: int, numbers: tuple[int, ...], hardware: Devices) -> Mapping[str, str]:
-    return {
-        "INTERLANE_NODE_RANK": str(rank),
-        "INTERLANE_DEVICES": ",".join(map(str, numbers)),
-        "CUDA_VISIBLE_DEVICES": hardware.visible(numbers),
-    }
-
-
-def _memory_bytes_max(job: JobSpec) -> int | None:
-    """Return the bytes that each process may have, if the job sets a limit."""
-    if job.resources.memory is None:
-        return None
-    _, limit = amounts.ends(job.resources.memory)
-    return None if limit is None else amounts.memory_mib("resources.memory", limit) << 20

@@ -41,6 +41,7 @@ class Process:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     """May hold secrets, so that it is never printed."""
+    memory_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,6 @@ class ShimOrder:
     workdir: Path | None = None
     """None for a folder of the attempt's own."""
     limit_s: float | None = None
-    memory_bytes_max: int | None = None
 
 
 Told = Callable[[Ended | NeverBegan], None]
@@ -234,11 +234,17 @@ class _Watched:
 
 def _order(order: ShimOrder, workdir: Path, log_file_bytes: int) -> dict[str, Any]:
     return {
-        "processes": [{"argv": each.argv, "env": dict(each.env)} for each in order.processes],
+        "processes": [
+            {
+                "argv": each.argv,
+                "env": dict(each.env),
+                "memory_bytes_max": each.memory_bytes_max,
+            }
+            for each in order.processes
+        ],
         "signal": order.signal,
         "grace_s": order.grace_s,
         "limit_s": order.limit_s,
-        "memory_bytes_max": order.memory_bytes_max,
         "workdir": str(workdir),
         "log_file_bytes": log_file_bytes,
     }

@@ -178,7 +178,7 @@ class _Shim:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            memory_bytes = self.order["memory_bytes_max"]
+            memory_bytes = process["memory_bytes_max"]
             if memory_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -16,6 +16,13 @@ from interlane.model import Cluster, Job, JobId, Recovered, Request
 MakeScheduler = Callable[[Cluster], Scheduler]
 
 
+def request_on(job: JobSpec, cluster: Cluster, traits: Traits) -> Request:
+    """Return what the scheduler understands of a job on an engine with these traits."""
+    return spec.request_of(
+        job, cluster, spans_machines=traits.spans_machines, grows=traits.grows
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything as it is stored at one moment; any thread may ask it."""
@@ -34,7 +41,7 @@ class Snapshot:
 
     def request_of(self, job: JobSpec) -> Request:
         """Return what the scheduler understands of a job."""
-        return spec.request_of(job, self.cluster, spans_machines=self.traits.spans_machines)
+        return request_on(job, self.cluster, self.traits)
 
     def empty_scheduler(self) -> Scheduler:
         """Return a scheduler that knows the machines as they are, and no job."""
@@ -84,7 +91,7 @@ class DriverState:
 
     def request_of(self, job: JobSpec) -> Request:
         """Return what the scheduler understands of a job."""
-        return spec.request_of(job, self.cluster, spans_machines=self._traits.spans_machines)
+        return request_on(job, self.cluster, self._traits)
 
     def read(self, store: Store) -> None:
         """Begin again with what is stored; ``rebuild`` tells everybody else."""
@@ -141,6 +148,7 @@ def job_of(record: Record, request: Request) -> Job:
         job.priority,
         spec.checkpoint_s(job) or 0.0,
         spec.program_of(job),
+        job.family or "",
     )
 
 

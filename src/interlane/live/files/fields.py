@@ -5,13 +5,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 NAME: Final = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
 """Names become parts of paths and commands, so that little is allowed in them."""
 
 VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 TEXT: Final = r"^[^\x00]*$"
+ROLE: Final = r"^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
+"""Roles become parts of the names of variables."""
+
+LABEL_KEY: Final = r"^[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?$"
+LABEL_VALUE: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
+"""What Kubernetes allows, except that a value is never empty."""
+
+SHORT_MAX: Final = 200
 TEXT_MAX: Final = 64 * 1024
 SHOWN_MAX: Final = 80
 """Characters of a value that a sentence repeats."""
@@ -20,6 +28,11 @@ _PATTERNS: Final = {
     NAME: "it must be 1 to 63 of a-z, 0-9, ., _ and -, with a letter or digit at both ends",
     VARIABLE: "it must be 1 to 128 of A-Z, a-z, 0-9 and _, and not begin with a digit",
     TEXT: "it must not hold the character 0",
+    ROLE: "it must be 1 to 31 of a-z, 0-9 and -, begin with a letter and not end with -",
+    LABEL_KEY: "it must be 1 to 253 of A-Z, a-z, 0-9, ., _, / and -, with a letter or digit "
+    "at both ends",
+    LABEL_VALUE: "it must be 1 to 63 of A-Z, a-z, 0-9, ., _ and -, with a letter or digit at "
+    "both ends",
 }
 """Patterns in words."""
 
@@ -28,6 +41,20 @@ Word = Annotated[str, Field(max_length=64, pattern=NAME)]
 Variable = Annotated[str, Field(pattern=VARIABLE)]
 Text = Annotated[str, Field(max_length=TEXT_MAX, pattern=TEXT)]
 Line = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=TEXT)]
+Role = Annotated[str, Field(pattern=ROLE)]
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY)]
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        rule = "it must be printable: no line ends, tabs or other control characters, and no "
+        raise ValueError(f"{rule}space at its ends")
+    return text
+
+
+Short = Annotated[str, Field(min_length=1, max_length=SHORT_MAX), AfterValidator(_printable)]
+"""A name that is shown and compared, and nothing else."""
 
 
 class Strict(BaseModel):
@@ -62,6 +89,8 @@ def _shown(error: Mapping[str, Any]) -> str:
 
 
 def _rule(error: Mapping[str, Any]) -> str:
+    if error["type"] == "value_error":  # one of our own rules
+        return str(error["ctx"]["error"])
     pattern = error.get("ctx", {}).get("pattern")
     if pattern in _PATTERNS:
         return _PATTERNS[pattern]
@@ -81,6 +110,8 @@ def _remedy(model: type[BaseModel], path: Sequence[str | int]) -> str:
 def _inside(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:
     """Return the model of a field within a model."""
     for name in path:
+        if isinstance(name, int):  # an item of a list, whose model is known already
+            continue
         kind = model.model_fields[str(name)].annotation
         model = next(
             one

@@ -6,17 +6,33 @@ by ``amounts``.  Whatever breaks a rule raises ``InvalidInput`` with one sentenc
 
 import re
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from hashlib import sha256
 from math import ceil
 from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from interlane.live.files.fields import Amount, Line, Strict, Text, Variable, Word, sentence
+from interlane.live.files.fields import (
+    Amount,
+    LabelKey,
+    LabelValue,
+    Line,
+    Role,
+    Short,
+    Strict,
+    Text,
+    Variable,
+    Word,
+    sentence,
+)
 from interlane.model import (
+    ANYWHERE,
     MILLI,
+    Closeness,
     Cluster,
     Demand,
     InvalidField,
@@ -25,6 +41,7 @@ from interlane.model import (
     Task,
     amounts,
 )
+from interlane.model.cluster import MACHINE_LEVEL
 
 SECRETS_MAX: Final = 64
 STOP_SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -33,6 +50,18 @@ GRACE_S: Final = 30.0
 
 GRACE_S_MAX: Final = 3_600.0
 DEFAULT_PRIORITY: Final = 50
+WORKER: Final = "worker"
+"""The role of the only task of a job that names none."""
+
+INSTANCES_MAX: Final = 1_000
+TASKS_MAX: Final = 32
+LABELS_MAX: Final = 64
+SCRIPT_MAX: Final = 64
+TAG_LENGTH: Final = 12
+"""Digits that tell groups of one script apart."""
+
+_SCRIPT: Final = re.compile(r"[\w.+-]+\.(?:py|sh|bash|ipynb|jl|R|pl|lua|js)(?![\w.])")
+_WORD: Final = re.compile(r"[\w.+-]+(?=\s|$)")
 
 
 class Mode(StrEnum):
@@ -75,8 +104,8 @@ class Share(Strict):
 class Gang(Strict):
     """How many instances start together, and how few will do."""
 
-    nodes: int = Field(default=1, ge=1, le=1_000)
-    min: int | None = Field(default=None, ge=1, le=1_000)
+    nodes: int = Field(default=1, ge=1, le=INSTANCES_MAX)
+    min: int | None = Field(default=None, ge=1, le=INSTANCES_MAX)
 
 
 class Times(Strict):
@@ -94,19 +123,76 @@ class Checkpoint(Strict):
     grace: Amount = GRACE_S
 
 
+class TaskSpec(Strict):
+    """A role of a job: so many instances that need the same and run the same."""
+
+    role: Role
+    count: int = Field(default=1, ge=1, le=INSTANCES_MAX)
+    min: int | None = Field(
+        default=None,
+        ge=1,
+        le=INSTANCES_MAX,
+        description="How few instances will do at the start; all, if not given.",
+    )
+    resources: Resources
+    run: Line | None = Field(default=None, description="The job's, if not given.")
+    env: dict[Variable, Text] = Field(
+        default_factory=dict, max_length=1_000, description="On top of the job's."
+    )
+
+
+class Topology(Strict):
+    """How close the instances of a job want to be: each names a level, such as rack."""
+
+    same: LabelKey | None = Field(
+        default=None, description="All in one domain of this level, or the job waits."
+    )
+    pack: LabelKey | None = Field(default=None, description="In as few domains as can be had.")
+    spread: LabelKey | None = Field(
+        default=None, description="Over as many domains as can be had."
+    )
+
+
 class JobSpec(Strict):
     """A job as users write it."""
 
     kind: Annotated[str, Field(pattern="^job$")] = "job"
     name: Word
+    group: Short | None = Field(
+        default=None, description="What recurs; jobs of one command, if not given."
+    )
+    family: Short | None = Field(
+        default=None, description="Family of the model, such as bert or ctr."
+    )
     queue: Word = "default"
     priority: int = Field(default=DEFAULT_PRIORITY, ge=0, le=100)
     resources: Resources = Resources()
     share: Share = Share()
     gang: Gang = Gang()
+    tasks: list[TaskSpec] = Field(
+        default_factory=list,
+        max_length=TASKS_MAX,
+        description="Roles that start together, in place of resources and gang.",
+    )
+    selectors: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict,
+        max_length=LABELS_MAX,
+        description="Labels that a machine must have, all of them.",
+    )
+    tolerations: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict,
+        max_length=LABELS_MAX,
+        description="Taints that a machine may have; it may have no others.",
+    )
+    topology: Topology = Topology()
     time: Times = Times()
     checkpoint: Checkpoint | None = None
-    run: Line
+    run: Line | None = Field(
+        default=None, description="A command line for /bin/sh, of tasks that have none."
+    )
+    image: Short | None = Field(
+        default=None, description="Container image, where the engine runs containers."
+    )
     workdir: Line | None = Field(
         default=None, description="Absolute path; a folder of its own if not given."
     )
@@ -121,6 +207,19 @@ class JobSpec(Strict):
     def document(self) -> dict[str, Any]:
         """The job as it is stored and shown: what is not as if nothing had been said."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+    @cached_property
+    def roles(self) -> tuple[TaskSpec, ...]:
+        """Its tasks; where the file names none, the one that it means."""
+        if self.tasks:
+            return tuple(self.tasks)
+        gang = self.gang
+        task = TaskSpec(role=WORKER, count=gang.nodes, min=gang.min, resources=self.resources)
+        return (task,)
+
+    def command(self, task: TaskSpec) -> str:
+        """Return the command line of a task."""
+        return task.run or self.run or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,56 +251,143 @@ def read_spec(said: object) -> JobSpec:
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Refuse amounts that cannot be read, so that what is stored can be read for ever."""
-    demand_of(spec, gpu_memory_mib=1 << 40)
+    """Refuse what cannot be understood, so that what is stored can be read for ever."""
+    _check_tasks(spec)
+    for at in range(len(spec.roles)):
+        _demand(spec, at, [1 << 40])
     expected_s(spec)
     limit_s(spec)
     stop_of(spec)
     checkpoint_s(spec)
-    least = spec.gang.min
-    if least is not None and least > spec.gang.nodes:
-        raise InvalidField("gang.min", least, f"it must be 1 to gang.nodes, {spec.gang.nodes}")
+    _closeness(spec.topology)
     if spec.share.mode is Mode.LANES and not takes_lane(spec):
         rule = "only one process on one GPU can take turns; spatial or exclusive suits others"
         raise InvalidField("share.mode", spec.share.mode.value, rule)
     if spec.workdir is not None and not spec.workdir.startswith("/"):
         raise InvalidField("workdir", spec.workdir, "it must be an absolute path")
-    twice = set(spec.secrets) & set(spec.env)
-    if twice:
-        raise InvalidField("secrets", min(twice), "env gives it a value already")
+    if spec.image is not None and " " in spec.image:
+        raise InvalidField("image", spec.image, "an image is named without spaces")
+    for env in (spec.env, *(task.env for task in spec.tasks)):
+        twice = set(spec.secrets) & set(env)
+        if twice:
+            raise InvalidField("secrets", min(twice), "env gives it a value already")
 
 
-def request_of(spec: JobSpec, cluster: Cluster, *, spans_machines: bool) -> Request:
+def _check_tasks(spec: JobSpec) -> None:
+    """Refuse tasks that contradict each other or the rest of the job."""
+    least = spec.gang.min
+    if least is not None and least > spec.gang.nodes:
+        raise InvalidField("gang.min", least, f"it must be 1 to gang.nodes, {spec.gang.nodes}")
+    if not spec.tasks:
+        if spec.run is None:
+            raise InvalidInput("run is missing; a job needs it, or tasks that each have it.")
+        return
+    for field, plain in (("resources", Resources()), ("gang", Gang())):
+        if getattr(spec, field) != plain:
+            said = spec.document[field]
+            raise InvalidField(field, said, "tasks is there too; each task says its own")
+    seen: set[str] = set()
+    for at, task in enumerate(spec.tasks):
+        _check_task(spec, at, task)
+        if task.role in seen:
+            rule = "another task has this role; give one of them another, or raise count"
+            raise InvalidField(f"tasks.{at}.role", task.role, rule)
+        seen.add(task.role)
+
+
+def _check_task(spec: JobSpec, at: int, task: TaskSpec) -> None:
+    if task.min is not None and task.min > task.count:
+        raise InvalidField(f"tasks.{at}.min", task.min, f"it must be 1 to count, {task.count}")
+    if task.run is None and spec.run is None:
+        raise InvalidInput(
+            f"tasks.{at}.run is missing; task {task.role} needs it, or the job a run for all."
+        )
+    if task.resources == Resources():
+        rule = f"task {task.role} must ask for something: gpu, cpu or memory"
+        raise InvalidField(f"tasks.{at}.resources", {}, rule)
+
+
+def request_of(
+    spec: JobSpec, cluster: Cluster, *, spans_machines: bool = False, grows: bool = False
+) -> Request:
     """Return what the kernel must find for a job on these machines.
 
-    Where an engine has one machine only, or jobs cannot span several, all are on one.
+    Args:
+        spec: the job.
+        cluster: the machines; their GPUs say what share of one some memory is.
+        spans_machines: whether a job may be on several of them; else it is on one, however
+            close its instances want to be.
+        grows: whether a task that began with its least may get more instances later.
     """
-    card_mib = max((machine.gpu_memory_mib for machine in cluster), default=0)
-    demand = demand_of(spec, card_mib)
-    return Request(
-        (Task(demand, spec.gang.nodes, spec.gang.min, same_machine=not spans_machines),)
+    tasks = tuple(
+        Task(
+            _demand(spec, at, _cards_mib(task, cluster)),
+            task.count,
+            task.min,
+            same_machine=not spans_machines,
+            role=task.role,
+            is_fixed=task.min is not None and not grows,
+        )
+        for at, task in enumerate(spec.roles)
     )
+    if spans_machines:
+        return Request(tasks, _closeness(spec.topology))
+    # A single task has said it already.
+    return Request(tasks, Closeness(same=MACHINE_LEVEL) if len(tasks) > 1 else ANYWHERE)
 
 
-def demand_of(spec: JobSpec, gpu_memory_mib: int) -> Demand:
-    """Return what one instance asks for; a GPU has so much memory."""
-    resources = spec.resources
-    gpu = resources.gpu or Gpu(count=0)
-    types = [gpu.type] if isinstance(gpu.type, str) else gpu.type
-    memory = _range_mib("resources.gpu.memory", gpu.memory)
-    ram = _range_mib("resources.memory", resources.memory)
+def _closeness(asked: Topology) -> Closeness:
+    if asked.same is not None and asked.spread == asked.same:
+        rule = "same wants all in one of them; name another level, or leave one out"
+        raise InvalidField("topology.spread", asked.spread, rule)
+    if asked.pack is not None and asked.spread is not None:
+        rule = "pack wants the opposite; name one of them"
+        raise InvalidField("topology.spread", asked.spread, rule)
+    if asked == Topology():
+        return ANYWHERE
+    return Closeness(asked.same, asked.pack, asked.spread)
+
+
+def _cards_mib(task: TaskSpec, cluster: Cluster) -> Iterable[int]:
+    """Return the memory of the GPUs that will do; of all, if there are none such."""
+    known = cluster.gpu_memory_mib
+    return [known[kind] for kind in _types(task) if kind in known] or known.values()
+
+
+def _types(task: TaskSpec) -> list[str]:
+    gpu = task.resources.gpu
+    if gpu is None:
+        return []
+    return [gpu.type] if isinstance(gpu.type, str) else gpu.type
+
+
+def _path(spec: JobSpec, at: int) -> str:
+    """Return what the file calls the resources of a task."""
+    return f"tasks.{at}.resources" if spec.tasks else "resources"
+
+
+def _demand(spec: JobSpec, at: int, cards_mib: Iterable[int]) -> Demand:
+    """Return what an instance of a task asks for, where GPUs have so much memory."""
+    task, path = spec.roles[at], _path(spec, at)
+    gpu = task.resources.gpu or Gpu(count=0)
+    memory = _range_mib(f"{path}.gpu.memory", gpu.memory)
+    share = _asked_milli(f"{path}.gpu.compute", gpu)
+    if share is None:
+        share = _share_of(memory, max(cards_mib, default=0))
     return Demand(
         gpus=gpu.count,
-        gpu_milli=_gpu_milli(spec, gpu, memory, gpu_memory_mib),
+        gpu_milli=_gpu_milli(spec, share),
         gpu_memory_mib=memory if gpu.count else 0,
-        cpu_milli=amounts.milli("resources.cpu", resources.cpu),
-        memory_mib=ram,
-        gpu_types=frozenset(types),
+        cpu_milli=amounts.milli(f"{path}.cpu", task.resources.cpu),
+        memory_mib=_range_mib(f"{path}.memory", task.resources.memory),
+        gpu_types=frozenset(_types(task)),
+        selectors=frozenset(spec.selectors.items()),
+        tolerations=frozenset(spec.tolerations.items()),
     )
 
 
-def _gpu_milli(spec: JobSpec, gpu: Gpu, memory_mib: int, card_mib: int) -> int:
-    """Return the share of each GPU: as asked, else in proportion to the memory asked for.
+def _gpu_milli(spec: JobSpec, share_milli: int) -> int:
+    """Return the share of each GPU that a job holds if it asks for so much.
 
     Turns go by share, so that a job is slowed down by the sum of shares over its own at most;
     one with a bound therefore holds a share that keeps it whoever else comes.  Where nothing
@@ -211,26 +397,33 @@ def _gpu_milli(spec: JobSpec, gpu: Gpu, memory_mib: int, card_mib: int) -> int:
     if spec.share.mode is Mode.EXCLUSIVE or (bound is not None and not takes_lane(spec)):
         return MILLI
     least = 1 if bound is None else ceil(MILLI / bound)
-    if gpu.compute is not None:
-        low, high = amounts.ends(str(gpu.compute))
-        asked = amounts.milli("resources.gpu.compute", low)
-        limit = asked if high is None else amounts.milli("resources.gpu.compute", high)
-        if not 0 < asked <= limit <= MILLI:
-            raise InvalidField(
-                "resources.gpu.compute", gpu.compute, f"it must be 1m to {MILLI}m of each GPU"
-            )
-        return max(least, asked)
+    return max(least, share_milli)
+
+
+def _asked_milli(field: str, gpu: Gpu) -> int | None:
+    if gpu.compute is None:
+        return None
+    low, high = amounts.ends(str(gpu.compute))
+    asked = amounts.milli(field, low)
+    limit = asked if high is None else amounts.milli(field, high)
+    if not 0 < asked <= limit <= MILLI:
+        raise InvalidField(field, gpu.compute, f"it must be 1m to {MILLI}m of each GPU")
+    return asked
+
+
+def _share_of(memory_mib: int, card_mib: int) -> int:
+    """Return the share in proportion to the memory asked for; a whole GPU without any."""
     if not memory_mib or not card_mib:
         return MILLI
-    return min(MILLI, max(least, ceil(memory_mib * MILLI / card_mib)))
+    return min(MILLI, ceil(memory_mib * MILLI / card_mib))
 
 
 def gpu_memory(spec: JobSpec) -> GpuMemory | None:
-    """Return the memory of a GPU that a job is held to; None if it asked for none."""
-    gpu = spec.resources.gpu
+    """Return the memory of a GPU that a job of one task is held to; None if it said none."""
+    gpu = spec.roles[0].resources.gpu
     if gpu is None or gpu.memory is None:
         return None
-    field = "resources.gpu.memory"
+    field = f"{_path(spec, 0)}.gpu.memory"
     low, high = amounts.ends(gpu.memory)
     stays_mib = amounts.memory_mib(field, low)
     return GpuMemory(
@@ -240,9 +433,18 @@ def gpu_memory(spec: JobSpec) -> GpuMemory | None:
 
 def takes_lane(spec: JobSpec) -> bool:
     """Tell whether a job takes turns: it may, and is one process on one GPU."""
-    gpu = spec.resources.gpu
-    may = spec.share.mode is not Mode.SPATIAL and spec.gang.nodes == 1
-    return may and gpu is not None and gpu.count == 1
+    task, gpu = spec.roles[0], spec.roles[0].resources.gpu
+    is_alone = len(spec.roles) == 1 and task.count == 1 and gpu is not None and gpu.count == 1
+    return is_alone and spec.share.mode is not Mode.SPATIAL
+
+
+def memory_bytes_max(spec: JobSpec, at: int) -> int | None:
+    """Return the bytes that each process of a task may have, if the task sets a limit."""
+    memory = spec.roles[at].resources.memory
+    _, limit = (None, None) if memory is None else amounts.ends(memory)
+    if limit is None:
+        return None
+    return amounts.memory_mib(f"{_path(spec, at)}.memory", limit) << 20
 
 
 def _range_mib(field: str, text: str | None) -> int:
@@ -285,8 +487,27 @@ def stop_of(spec: JobSpec) -> Stop:
 
 
 def program_of(spec: JobSpec) -> str:
-    """Return what recurs: the name without the number that people put at its end."""
-    return re.sub(r"[._-]?\d+$", "", spec.name) or spec.name
+    """Return what recurs: the group, else one for all jobs of the same commands.
+
+    It shows the script, and tells apart what else the commands say: ``train.py-3f9a0c41d2e5``.
+    """
+    if spec.group is not None:
+        return spec.group
+    commands = [f"{task.role}\x1f{spec.command(task).strip()}" for task in spec.roles]
+    text = "\x1e".join(commands)
+    tag = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:TAG_LENGTH]
+    first = spec.command(spec.roles[0])
+    found = _SCRIPT.search(first) or _WORD.search(first)
+    return tag if found is None else f"{found[0][:SCRIPT_MAX]}-{tag}"
+
+
+def plain_name(spec: JobSpec) -> str:
+    """Return the name without the number that people put at its end."""
+    return _without_number(spec.name)
+
+
+def _without_number(name: str) -> str:
+    return re.sub(r"[._-]?\d+$", "", name) or name
 
 
 def _span(field: str, text: str | int | float | None) -> float | None:

@@ -9,7 +9,7 @@ from interlane.live.measure.coruns import BESIDE, LANES, CoRun, Solo, Tell, job_
 from interlane.live.measure.slowdown import Beside, in_turns
 from interlane.live.measure.window import Company, Look, Pair, Window, look_at
 from interlane.live.port import Measured
-from interlane.model import GpuRef, JobId, MachineId
+from interlane.model import GpuRef, JobId, MachineId, Workload
 
 ProgramOf = Callable[[JobId], str | None]
 """Returns what recurs of a job; None if nobody knows such a job."""

@@ -1,7 +1,7 @@
 """How long jobs will run: what their users expect, else what their like ran for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from interlane.live.store.store import JobsWanted, Store
 from interlane.model import MILLI, JobId, Request
 from interlane.model.units import MIB_PER_GIB
 from interlane.predict.guesses import Basis
-from interlane.predict.live import Live
+from interlane.predict.live import Guess, Live
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
 
@@ -46,6 +46,8 @@ class Asked:
     request: Request
     submitted_s: float
     expected_s: float | None
+    name: str = ""
+    """Its name without the number; jobs alike in that count where the program is new."""
 
 
 class Guesses:
@@ -57,12 +59,17 @@ class Guesses:
 
     def __init__(self) -> None:
         self._live = Live(Recall())
+        self._by_name = Live(Recall())
         self._made: dict[tuple[object, ...], Span] = {}
         """What was guessed since something was last learned."""
 
     def guess(self, asked: Asked) -> Span:
-        """Return how long a job will run; what its user expects counts until its like ran."""
-        alike = (asked.program, asked.user, asked.request, asked.expected_s)
+        """Return how long a job will run.
+
+        What earlier runs of its program took counts most, then what its user expects, then
+        what jobs of its name took, and at last what everybody's did.
+        """
+        alike = (asked.program, asked.name, asked.user, asked.request, asked.expected_s)
         if alike not in self._made:
             if len(self._made) == ALIKE_MAX:
                 self._made.clear()
@@ -71,16 +78,19 @@ class Guesses:
 
     def learn(self, asked: Asked, ran_s: float) -> None:
         """Learn how long a job ran."""
-        self._live.submitted(asked.job_id, _run(asked))
-        self._live.finished(asked.job_id, ran_s)
+        for live, run in ((self._live, _run(asked)), (self._by_name, _named(asked))):
+            live.submitted(asked.job_id, run)
+            live.finished(asked.job_id, ran_s)
         self._made.clear()
 
     def _guessed(self, asked: Asked) -> Span:
-        found = self._live.submitted(asked.job_id, _run(asked))
-        self._live.forget(asked.job_id)
-        expected_s = asked.expected_s
-        if expected_s is not None and found.basis > Basis.GROUP:
-            return Span(expected_s, expected_s / OFF_BY, expected_s * OFF_BY)
+        found = _asked(self._live, asked.job_id, _run(asked))
+        if found.basis > Basis.GROUP:
+            expected_s = asked.expected_s
+            if expected_s is not None:
+                return Span(expected_s, expected_s / OFF_BY, expected_s * OFF_BY)
+            named = _asked(self._by_name, asked.job_id, _named(asked))
+            found = named if named.basis <= Basis.GROUP else found
         return Span(found.seconds, found.low_s, found.high_s)
 
 
@@ -110,7 +120,19 @@ def asked_of(
         request,
         submitted_s,
         spec.expected_s(job),
+        spec.plain_name(job),
     )
+
+
+def _asked(live: Live, job_id: JobId, run: Runs) -> Guess:
+    found = live.submitted(job_id, run)
+    live.forget(job_id)
+    return found
+
+
+def _named(asked: Asked) -> Runs:
+    """Return the run as one of all jobs of its name; a job without one is like no other."""
+    return replace(_run(asked), group=(asked.name,))
 
 
 def _run(asked: Asked) -> Runs:

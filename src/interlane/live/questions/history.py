@@ -6,7 +6,8 @@ never will (refused, or cancelled while they waited) are left out.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from io import StringIO
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.store.record import Record, State
 from interlane.live.store.store import JobsWanted, Store
-from interlane.model import MILLI, Cluster
+from interlane.model import MILLI, Cluster, Label, Task
 from interlane.model.units import MIB_PER_GIB
 
 PAGE: Final = 1_000
@@ -23,20 +24,27 @@ SHORTEST_S: Final = 0.001
 
 COLUMNS: Final = (
     "job_id", "serial", "submit_s", "duration_s", "waited_s", "live_guess",
-    "instances", "instances_min", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
-    "memory_mib", "gpu_types", "same_machine", "user", "queue", "priority", "group",
+    "role", "instances", "instances_min", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
+    "memory_mib", "gpu_types", "same_machine", "user", "queue", "priority", "group", "family",
 )  # fmt: skip
+RARE: Final = ("selectors", "tolerations", "topology")
+"""Columns that are there only if a job says something in one of them."""
 
 
 def trace_text(store: Store, now: Snapshot, since_s: float) -> str:
-    """Return the jobs submitted since a moment as a trace in CSV, the oldest first."""
+    """Return the jobs submitted since a moment as a trace in CSV, the oldest first.
+
+    A job has one row per task.
+    """
     records = [one for one in _handed_in_since(store, since_s) if _has_run_or_will(one)]
     records.reverse()
     begin_s = records[0].submitted_s if records else 0.0
+    rows = [row for record in records for row in _rows(record, now, begin_s)]
+    used = [name for name in RARE if any(row[name] for row in rows)]
     text = StringIO()
-    writer = csv.DictWriter(text, COLUMNS)
+    writer = csv.DictWriter(text, (*COLUMNS, *used), extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(_row(record, now, begin_s) for record in records)
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -72,17 +80,33 @@ def _has_run_or_will(record: Record) -> bool:
     return record.state is State.QUEUED or record.started_s is not None
 
 
-def _row(record: Record, now: Snapshot, begin_s: float) -> dict[str, Any]:
+def _rows(record: Record, now: Snapshot, begin_s: float) -> Iterator[dict[str, Any]]:
     job = record.job
-    (task,) = now.request_of(job).tasks
-    demand = task.demand
-    return {
+    request = now.request_of(job)
+    whole = {
         "job_id": record.id,
         "serial": record.serial,
         "submit_s": record.submitted_s - begin_s,
         "duration_s": max(SHORTEST_S, _runs_s(record, now.now_s)),
         "waited_s": "" if record.started_s is None else record.started_s - record.submitted_s,
         "live_guess": max(SHORTEST_S, record.guess_s),
+        "user": record.user,
+        "queue": record.queue,
+        "priority": job.priority,
+        "group": spec.program_of(job),
+        "family": job.family or "",
+        "topology": _pairs(
+            (word, level) for word, level in asdict(request.closeness).items() if level
+        ),
+    }
+    for task in request.tasks:
+        yield whole | _of_task(task)
+
+
+def _of_task(task: Task) -> dict[str, Any]:
+    demand = task.demand
+    return {
+        "role": task.role,
         "instances": task.instances,
         "instances_min": task.least,
         "gpus": demand.gpus,
@@ -92,11 +116,13 @@ def _row(record: Record, now: Snapshot, begin_s: float) -> dict[str, Any]:
         "memory_mib": demand.memory_mib,
         "gpu_types": "|".join(sorted(demand.gpu_types)),
         "same_machine": "true" if task.same_machine else "false",
-        "user": record.user,
-        "queue": record.queue,
-        "priority": job.priority,
-        "group": spec.program_of(job),
+        "selectors": _pairs(demand.selectors),
+        "tolerations": _pairs(demand.tolerations),
     }
+
+
+def _pairs(labels: Iterable[Label]) -> str:
+    return "|".join(sorted(f"{key}={value}" for key, value in labels))
 
 
 def _runs_s(record: Record, now_s: float) -> float:

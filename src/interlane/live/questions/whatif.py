@@ -23,6 +23,7 @@ def plan_document(now: Snapshot, wanted: JobSpec, user: str) -> dict[str, Any]:
     job = Job(
         PLANNED, request, now_s, serial, spec.expected_s(wanted), user, wanted.queue,
         wanted.priority, spec.checkpoint_s(wanted) or 0.0, spec.program_of(wanted),
+        wanted.family or "",
     )  # fmt: skip
     for wish in scheduler.handle(Submitted(job), now_s):
         if isinstance(wish, Start) and wish.job_id == PLANNED:

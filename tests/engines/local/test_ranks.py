@@ -1,0 +1,161 @@
+"""The processes of a job find each other: real ones, with PyTorch."""
+
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from interlane.engines.local.devices import emulated
+from interlane.engines.local.launch import Secrets, launch_of
+from interlane.engines.local.ranks import PORTS, free_ports, ranks_of
+from interlane.engines.local.runner import Attempt, ProcessRunner, Report
+from interlane.live.files.job import read_spec
+from interlane.live.store.record import Record
+from interlane.model import JobId, Machine, MachineId, Placement, Spot
+
+HERE = MachineId("here")
+DEVICES = emulated(Machine(HERE, "EMULATED", 4, 8_000, 65_536, 16_384))
+ROLES = {
+    "name": "roles",
+    "tasks": [
+        {"role": "ps", "resources": {"cpu": 1}, "run": "python serve.py"},
+        {
+            "role": "big-worker",
+            "count": 2,
+            "resources": {"gpu": {"count": 2}},
+            "run": "python train.py",
+            "env": {"DEPTH": "9"},
+        },
+    ],
+}
+PLACEMENT = Placement(
+    (Spot(HERE, (0, 1), task=1), Spot(HERE, (2, 3), task=1), Spot(HERE, (), task=0))
+)
+
+
+def test_ranks_go_by_task_and_each_process_sees_its_own_devices() -> None:
+    ranks = ranks_of(read_spec(ROLES), PLACEMENT, DEVICES)
+
+    assert [
+        (
+            one.torch["RANK"],
+            one.own["INTERLANE_ROLE"],
+            one.own["INTERLANE_ROLE_RANK"],
+            one.own["INTERLANE_DEVICES"],
+        )
+        for one in ranks
+    ] == [
+        ("0", "ps", "0", ""),
+        ("1", "big-worker", "0", "0,1"),
+        ("2", "big-worker", "1", "2,3"),
+    ]
+    assert {one.torch["WORLD_SIZE"] for one in ranks} == {"3"}
+    assert {one.torch["LOCAL_RANK"] for one in ranks} == {"0"}
+
+
+def test_all_processes_are_told_the_same_addresses_and_none_twice() -> None:
+    ranks = ranks_of(read_spec(ROLES), PLACEMENT, DEVICES)
+
+    told = {
+        (
+            one.torch["MASTER_PORT"],
+            one.own["INTERLANE_ADDRESSES_PS"],
+            one.own["INTERLANE_ADDRESSES_BIG_WORKER"],
+        )
+        for one in ranks
+    }
+    ((master, ps, workers),) = told
+    ports = [address.partition(":")[2] for address in (*ps.split(","), *workers.split(","))]
+    assert len({master, *ports}) == 1 + 3
+
+
+def test_a_port_that_somebody_listens_at_is_not_given_away() -> None:
+    with socket.socket() as taken:
+        (next_port,) = free_ports(1)
+        port = PORTS[(next_port + 1 - PORTS[0]) % len(PORTS)]
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+
+        assert port not in free_ports(5)
+
+
+def test_a_job_that_sets_where_to_meet_keeps_it(tmp_path: Path) -> None:
+    job = read_spec({"name": "a", "run": "true", "env": {"MASTER_PORT": "7", "RANK": "x"}})
+    record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
+
+    launch = launch_of(record, Placement((Spot(HERE),)), Secrets(tmp_path), DEVICES)
+
+    (process,) = launch.processes
+    assert (process.env["MASTER_PORT"], process.env["RANK"]) == ("7", "x")
+    assert process.env["WORLD_SIZE"] == "1"
+
+
+def test_roles_have_their_own_command_variables_and_memory(tmp_path: Path) -> None:
+    tasks = [
+        {**ROLES["tasks"][0], "resources": {"memory": "1GiB..2GiB"}},  # type: ignore[index]
+        ROLES["tasks"][1],  # type: ignore[index]
+    ]
+    job = read_spec({**ROLES, "tasks": tasks, "env": {"DEPTH": "1"}})
+    record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
+
+    launch = launch_of(record, PLACEMENT, Secrets(tmp_path), DEVICES)
+
+    assert [
+        (process.argv[2], process.env["DEPTH"], process.memory_bytes_max)
+        for process in launch.processes
+    ] == [
+        ("python serve.py", "1", 2 << 30),
+        ("python train.py", "9", None),
+        ("python train.py", "9", None),
+    ]
+
+
+ADD_UP = """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method="env://")
+mine = torch.tensor([10 ** dist.get_rank()])
+dist.all_reduce(mine)
+print(os.environ["INTERLANE_ROLE"], dist.get_rank(), dist.get_world_size(), mine.item())
+dist.destroy_process_group()
+"""
+
+
+def test_processes_of_two_roles_meet_in_torch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "add.py").write_text(ADD_UP)
+    run = f"{sys.executable} {tmp_path / 'add.py'}"
+    job = read_spec(
+        {
+            "name": "meet",
+            "tasks": [
+                {"role": "chief", "resources": {"cpu": 1}, "run": run},
+                {"role": "worker", "count": 2, "resources": {"cpu": 1}, "run": run},
+            ],
+            "env": {"OMP_NUM_THREADS": "1"},
+        }
+    )
+    record = Record(1, JobId("m-1"), "m", "ann", "default", job, 0.0, 9.0, 9.0, 9.0, attempt=1)
+    place = Placement((Spot(HERE, task=0), Spot(HERE, instances=2, task=1)))
+    over, ends = threading.Event(), list[Report]()
+
+    def tell(report: Report) -> None:
+        ends.append(report)
+        over.set()
+
+    runner = ProcessRunner(tmp_path / "runs", tell)
+    try:
+        runner.start(launch_of(record, place, Secrets(tmp_path), DEVICES))
+        assert over.wait(120)
+        _, printed = runner.output(Attempt(record.id, 1), 0, 10_000)
+    finally:
+        runner.stop(Attempt(record.id, 1))
+        runner.close()
+
+    said = sorted(line for line in printed.decode().splitlines() if "111" in line)
+    assert said == ["chief 0 3 111", "worker 1 3 111", "worker 2 3 111"], printed.decode()
+    assert [getattr(end, "exit_code", None) for end in ends] == [0]
