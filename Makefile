@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -51,6 +51,14 @@ browser: # pages are opened in a real one
 
 unit: $(STAMP) postgres browser
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+ifndef SEED
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
+fuzz: $(STAMP) ## draw new cases for the property tests, more of them; SEED=N draws the same again
+	@echo 'New cases are drawn from seed $(SEED); make fuzz SEED=$(SEED) draws them again.'
+	$(BIN)/python -m pytest -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz \
+	  --hypothesis-seed=$(SEED) $(ONLY)
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run

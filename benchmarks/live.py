@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from benchmarks.served import Caller, cpu_s, served
 from interlane.testing.crashes import kill_again_and_again
 
@@ -48,6 +50,7 @@ def _load(state: Path, jobs: int) -> dict[str, Any]:
         latencies = _paced(state, jobs)
         took_s, used_s = time.monotonic() - begin_s, cpu_s(server) - before_s
         list_cpu_s, list_s = _ps(1_000)
+        page_cpu_s = _queue_page(state, server)
         Caller(state).ask("DELETE", f"/jobs/{holder}")
     latencies.sort()
     return {
@@ -58,6 +61,7 @@ def _load(state: Path, jobs: int) -> dict[str, Any]:
         "server_cpu_ms_each": round(1000 * used_s / jobs, 3),
         "ps_1000_s": round(list_s, 3),
         "ps_1000_cpu_s": round(list_cpu_s, 3),
+        "queue_page_cpu_s": round(page_cpu_s, 3),
     }
 
 
@@ -98,3 +102,15 @@ def _ps(jobs: int) -> tuple[float, float]:
         used_s -= before.children_user + before.children_system
         found.append((used_s, time.monotonic() - begin_s))
     return min(found)
+
+
+def _queue_page(state: Path, server: int, times: int = 10) -> float:
+    """Return the server's CPU seconds for the queue page with all that waits, the mean."""
+    caller = Caller(state)
+    with httpx.Client(base_url=caller.url.geturl(), headers={"Accept": "text/html"}) as client:
+        client.post("/login", data={"token": caller.token.strip()})
+        before_s = cpu_s(server)
+        for _ in range(times):
+            page = client.get("/queue", timeout=60).raise_for_status().text
+            assert page.count(f"{JOB['name']}-") >= 50  # the first fifty, each with its link
+        return (cpu_s(server) - before_s) / times

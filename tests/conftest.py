@@ -2,17 +2,31 @@ import os
 import signal
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
-# Compiled code makes first examples slow, so there is no deadline; a run on CI repeats
-# exactly, a run at home explores.
+# Compiled code makes first examples slow, so there is no deadline.  `make test` draws the same
+# cases every time, on every machine: what fails for one fails for all.  `make fuzz` draws new
+# ones from a seed that it prints.  Neither keeps examples, which would make runs differ.
 settings.register_profile(
     "interlane",
     deadline=None,
-    derandomize="CI" in os.environ,
+    derandomize=True,
+    database=None,
     max_examples=int(os.environ.get("INTERLANE_EXAMPLES", "60")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile(
+    "fuzz",
+    settings.get_profile("interlane"),
+    derandomize=False,
+    print_blob=True,
+    max_examples=int(os.environ.get("INTERLANE_EXAMPLES", "300")),
+)
 settings.load_profile("interlane")
+
+# Hypothesis also draws constants that it finds in the modules that are imported at the time, so
+# that cases would depend on which tests ran before in the same process.
+providers._get_local_constants = lambda: providers._local_constants
 
 # Shells start background commands with interrupts ignored, and children inherit that; tests
 # that interrupt programs need them heard.

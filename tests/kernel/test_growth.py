@@ -10,6 +10,7 @@ from interlane.metrics.log import Fact
 from interlane.model import (
     Action,
     Cancelled,
+    CapacityViolated,
     Event,
     Finished,
     Grow,
@@ -36,6 +37,7 @@ from interlane.policy.order import (
 )
 from interlane.policy.place import RulePlacer, first_fit, pack, random
 from interlane.policy.policy import Discipline
+from interlane.policy.rows import UP
 from interlane.policy.scores import Score
 from interlane.sim.engine import Engine
 from interlane.sim.world import Failures, ShareContention, World
@@ -446,8 +448,18 @@ def test_gangs_stay_between_their_least_and_their_most_and_leave_nothing_behind(
     log = play(*trace, scheduler, world)  # which checks the books after every moment
 
     assert len(ends(log)) + len(log.refusals) == len(trace[0])
-    free = scheduler._ledger.free
-    assert (free[:, 5:] == scheduler._ledger.total[:, 5:]).all()
+    scheduler._ledger.check(held=[])  # a machine may be away by now, but nothing is held
+
+
+def test_a_machine_that_is_away_at_the_end_is_not_taken_for_one_that_is_held() -> None:
+    scheduler = running(make(cluster(gpus=[1, 1])), job("gang", gpus=1, instances=2))
+    with pytest.raises(CapacityViolated, match=r"Machine m0 has .* free"):
+        scheduler._ledger.check(held=[])
+
+    scheduler.handle_all([Finished(GANG), MachineLost(MachineId("m1"))], 5)
+
+    assert scheduler._ledger.free[:, UP].tolist() == [1, 0]
+    scheduler._ledger.check(held=[])
 
 
 @given(trace=gang_traces())

@@ -287,7 +287,7 @@ def test_a_file_without_roles_means_one_task_of_workers() -> None:
 
 
 @pytest.mark.parametrize("grows", [False, True])
-def test_where_jobs_do_not_span_machines_all_roles_are_on_one(grows: bool) -> None:
+def test_where_jobs_do_not_span_machines_all_roles_are_on_one(*, grows: bool) -> None:
     job = read_spec({**MINIMAL, "tasks": [PS, WORKERS], "topology": {"spread": "zone"}})
 
     request = request_of(job, CLUSTER, grows=grows)

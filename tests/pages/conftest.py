@@ -13,12 +13,16 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from interlane.live.auth import Role
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), "")
 GPUS = 4
+PATIENCE_MS = 60_000
+"""For what must appear in a page; browsers are slow on a busy machine."""
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass(frozen=True)

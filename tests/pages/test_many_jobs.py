@@ -1,6 +1,5 @@
 """The queue page with a thousand jobs."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import expect
@@ -10,7 +9,6 @@ from interlane.live.auth import Role
 from .conftest import GPUS, Machine, Open
 
 JOBS = 1_000
-OPENED_S = 5.0
 
 
 def test_a_thousand_jobs_are_paged_explained_and_forecast(
@@ -26,15 +24,12 @@ def test_a_thousand_jobs_are_paged_explained_and_forecast(
         answers = list(pool.map(lambda _: api.post("/jobs", json=spec), range(JOBS)))
     assert {answer.status_code for answer in answers} == {201}
 
-    begin_s = time.monotonic()
     page = open_page("/queue", Role.VIEWER)
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(50)
-    assert time.monotonic() - begin_s < OPENED_S
-
     expect(page.get_by_role("link", name=f"Waiting {JOBS - GPUS:,}")).to_be_visible()
     expect(rows.first).to_contain_text("capacity: Task worker needs room")
-    expect(rows.first.locator("td").nth(5)).to_contain_text("min", timeout=60_000)
+    expect(rows.first.locator("td").nth(5)).to_contain_text("min")
     page.get_by_role("link", name="Last").click()
     last = page.locator("tbody tr").last
     expect(last.locator("td").first).to_have_text(f"{JOBS - GPUS:,}")

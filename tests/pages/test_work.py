@@ -13,7 +13,6 @@ from interlane.testing.waiting import until
 
 from .conftest import Machine, Open
 
-PATIENCE_MS = 60_000
 JOBS = (
     "job_id,submit_s,duration_s,gpus,user\n"
     "a,0,60,1,<img src=x onerror=alert(1)>\n"
@@ -25,7 +24,7 @@ def test_services_are_planned_and_the_way_from_one_plan_to_the_next(open_page: O
     page = open_page("/mig", Role.USER)
     page.get_by_role("button", name="Plan", exact=True).click()
     plan = page.get_by_role("heading", name="GPUs", exact=True)
-    expect(plan).to_be_visible(timeout=PATIENCE_MS)
+    expect(plan).to_be_visible()
     expect(page.get_by_text("proven optimal")).to_be_visible()
     expect(page.get_by_role("heading", name="Steps")).to_have_count(0)
     assert page.locator("svg.gpu rect").count() > 3
@@ -35,7 +34,7 @@ def test_services_are_planned_and_the_way_from_one_plan_to_the_next(open_page: O
     services.fill(services.input_value().replace("rate_per_s: 9000", "rate_per_s: 14000"))
     page.get_by_role("button", name="Plan", exact=True).click()
 
-    expect(page.get_by_role("heading", name="Steps")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", name="Steps")).to_be_visible()
     expect(page.get_by_text("running instances stay where they are")).to_be_visible()
     expect(page.get_by_role("cell", name="create search").first).to_be_visible()
 
@@ -63,7 +62,7 @@ def test_a_refusal_is_shown_and_stays_text(open_page: Open) -> None:
     page.get_by_role("button", name="Plan", exact=True).click()
 
     alert = page.get_by_role("alert").filter(has_text="services")
-    expect(alert).to_contain_text("'<img src=x onerror=alert(1)>'", timeout=PATIENCE_MS)
+    expect(alert).to_contain_text("'<img src=x onerror=alert(1)>'")
     assert page.locator("img").count() == 0
 
 
@@ -76,7 +75,7 @@ def test_the_machines_jobs_are_played_under_other_policies(
 
     page.get_by_role("button", name="Compare").click()
 
-    expect(page.get_by_role("heading", name="Figures")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", name="Figures")).to_be_visible()
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text("fifo/pack/skip")
@@ -92,10 +91,8 @@ def test_a_trace_is_uploaded_and_reported(
     page.set_input_files("input[type=file]", file)
 
     report = page.frame_locator("iframe.report")
-    expect(report.get_by_role("heading", level=1)).to_contain_text(
-        file.name, timeout=PATIENCE_MS
-    )
-    expect(report.locator(".main-svg").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(report.get_by_role("heading", level=1)).to_contain_text(file.name)
+    expect(report.locator(".main-svg").first).to_be_visible()
     address = page.locator("iframe.report").get_attribute("src")
     with machine.browserlike() as stranger, machine.browserlike(Role.USER) as user:
         assert stranger.get(f"{address}").status_code == 303
@@ -111,4 +108,4 @@ def test_a_trace_that_cannot_be_read_is_told_why(open_page: Open, tmp_path: Path
     page.set_input_files("input[type=file]", file)
 
     alert = page.get_by_role("alert").filter(has_text="csv")
-    expect(alert).to_be_visible(timeout=PATIENCE_MS)
+    expect(alert).to_be_visible()
