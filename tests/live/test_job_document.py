@@ -75,7 +75,7 @@ def tasks(draw: DrawFn) -> list[dict[str, Any]]:
 @composite
 def jobs(draw: DrawFn) -> dict[str, Any]:
     """Return a valid job file, with roles or without."""
-    job = draw(
+    job: dict[str, Any] = draw(
         some(
             group=shorts | none(),
             family=shorts,

@@ -342,7 +342,7 @@ def test_memory_is_a_share_of_the_largest_gpu_that_will_do(types: object, milli:
 def test_emulated_devices_say_that_they_are() -> None:
     found = devices_of("cpu:4:8GiB")
 
-    (machine,) = found.cluster
+    (machine,) = Cluster("one", (found.machine,))
     assert found.emulated
     assert (machine.gpus, machine.gpu_type, machine.gpu_memory_mib) == (4, "EMULATED", 8_192)
 

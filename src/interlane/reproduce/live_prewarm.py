@@ -178,7 +178,7 @@ def _driver(folder: Path) -> "Iterator[tuple[Driver, Replicas]]":
     driver = Driver(store, lambda cluster: Scheduler(cluster, policy), engine)
     driver.start()
     try:
-        yield driver, LocalReplicas(engine.secrets, engine.devices)
+        yield driver, LocalReplicas(engine.secrets, lambda: engine.devices)
     finally:
         driver.close()
         store.close()

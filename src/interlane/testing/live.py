@@ -19,16 +19,16 @@ from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.driver.machines import Machines
 from interlane.live.driver.state import Snapshot
-from interlane.live.files.job import JobSpec, read_spec
+from interlane.live.files.job import JobSpec, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
-from interlane.live.port import Engine, Traits
+from interlane.live.port import Attempt, Engine, Launch, Traits
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import Record
 from interlane.live.store.store import Store
 from interlane.live.view import View
-from interlane.model import Cluster, Machine, MachineId
+from interlane.model import Cluster, JobId, Machine, MachineId, Placement
 from interlane.policy.base import Order
 from interlane.policy.order import Fifo
 from interlane.policy.place import pack
@@ -56,6 +56,12 @@ def snapshot_of(cluster: Cluster, *records: Record, now_s: float = 0.0) -> Snaps
     machines = Machines("test", {machine.id: machine for machine in cluster})
     policy = Policy(Fifo(), pack(), name="test")
     return Snapshot(now_s, records, machines, traits, lambda these: Scheduler(these, policy))
+
+
+def launch_of(job: JobSpec, placement: Placement, machine: Machine) -> Launch:
+    """Return the first attempt at a job on a machine."""
+    request = request_of(job, Cluster("one", (machine,)))
+    return Launch(Attempt(JobId(f"{job.name}-1"), 1), job, request, placement, 9.0)
 
 
 def make_engine(folder: Path, *, gpus: int = 2, lanes: Lanes | None = None) -> LocalEngine:
@@ -130,7 +136,7 @@ def make_service(
     made = {role: tokens.make(role.word, role)[0] for role in Role}
     service = Service(view_of(driver), driver, tokens)
     (machine,) = driver.snapshot().cluster
-    replicas = LocalReplicas(secrets_of(driver), emulated(machine))
+    replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine))
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
     return made, app
 

@@ -1,6 +1,7 @@
 """Devices of this machine: emulated, or as NVIDIA's library would tell; there is none here."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from interlane.device.inject import WISH_VARIABLE
 from interlane.device.specs import CUDA_CONTEXT_BYTES
 from interlane.engines.local.devices import EMULATED, devices_of
 from interlane.engines.local.lanes import Lanes, LaneSettings
-from interlane.engines.local.launch import Secrets, launch_of
+from interlane.engines.local.launch import Secrets, order_of
 from interlane.live.files.job import read_spec
-from interlane.live.store.record import Record
-from interlane.model import InvalidInput, JobId, MachineId, Placement, Spot
+from interlane.model import InvalidInput, Placement, Spot
+from interlane.testing.live import launch_of
 from interlane.testing.nvml import Card, FakeNvml, Part
 
 GIB = 1 << 30
@@ -44,10 +45,11 @@ class NoDriver(FakeNvml):
 def test_whole_gpus_and_slices_are_told_apart_by_type() -> None:
     found = devices_of("nvml", MIXED)
 
-    assert [(one.gpu_type, one.gpus, one.gpu_memory_mib >> 10) for one in found.cluster] == [
-        ("A100", 1, 80),
-        ("A100-3g.40gb", 2, 40),
-        ("T4", 1, 15),
+    assert [(one.type, one.memory_mib >> 10) for one in found.machine.devices] == [
+        ("A100", 80),
+        ("A100-3g.40gb", 40),
+        ("A100-3g.40gb", 40),
+        ("T4", 15),
     ]
     assert found.uuids == ("GPU-a", "MIG-b0", "MIG-b1", "GPU-t")
     assert not found.emulated
@@ -57,25 +59,21 @@ def test_whole_gpus_and_slices_are_told_apart_by_type() -> None:
 def test_one_kind_of_gpu_is_one_machine() -> None:
     cards = [Card("NVIDIA GeForce RTX 3090", 24 * GIB, uuid=f"GPU-{at}") for at in range(2)]
 
-    (machine,) = devices_of("auto", FakeNvml(cards)).cluster
+    machine = devices_of("auto", FakeNvml(cards)).machine
 
-    assert (machine.gpu_type, machine.gpus) == ("RTX-3090", 2)
-    assert "/" not in machine.id
+    assert (machine.gpu_type, machine.gpus, machine.devices) == ("RTX-3090", 2, ())
 
 
 def test_jobs_see_their_slice_by_its_identifier_and_share_it(tmp_path: Path) -> None:
     found = devices_of("nvml", MIXED)
-    slices = list(found.cluster)[1]
     gpu = {"count": 1, "memory": "20GiB"}
     job = read_spec({"name": "a", "run": "true", "resources": {"gpu": gpu}})
-    record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
+    launch = launch_of(job, Placement((Spot(found.machine.id, (2,)),)), found.machine)
     lanes = Lanes(LaneSettings(found.shared, tmp_path))
 
-    launch = launch_of(
-        record, Placement((Spot(slices.id, (1,)),)), Secrets(tmp_path), found, lanes=lanes
-    )
+    order = order_of(launch, Secrets(tmp_path), found, lanes)
 
-    (process,) = launch.processes
+    (process,) = order.processes
     wish = json.loads(process.env[WISH_VARIABLE])
     assert process.env["CUDA_VISIBLE_DEVICES"] == "MIG-b1"
     assert (process.env["INTERLANE_DEVICES"], wish["device"]) == ("2", 2)
@@ -97,10 +95,40 @@ def test_without_gpus_one_is_told_why_or_gets_emulated_ones(nvml: FakeNvml, says
     assert says in str(refused.value)
     found = devices_of("auto", nvml)
     assert (found.emulated, found.stands_in) == (True, True)
-    assert [one.gpu_type for one in found.cluster] == [EMULATED]
+    assert found.machine.gpu_type == EMULATED
     assert found.visible((0, 1)) == ""
 
 
-def test_a_machine_that_is_not_there_has_no_devices() -> None:
-    with pytest.raises(KeyError):
-        devices_of("cpu:2").number(MachineId("elsewhere"), 0)
+def test_a_gpu_that_is_lost_keeps_its_number_and_offers_nothing_until_it_is_back() -> None:
+    cards = [Card("Tesla T4", 15 * GIB, 0, None, f"GPU-{at}") for at in range(2)]
+    nvml = FakeNvml(cards)
+    before = devices_of("nvml", nvml)
+    assert before.again() is before
+
+    nvml.cards = cards[1:]
+    lost = before.again()
+    nvml.cards = [Card("NVIDIA L4", 24 * GIB, 0, None, "GPU-new"), *cards[1:]]
+    other = lost.again()
+    nvml.cards = cards
+    back = lost.again()
+
+    assert [one.compute_milli for one in lost.machine.devices] == [0, 1000]
+    assert [(one.type, one.compute_milli) for one in other.machine.devices] == [
+        ("T4", 0),
+        ("T4", 1000),
+        ("L4", 1000),
+    ]
+    assert other.uuids == ("GPU-0", "GPU-1", "GPU-new")
+    assert back.machine == before.machine
+
+
+def test_an_emulated_device_is_lost_with_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    before = devices_of("cpu:2")
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1})
+    lost = before.again()
+
+    assert [one.compute_milli for one in lost.machine.devices] == [0, 1000]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    assert lost.again().machine == before.machine

@@ -4,20 +4,23 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interlane.engines.local.devices import emulated
-from interlane.engines.local.launch import Secrets, launch_of
+from interlane.engines.local.launch import Secrets, order_of
 from interlane.engines.local.ranks import PORTS, free_ports, ranks_of
-from interlane.engines.local.runner import Attempt, ProcessRunner, Report
+from interlane.engines.local.runner import ProcessRunner
 from interlane.live.files.job import read_spec
-from interlane.live.store.record import Record
-from interlane.model import JobId, Machine, MachineId, Placement, Spot
+from interlane.live.port import Ended, NeverBegan
+from interlane.model import Machine, MachineId, Placement, Spot
+from interlane.testing.live import launch_of
 
 HERE = MachineId("here")
-DEVICES = emulated(Machine(HERE, "EMULATED", 4, 8_000, 65_536, 16_384))
-ROLES = {
+MACHINE = Machine(HERE, "EMULATED", 4, 8_000, 65_536, 16_384)
+DEVICES = emulated(MACHINE)
+ROLES: dict[str, Any] = {
     "name": "roles",
     "tasks": [
         {"role": "ps", "resources": {"cpu": 1}, "run": "python serve.py"},
@@ -83,28 +86,27 @@ def test_a_port_that_somebody_listens_at_is_not_given_away() -> None:
 
 def test_a_job_that_sets_where_to_meet_keeps_it(tmp_path: Path) -> None:
     job = read_spec({"name": "a", "run": "true", "env": {"MASTER_PORT": "7", "RANK": "x"}})
-    record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
+    launch = launch_of(job, Placement((Spot(HERE),)), MACHINE)
 
-    launch = launch_of(record, Placement((Spot(HERE),)), Secrets(tmp_path), DEVICES)
+    (process,) = order_of(launch, Secrets(tmp_path), DEVICES, None).processes
 
-    (process,) = launch.processes
     assert (process.env["MASTER_PORT"], process.env["RANK"]) == ("7", "x")
     assert process.env["WORLD_SIZE"] == "1"
 
 
 def test_roles_have_their_own_command_variables_and_memory(tmp_path: Path) -> None:
     tasks = [
-        {**ROLES["tasks"][0], "resources": {"memory": "1GiB..2GiB"}},  # type: ignore[index]
-        ROLES["tasks"][1],  # type: ignore[index]
+        {**ROLES["tasks"][0], "resources": {"memory": "1GiB..2GiB"}},
+        ROLES["tasks"][1],
     ]
     job = read_spec({**ROLES, "tasks": tasks, "env": {"DEPTH": "1"}})
-    record = Record(1, JobId("a-1"), "a", "ann", "default", job, 0.0, 9.0, 9.0, 9.0)
 
-    launch = launch_of(record, PLACEMENT, Secrets(tmp_path), DEVICES)
+    launch = launch_of(job, PLACEMENT, MACHINE)
+    order = order_of(launch, Secrets(tmp_path), DEVICES, None)
 
     assert [
         (process.argv[2], process.env["DEPTH"], process.memory_bytes_max)
-        for process in launch.processes
+        for process in order.processes
     ] == [
         ("python serve.py", "1", 2 << 30),
         ("python train.py", "9", None),
@@ -139,21 +141,21 @@ def test_processes_of_two_roles_meet_in_torch(tmp_path: Path) -> None:
             "env": {"OMP_NUM_THREADS": "1"},
         }
     )
-    record = Record(1, JobId("m-1"), "m", "ann", "default", job, 0.0, 9.0, 9.0, 9.0, attempt=1)
     place = Placement((Spot(HERE, task=0), Spot(HERE, instances=2, task=1)))
-    over, ends = threading.Event(), list[Report]()
+    launch = launch_of(job, place, MACHINE)
+    over, ends = threading.Event(), list[Ended | NeverBegan]()
 
-    def tell(report: Report) -> None:
+    def tell(report: Ended | NeverBegan) -> None:
         ends.append(report)
         over.set()
 
     runner = ProcessRunner(tmp_path / "runs", tell)
     try:
-        runner.start(launch_of(record, place, Secrets(tmp_path), DEVICES))
+        runner.start(order_of(launch, Secrets(tmp_path), DEVICES, None))
         assert over.wait(120)
-        _, printed = runner.output(Attempt(record.id, 1), 0, 10_000)
+        printed = runner.output(launch.attempt, 0, 10_000).data
     finally:
-        runner.stop(Attempt(record.id, 1))
+        runner.stop(launch.attempt)
         runner.close()
 
     said = sorted(line for line in printed.decode().splitlines() if "111" in line)

@@ -1,14 +1,13 @@
-"""The devices of this machine, as the kernel sees them.
+"""The devices of this machine, as the scheduler, the device daemon and jobs know them.
 
-The kernel's machine has GPUs of one type.  Where this one has several, whole GPUs of two
-models or slices of two sizes, the kernel sees one machine for each, with its part of the cores
-and the memory.
+They are looked at again and again.  A device that is lost keeps its number and offers nothing;
+one that comes is added at the end, so that numbers mean the same for ever.
 """
 
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,13 +15,14 @@ from interlane.device.nvml import Gpu, Nvml, gpus
 from interlane.device.specs import CUDA_CONTEXT_BYTES, DeviceSpec
 from interlane.model import (
     MILLI,
-    Cluster,
+    Device,
     GpuRef,
     InvalidField,
     InvalidInput,
     Machine,
     MachineId,
     amounts,
+    with_devices,
 )
 from interlane.model.machine import GPUS_PER_MACHINE_MAX
 
@@ -40,33 +40,51 @@ VISIBLE: Final = "cuda:0"
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices in order, as the kernel, the device daemon and jobs know them."""
+    """Devices in order; their numbers are those of the machine's GPUs."""
 
-    cluster: Cluster
+    machine: Machine
     emulated: bool
     shared: tuple[DeviceSpec, ...]
     uuids: tuple[str, ...] = ()
     """What ``CUDA_VISIBLE_DEVICES`` calls them; of emulated ones there are none."""
     stands_in: bool = False
     """Whether GPUs were looked for, and these are there because there are none."""
+    look: Callable[[], Sequence["_Unit"]] | None = None
+    """Looks for GPUs again; None for emulated ones."""
 
     @property
     def gpus(self) -> tuple[GpuRef, ...]:
-        """The kernel's names of all devices."""
-        return tuple(GpuRef(one.id, gpu) for one in self.cluster for gpu in range(one.gpus))
-
-    def number(self, machine: MachineId, gpu: int) -> int:
-        """Return which of all devices a GPU of one of the kernel's machines is."""
-        before = 0
-        for one in self.cluster:
-            if one.id == machine:
-                return before + gpu
-            before += one.gpus
-        raise KeyError(machine)
+        """All of them, by number."""
+        return tuple(GpuRef(self.machine.id, gpu) for gpu in range(self.machine.gpus))
 
     def visible(self, numbers: Sequence[int]) -> str:
         """Return what ``CUDA_VISIBLE_DEVICES`` must say; emulated devices are no GPUs."""
         return ",".join(self.uuids[number] for number in numbers if self.uuids)
+
+    def again(self) -> "Devices":
+        """Return the devices as they are now; these, if nothing has changed."""
+        found = self._emulated_now() if self.look is None else self._gpus_now(self.look())
+        return self if found == self else found
+
+    def _emulated_now(self) -> "Devices":
+        """Return emulated devices; one is lost if this process may no longer use its cores."""
+        cores = os.sched_getaffinity(0)
+        there = [spec.cores <= cores for spec in self.shared]
+        return replace(self, machine=_with_lost(self.machine, there))
+
+    def _gpus_now(self, units: Sequence["_Unit"]) -> "Devices":
+        there = {unit.uuid for unit in units}
+        new = [unit for unit in units if unit.uuid not in self.uuids]
+        kept = _with_lost(self.machine, [uuid in there for uuid in self.uuids])
+        if not new:
+            return replace(self, machine=kept)
+        devices = [kept.device(gpu) for gpu in range(kept.gpus)]
+        return replace(
+            self,
+            machine=_machine([*devices, *map(_device, new)]),
+            shared=(*self.shared, *map(_shared, new)),
+            uuids=(*self.uuids, *(unit.uuid for unit in new)),
+        )
 
 
 def devices_of(word: str, nvml: Nvml | None = None) -> Devices:
@@ -77,10 +95,10 @@ def devices_of(word: str, nvml: Nvml | None = None) -> Devices:
         nvml: NVIDIA's library; the installed one unless given.
     """
     if word == NVML:
-        return _of_gpus(_found(nvml))
+        return _of_gpus(nvml)
     if word == AUTO:
         try:
-            return _of_gpus(_found(nvml))
+            return _of_gpus(nvml)
         except InvalidInput:
             return replace(devices_of(UNLESS_FOUND), stands_in=True)
     kind, *parts = word.split(":")
@@ -105,7 +123,7 @@ def emulated(machine: Machine) -> Devices:
         )
         for gpu in range(machine.gpus)
     )
-    return Devices(Cluster("this machine", (machine,)), emulated=True, shared=shared)
+    return Devices(machine, emulated=True, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,31 +184,45 @@ def _profile(name: str) -> str:
     return name.rpartition("MIG ")[2].strip().replace(" ", "-")
 
 
-def _of_gpus(units: Sequence[_Unit]) -> Devices:
-    kinds = list(dict.fromkeys((unit.type, unit.memory_mib) for unit in units))
-    machines, ordered = [], []
-    for number, (gpu_type, each_mib) in enumerate(kinds):
-        alike = [unit for unit in units if (unit.type, unit.memory_mib) == (gpu_type, each_mib)]
-        name = _host() if len(kinds) == 1 else MachineId(f"{_host()}/{number}")
-        part = len(alike) / len(units)
-        machines.append(
-            Machine(
-                name,
-                gpu_type,
-                len(alike),
-                int(_cpu_milli() * part),
-                int(_memory_mib() * part),
-                each_mib,
-            )
-        )
-        ordered += alike
+def _of_gpus(nvml: Nvml | None) -> Devices:
+    units = _found(nvml)
     return Devices(
-        Cluster("this machine", tuple(machines)),
+        _machine(map(_device, units)),
         emulated=False,
-        shared=tuple(
-            DeviceSpec(VISIBLE, unit.memory_mib << 20, CUDA_CONTEXT_BYTES) for unit in ordered
-        ),
-        uuids=tuple(unit.uuid for unit in ordered),
+        shared=tuple(map(_shared, units)),
+        uuids=tuple(unit.uuid for unit in units),
+        look=lambda: _units_there(nvml),
+    )
+
+
+def _units_there(nvml: Nvml | None) -> list[_Unit]:
+    """Return what is there; nothing if all of it is gone."""
+    try:
+        return _found(nvml)
+    except InvalidInput:
+        return []
+
+
+def _machine(devices: Iterable[Device]) -> Machine:
+    return with_devices(_host(), devices, cpu_milli=_cpu_milli(), memory_mib=_memory_mib())
+
+
+def _device(unit: _Unit) -> Device:
+    return Device(unit.type, unit.memory_mib)
+
+
+def _shared(unit: _Unit) -> DeviceSpec:
+    return DeviceSpec(VISIBLE, unit.memory_mib << 20, CUDA_CONTEXT_BYTES)
+
+
+def _with_lost(machine: Machine, there: Sequence[bool]) -> Machine:
+    """Return a machine whose devices offer all they have if they are there, else nothing."""
+    devices = [
+        replace(machine.device(gpu), compute_milli=MILLI if is_there else 0)
+        for gpu, is_there in enumerate(there)
+    ]
+    return with_devices(
+        machine.id, devices, cpu_milli=machine.cpu_milli, memory_mib=machine.memory_mib
     )
 
 

@@ -24,6 +24,7 @@ from interlane.live.port import (
     Begun,
     Ended,
     Launch,
+    MachineSeen,
     Measured,
     NeverBegan,
     NeverGrew,
@@ -39,6 +40,7 @@ from interlane.model import InterlaneError
 NAME: Final = "local"
 CLUSTER: Final = "this machine"
 KEEP_S: Final = 30 * 86_400.0
+LOOK_S: Final = 5.0
 
 log = logging.getLogger("interlane.live")
 
@@ -52,6 +54,7 @@ class LocalEngine:
         devices: Devices,
         lanes: Lanes | None = None,
         keep_s: float = KEEP_S,
+        look_s: float = LOOK_S,
     ) -> None:
         """Keep everything in a folder.
 
@@ -60,6 +63,7 @@ class LocalEngine:
             devices: what jobs run on.
             lanes: without them, jobs do not take turns.
             keep_s: seconds for which folders of jobs that have ended are kept.
+            look_s: seconds between two looks for devices.
         """
         self.devices = devices
         self.secrets = Secrets(folder / "secrets")
@@ -81,6 +85,9 @@ class LocalEngine:
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._ends = ThreadPoolExecutor(1, "ends")
         self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._look_s = look_s
+        self._looker = threading.Thread(target=self._look, name="devices", daemon=True)
         self._asked: set[Attempt] = set()
         """Attempts that are on their way."""
 
@@ -92,6 +99,7 @@ class LocalEngine:
         self._runner = ProcessRunner(self.runs, self._over)
         self._retention = Retention(self.runs, self._runner.runs, self._keep_s)
         self._retention.start()
+        self._looker.start()
         if self._lanes is not None:
             self._lanes.heard = self._heard
             self._lanes.start()
@@ -99,6 +107,8 @@ class LocalEngine:
     def close(self) -> None:
         """Stop watching; jobs run on, and what has not begun is left to the next server."""
         self._launcher.shutdown(cancel_futures=True)
+        self._closing.set()
+        self._looker.join()
         self._retention.close()
         self._runner.close()
         self._ends.shutdown(cancel_futures=True)
@@ -115,7 +125,7 @@ class LocalEngine:
             asked = set(self._asked)
         sights = [Pending(one) if one in asked else self._find(one) for one in known]
         others = self._runner.strangers({*known, *asked})
-        return Observation(tuple(self.devices.cluster), attempts=(*sights, *map(Begun, others)))
+        return Observation((self.devices.machine,), attempts=(*sights, *map(Begun, others)))
 
     def begin(self, launch: Launch) -> None:
         """Start the processes of an attempt, soon."""
@@ -172,6 +182,20 @@ class LocalEngine:
         if self._lanes is None:
             return ended
         return replace(ended, use=self._lanes.run(run_number(ended.attempt)))
+
+    def _look(self) -> None:
+        """Look for devices again and again; a device that is lost changes the machine."""
+        while not self._closing.wait(self._look_s):
+            try:
+                found = self.devices.again()
+            except Exception as error:  # a driver that fails is no reason to look no more
+                log.warning("Devices could not be looked for: %s", error)
+                continue
+            if found is not self.devices:
+                self.devices = found
+                if self._lanes is not None:
+                    self._lanes.share(found.shared)
+                self._tell(MachineSeen(found.machine))
 
     def _heard(self, report: DaemonReport, now_s: float) -> None:
         self._tell(Measured(report, now_s, self.devices.gpus))

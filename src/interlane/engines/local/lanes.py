@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -115,6 +115,10 @@ class Lanes:
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+    def share(self, devices: tuple[DeviceSpec, ...]) -> None:
+        """Share other devices from the next look on: another daemon takes over then."""
+        self.settings = replace(self.settings, devices=devices)
 
     def environment(self, base: Mapping[str, str], wish: Wish) -> dict[str, str]:
         """Return an environment in which Python programs share the devices."""

@@ -33,8 +33,10 @@ def local(state: Path, devices: str, turns: str, sharing: str, keep_s: float) ->
     lanes = Lanes(LaneSettings(found.shared, state / "lanes", turns, sharing))
     greeting = None
     if found.stands_in:
-        count = found.cluster.gpus
+        count = found.machine.gpus
         greeting = f"There is no GPU here; {count} emulated devices stand in, parts of the CPU."
-    gpu_type = next(machine.gpu_type for machine in found.cluster)
+    gpu_type = found.machine.device(0).type
     engine = LocalEngine(state, found, lanes, keep_s)
-    return Local(engine, LocalReplicas(engine.secrets, found), gpu_type, greeting)
+    return Local(
+        engine, LocalReplicas(engine.secrets, lambda: engine.devices), gpu_type, greeting
+    )

@@ -40,7 +40,7 @@ class Rank:
 
 def ranks_of(job: JobSpec, placement: Placement, hardware: Devices) -> tuple[Rank, ...]:
     """Return the processes of a job that goes to a place, by rank; ports are free now."""
-    instances = sorted(_instances(placement, hardware), key=lambda one: one[0])
+    instances = sorted(_instances(placement), key=lambda one: one[0])
     master, *ports = free_ports(1 + len(instances))
     addresses: dict[str, list[str]] = {task.role: [] for task in job.roles}
     ranks = []
@@ -79,13 +79,11 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _instances(
-    placement: Placement, hardware: Devices
-) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _instances(placement: Placement) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the task and the devices of every instance."""
     for spot in placement.spots:
         for _ in range(spot.instances):
-            yield spot.task, tuple(hardware.number(spot.machine, gpu) for gpu in spot.gpus)
+            yield spot.task, spot.gpus
 
 
 def _torch(rank: int, world: int, port: int) -> dict[str, str]:

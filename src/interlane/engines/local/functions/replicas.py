@@ -51,10 +51,10 @@ _OUTCOMES: Final[Mapping[int, Outcome]] = {
 class LocalReplicas:
     """Runs replicas in forks of processes that have imported what they need."""
 
-    def __init__(self, secrets: Secrets, devices: Devices) -> None:
+    def __init__(self, secrets: Secrets, devices: Callable[[], Devices]) -> None:
         self.secrets = secrets
         self.devices = devices
-        """Replaced when devices are looked for again."""
+        """Returns the devices as they are now."""
         self.fork_servers = ForkServers()
         self._open: set[LocalEnvironment] = set()
 
@@ -99,7 +99,7 @@ class LocalEnvironment:
     def load(self, number: int, gpu: GpuRef, tell: Tell) -> "LocalReplica":
         """Have a replica forked."""
         loop = asyncio.get_running_loop()
-        replica = LocalReplica(tell, is_capped=self._owner.devices.emulated)
+        replica = LocalReplica(tell, is_capped=self._owner.devices().emulated)
         ours, theirs = socket.socketpair()
         page = os.memfd_create("begun")
         with theirs:
@@ -127,8 +127,8 @@ class LocalEnvironment:
         fds: tuple[int, int, int],
         on_end: Callable[[str], None],
     ) -> Process:
-        devices, spec = self._owner.devices, self._spec
-        device = devices.number(gpu.machine, gpu.index)
+        devices, spec = self._owner.devices(), self._spec
+        device = gpu.index
         own = {
             "INTERLANE_FUNCTION": spec.name,
             "INTERLANE_DEVICES": str(device),
