@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from interlane.engines.local.devices import emulated
+from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.runner import ProcessRunner, ShimOrder
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver import (
@@ -18,6 +20,7 @@ from interlane.live.driver import (
     Key,
     KeyReused,
     NoSuchJob,
+    NoSuchMachine,
     NotReady,
     VersionDiffers,
 )
@@ -25,9 +28,17 @@ from interlane.live.driver.loop import AGAIN_S
 from interlane.live.port import Attempt, Observation
 from interlane.live.store.record import Kind, Record, State, fold
 from interlane.live.store.store import JobsWanted, Store, StoreFailed
-from interlane.model import InvalidInput, JobId
+from interlane.model import InvalidInput, JobId, MachineId
 from interlane.policy.order import PriorityWithAgeing
-from interlane.testing.live import clear, driving, ended, make_driver, spec, this_machine
+from interlane.testing.live import (
+    clear,
+    driving,
+    ended,
+    make_driver,
+    spec,
+    this_machine,
+    view_of,
+)
 from interlane.testing.pretend import PretendEngine
 from interlane.testing.waiting import PATIENCE_S, until
 
@@ -277,12 +288,63 @@ def test_a_job_whose_device_is_gone_waits_again_and_nothing_of_it_goes_on(
     first.close()
 
     with driving(tmp_path, gpus=1) as second:
-        done = ended(second, record)
+        waits = second.open_record(record.id)
 
-        assert done.state is State.REFUSED  # one device never has two GPUs
-        assert Kind.REQUEUED in kinds(second, record)
+        assert waits is not None
+        assert (waits.state, waits.placement) == (State.QUEUED, None)
+        assert waits.reason == "The job ran on here, which has no such room any more."
         until(lambda: not Path(f"/proc/{note.read_text().strip()}").exists())
         check_log(second.store)
+
+
+def test_a_job_on_a_device_that_is_lost_waits_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = {0, 1}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cores))
+    engine = LocalEngine(tmp_path, emulated(this_machine(2).machines[0]), look_s=0.05)
+    with driving(tmp_path, engine=engine) as driver:
+        wide = running(driver, submit(driver, "wide", FOREVER, gpus=2))
+
+        cores.discard(1)
+        until(lambda: state(driver, wide) is State.QUEUED)
+        one = ended(driver, submit(driver, "one"))
+        why = view_of(driver).why_now(wide.id).refusal
+
+        assert one.state is State.SUCCEEDED  # the other device goes on
+        assert why is not None
+        assert "lost" in why.reason
+        cores.add(1)
+        until(lambda: state(driver, wide) is State.RUNNING)
+        assert kinds(driver, wide).count(Kind.PLACED) == 2
+        check_log(driver.store)
+
+
+def test_a_drained_machine_takes_nothing_new_over_a_restart(tmp_path: Path) -> None:
+    here = MachineId("here")
+    with driving(tmp_path) as driver:
+        before = running(
+            driver, submit(driver, "before", f"echo up; {wait_for(tmp_path / 'go')}")
+        )
+        driver.drain(here, "ann").result(PATIENCE_S)
+        waits = submit(driver, "waits")
+        (tmp_path / "go").touch()
+        assert ended(driver, before).state is State.SUCCEEDED
+        why = view_of(driver).why_now(waits.id).refusal
+        with pytest.raises(
+            NoSuchMachine, match="There is no machine 'elsewhere'; there are: here"
+        ):
+            driver.drain(MachineId("elsewhere"), "ann").result(PATIENCE_S)
+    assert why is not None
+    assert "drained" in why.reason
+
+    with driving(tmp_path) as second:
+        later = submit(second, "later")
+        assert [one.drained for one in view_of(second).machines()] == [True]
+        assert state(second, later) is State.QUEUED
+        second.drain(here, "ann", drained=False).result(PATIENCE_S)
+        assert ended(second, later).state is State.SUCCEEDED
+        assert second.store.drains() == []
 
 
 def test_an_attempt_that_nobody_knows_is_ended(tmp_path: Path) -> None:

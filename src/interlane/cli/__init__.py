@@ -24,6 +24,7 @@ from interlane.cli import (
     function,
     gpus,
     jobs,
+    machines,
     mig,
     mig_transition,
     pages,
@@ -76,6 +77,9 @@ app.command()(jobs.logs)
 app.command()(jobs.cancel)
 app.command()(gpus.gpus)
 app.command()(gpus.top)
+app.command()(machines.machines)
+app.command()(machines.drain)
+app.command()(machines.undrain)
 app.command()(explain.story)
 app.add_typer(function.app, name="function")
 app.command(cls=reproduce.Command)(reproduce.reproduce)

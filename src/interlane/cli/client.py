@@ -125,6 +125,10 @@ class Client:
         """Hand something in that is JSON already."""
         return self._call("POST", path, body, headers)
 
+    def put(self, path: str) -> Answer:
+        """Let something be so."""
+        return self._call("PUT", path)
+
     def delete(self, path: str) -> Answer:
         """Take something back."""
         return self._call("DELETE", path)
