@@ -17,6 +17,7 @@ from interlane.device.specs import CUDA_CONTEXT_BYTES, DeviceSpec
 from interlane.model import (
     MILLI,
     Cluster,
+    GpuRef,
     InvalidField,
     InvalidInput,
     Machine,
@@ -53,10 +54,10 @@ class Devices:
         """Return which of all devices a GPU of one of the kernel's machines is."""
         before = 0
         for one in self.cluster:
-            if one.id == machine:
+            if one.id == machine and gpu < one.gpus:
                 return before + gpu
             before += one.gpus
-        raise KeyError(machine)
+        raise KeyError(GpuRef(machine, gpu))
 
     def visible(self, numbers: Sequence[int]) -> str:
         """Return what ``CUDA_VISIBLE_DEVICES`` must say; emulated devices are no GPUs."""

@@ -1,10 +1,11 @@
 """Where replicas go: on what jobs leave over of devices, by ``interlane.policy.colocate``.
 
-The lender follows which devices there are, and which jobs hold them.  A job that comes takes its
-memory, and functions that are in its way leave; a job is never moved.  Of workloads that were
-never seen together little is known, so that an estimate is trusted until something is measured.
-What either side suffers is remembered, and two violations in a row take a function away.  A job
-that is exclusive, or bears less slowdown than functions may cause, has no neighbours.
+The lender follows which devices there are, and which jobs hold them.  A job that comes takes
+its memory, and functions that are in its way leave; a job is never moved.  Of workloads that
+were never seen together little is known, so that an estimate is trusted until something is
+measured.  What either side suffers is remembered, and two violations in a row take a function
+away.  A job that is exclusive, or bears less slowdown than functions may cause, has no
+neighbours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -87,7 +87,7 @@ class ForkServers:
         fds: tuple[int, int, int],
         on_end: OnEnd,
     ) -> Process:
-        """Have a replica forked with a socket, an output and a page; ``NoForkServer`` if not."""
+        """Have a replica forked with a socket, an output and a page."""
         self.prepare(needs)
         fork_server = self._fork_servers[needs]
         limits = {"memory_bytes": memory_bytes, "cores": cores}
