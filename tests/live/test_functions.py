@@ -22,7 +22,7 @@ from interlane.live.functions.gateway import FunctionSettings
 from interlane.live.store.store import FunctionRow
 from interlane.predict.arrivals.series import Floats
 from interlane.testing.live import driving, serving
-from interlane.testing.waiting import PATIENCE_S, is_alive, until
+from interlane.testing.waiting import PATIENCE_S, is_alive, parent_of, until
 
 HERE = str(Path(__file__).parent)
 ECHO = {"name": "new", "handler": "handlers:echo", "path": HERE}
@@ -488,15 +488,6 @@ def test_what_cannot_be_loaded_says_why(
     assert says in user.look("bad")["reason"]
 
 
-def test_nothing_of_a_replica_outlives_it(user: Client) -> None:
-    user.ready("parent", "leaves_a_child")
-    child = user.call("parent").json()
-
-    user.delete("/functions/parent")
-
-    until(lambda: not is_alive(child), "the end of what a replica started")
-
-
 def test_nothing_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
     words = ("up", "--devices", "cpu:2", "--port", "0", "--no-pages", "--state", str(tmp_path))
     with subprocess.Popen(
@@ -516,21 +507,17 @@ def test_nothing_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
             ]
             threading.Thread(target=_call_in_vain, args=(client,)).start()
             until(lambda: client.look("slow")["replicas"][0]["state"] == "busy")
-            nurseries = {parent_of(pid) for pid in children[1:]}
+            fork_servers = {parent_of(pid) for pid in children[1:]}
             server.kill()
 
-    for pid in (*children, *nurseries):
+    for pid in (*children, *fork_servers):
         until(lambda: not is_alive(pid), f"the end of process {pid}")  # noqa: B023
-    assert len(nurseries) == 2
+    assert len(fork_servers) == 2
 
 
 def _call_in_vain(client: Client) -> None:
     with suppress(httpx.HTTPError):
         client.call("slow", 1000)
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.parametrize(
@@ -552,6 +539,17 @@ def test_what_is_wrong_with_a_function_is_one_sentence(
     user: Client, spec: dict[str, object], says: str
 ) -> None:
     assert says in said(user.deploy("bad", "echo", **spec), 422)
+
+
+def test_one_more_than_there_may_be_is_refused(tmp_path: Path) -> None:
+    with gateway(tmp_path, functions_max=1) as client:
+        client.ready("one", "echo")
+
+        assert (
+            said(client.deploy("two", "echo"), 409)
+            == "There are 1 functions; delete one first."
+        )
+        assert client.deploy("one", "echo").status_code == 201
 
 
 def test_a_function_that_is_not_there_is_not_found(user: Client) -> None:

@@ -24,3 +24,8 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state.split()[0] != "Z"
+
+
+def parent_of(pid: int) -> int:
+    """Return the process that a process belongs to."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

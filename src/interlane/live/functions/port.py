@@ -81,7 +81,7 @@ class Loaded(Protocol):
         ...
 
     def memory_mib(self) -> float | None:
-        """Measure the memory that it has taken; None where the engine sees to its limit."""
+        """Measure the memory that it has taken; None where nobody can tell."""
         ...
 
     def kill(self) -> None:

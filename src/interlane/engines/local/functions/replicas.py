@@ -8,9 +8,8 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.functions.fork_server import own_pages
@@ -171,7 +170,6 @@ class LocalReplica(asyncio.Protocol):
         self._tell = tell
         self._is_capped = is_capped
         """Whether its memory is the machine's, and so can be watched."""
-        self._memory_mib = 0.0
         self._reader = Reader()
         self._line: asyncio.WriteTransport | None = None
         self._is_cut_off = False
@@ -191,14 +189,14 @@ class LocalReplica(asyncio.Protocol):
         self._line.write(packed(Kind.CALL, number, [(Status.GOOD, one) for one in bodies]))
 
     def memory_mib(self) -> float | None:
-        """Return what it has taken beyond its fork server's; None of memory of a GPU."""
-        if not self._is_capped:
+        """Return what it has taken beyond its fork server's; a GPU's memory is not seen."""
+        if not self._is_capped or self.process is None or self.process.pid is None:
             return None
-        if self.process is not None and self.process.pid is not None:
-            with suppress(OSError, ValueError):
-                pages = own_pages(self.process.pid) - self.process.inherited_pages
-                self._memory_mib = max(0, pages) * _PAGE_BYTES / (1 << 20)
-        return self._memory_mib
+        try:
+            pages = own_pages(self.process.pid) - self.process.inherited_pages
+        except (OSError, ValueError):
+            return None  # it has ended
+        return max(0, pages) * _PAGE_BYTES / (1 << 20)
 
     def kill(self) -> None:
         """End the process; its end is heard of later."""
@@ -209,8 +207,7 @@ class LocalReplica(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the line."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._line = transport
+        self._line = cast("asyncio.WriteTransport", transport)  # uvloop's are no subclass
 
     def data_received(self, data: bytes) -> None:
         """Hear answers; who talks nonsense is of no use."""
