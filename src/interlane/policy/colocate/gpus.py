@@ -153,10 +153,11 @@ def gpus_of(cluster: Cluster) -> Gpus:
     """Return the GPUs of a cluster, all of them idle; pooled machines lend nothing."""
     return Gpus(
         [
-            Gpu(gpu_id(machine.id, number), machine.gpu_type, machine.gpu_memory_mib)
+            Gpu(gpu_id(machine.id, number), device.type, device.memory_mib)
             for machine in cluster
             if not machine.pooled
             for number in range(machine.gpus)
+            for device in (machine.device(number),)
         ]
     )
 
