@@ -13,7 +13,6 @@ most ``4 c ln(2n) + 2 dearest``.  In practice to go on step by step is nearly al
 both are done, and the cheaper one is returned.
 """
 
-
 import numpy as np
 
 from interlane.mig.cms.instance import CmsInstance, Schedule, Solution, without_surplus
