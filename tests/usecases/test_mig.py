@@ -158,3 +158,28 @@ def test_a_pasted_demand_may_not_name_a_file() -> None:
 
     with pytest.raises(InvalidInput, match="files cannot be read here"):
         mig.plan(Demand(Document("pasted", text)))
+
+
+PINNED = """\
+gpus: [{model: A100-80GB}]
+services:
+  - {name: search, model: synth-encoder, rate_per_s: 9000, latency_ms: 60}
+  - {name: chat, model: synth-llm, rate_per_s: 700, latency_ms: 80}
+pinned: [{gpu: gpu-9, profile: 3g.40gb, start: 4, service: search}]
+"""
+
+
+@pytest.mark.parametrize("first", ["old-0", "gpu-9"], ids=["gone", "still there"])
+def test_a_pinned_gpu_keeps_its_name_whatever_runs_now(first: str) -> None:
+    demand = Demand(Document("pinned", PINNED))
+    alone = mig.plan(demand)
+    there = alone.document
+    for number, gpu in enumerate(there["gpus"]):
+        gpu["id"] = f"old-{number}" if number else first
+
+    found = mig.plan(demand, Document("now", json.dumps(there)))
+
+    assert "gpu-9" in {gpu.id for gpu in found.plan.gpus}
+    assert {gpu.id for gpu in found.plan.gpus} >= {"old-1", "old-2"}
+    assert found.matched is not None
+    assert (found.matched.kept == found.matched.running) == (first == "gpu-9")

@@ -216,11 +216,12 @@ def plan(
     there = None if current is None else want.read_plan(current)
     with reporter.busy(f"Looking for a better plan, for at most {limit_s:g} s..."):
         outcome = optimise(want.problem, optimiser, Effort(limit_s, seed, time.monotonic))
+    found = None
+    if there is not None:
+        found = matched(outcome.plan, there, {pin.gpu for pin in want.asked.pins})
+        outcome = replace(outcome, plan=found.plan)
     must_hold(f"Optimiser {optimiser} made a plan that", faults(outcome.plan, want.terms))
-    if there is None:
-        return MigPlan(want.asked.services, outcome)
-    found = matched(outcome.plan, there)
-    return MigPlan(want.asked.services, replace(outcome, plan=found.plan), found)
+    return MigPlan(want.asked.services, outcome, found)
 
 
 def must_hold(what: str, wrong: Sequence[str]) -> None:
