@@ -1,8 +1,8 @@
 """What the processes of a job are told of each other.
 
-Every instance of every task is one process, and all of them are one world: ranks go by task, as
-the file lists them, then by instance.  A process sees its own GPUs only, and is therefore a node
-of its own for PyTorch: its local rank, by which programs choose a GPU, is 0.
+Every instance of every task is one process, and all of them are one world: ranks go by task,
+as the file lists them, then by instance.  A process sees its own GPUs only, and is therefore a
+node of its own for PyTorch: its local rank, by which programs choose a GPU, is 0.
 """
 
 import socket
