@@ -25,6 +25,7 @@ from interlane.live.driver import (
     VersionDiffers,
 )
 from interlane.live.driver.loop import AGAIN_S
+from interlane.live.files.job import read_spec
 from interlane.live.port import Attempt, Observation
 from interlane.live.store.record import Kind, Record, State, fold
 from interlane.live.store.store import JobsWanted, Store, StoreFailed
@@ -142,6 +143,25 @@ def test_a_gang_gets_a_process_for_every_rank(driver: Driver) -> None:
     said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
 
     assert sorted(said.decode().splitlines()) == ["rank 0 of 2 on 0", "rank 1 of 2 on 1"]
+
+
+def test_roles_start_together_and_know_each_other(driver: Driver) -> None:
+    told = "$INTERLANE_ROLE $INTERLANE_ROLE_RANK $RANK/$WORLD_SIZE [$INTERLANE_DEVICES]"
+    tasks = [
+        {"role": "ps", "resources": {"cpu": 1}, "run": f"echo serving {told}"},
+        {"role": "worker", "count": 2, "resources": {"gpu": {"count": 1}}},
+    ]
+    job = read_spec({"name": "roles", "run": f"echo training {told}", "tasks": tasks})
+    record = driver.submit(job, "ann").result(PATIENCE_S)
+    ended(driver, record)
+
+    said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
+
+    assert sorted(said.decode().splitlines()) == [
+        "serving ps 0 0/3 []",
+        "training worker 0 1/3 [0]",
+        "training worker 1 2/3 [1]",
+    ]
 
 
 def test_a_job_that_can_never_run_is_refused_with_a_reason(driver: Driver) -> None:

@@ -73,3 +73,25 @@ def test_what_is_told_can_be_read_as_a_trace_and_a_cluster(tmp_path: Path) -> No
 
     assert read_trace(tmp_path / "live.csv").guesses == ("duration", "live_guess")
     assert load_cluster(str(tmp_path / "live.yaml")) == CLUSTER
+
+
+def test_a_job_of_two_roles_has_a_row_for_each(tmp_path: Path) -> None:
+    tasks = [
+        {"role": "ps", "resources": {"cpu": 1}},
+        {"role": "worker", "count": 2, "min": 1, "resources": {"gpu": {}}},
+    ]
+    made = submitted(1)
+    job = {"name": "a", "run": "true", "tasks": tasks, "family": "ctr", "group": "g"}
+    entry = Entry(1, 1.0, Kind.SUBMITTED, made.job_id, {**made.change, "spec": job})
+    with opened(f"sqlite:///{tmp_path}/a.db") as store:
+        commit(store, entry)
+
+        ps, worker = rows(store)
+
+    asks = ("role", "instances", "instances_min", "gpus", "cpu_milli")
+    assert [ps[name] for name in asks] == ["ps", "1", "1", "0", "1000"]
+    assert [worker[name] for name in asks] == ["worker", "2", "1", "1", "0"]
+    assert {(row["job_id"], row["group"], row["family"]) for row in (ps, worker)} == {
+        (made.job_id, "g", "ctr")
+    }
+    assert ps["topology"] == "same=machine"

@@ -83,6 +83,7 @@ class Asking:
 def submit(client: Client, name: str, run: str, memory: str, folder: Path) -> str:
     job = {
         "name": name,
+        "group": name,
         "run": f"exec {run}",
         "workdir": str(folder),
         "resources": {"gpu": {"count": 1, "memory": memory}},
