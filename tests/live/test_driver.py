@@ -28,7 +28,8 @@ from interlane.live.driver.loop import AGAIN_S
 from interlane.live.files.job import read_spec
 from interlane.live.port import Attempt, Observation
 from interlane.live.store.record import Kind, Record, State, fold
-from interlane.live.store.store import JobsWanted, Store, StoreFailed
+from interlane.live.store.rows import JobsWanted
+from interlane.live.store.store import Store, StoreFailed
 from interlane.model import InvalidInput, JobId, MachineId
 from interlane.policy.order import PriorityWithAgeing
 from interlane.testing.live import (

@@ -19,7 +19,7 @@ import pytest
 
 from interlane.live.auth import Role
 from interlane.live.functions.gateway import FunctionSettings
-from interlane.live.store.store import FunctionRow
+from interlane.live.store.rows import FunctionRow
 from interlane.predict.arrivals.series import Floats
 from interlane.testing.live import driving, serving
 from interlane.testing.waiting import PATIENCE_S, is_alive, parent_of, until

@@ -13,15 +13,8 @@ import pytest
 
 from interlane.live.store.database import safe_url
 from interlane.live.store.record import OPEN, Entry, Kind, Record, State, after, fold
-from interlane.live.store.store import (
-    FunctionRow,
-    JobsWanted,
-    Store,
-    StoreFailed,
-    Superseded,
-    TokenRow,
-    UsedKey,
-)
+from interlane.live.store.rows import FunctionRow, JobsWanted, TokenRow, UsedKey
+from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InvalidInput, JobId
 
 

@@ -17,7 +17,8 @@ from pydantic import Field
 
 from interlane.live.files.fields import Strict
 from interlane.live.store.record import Record
-from interlane.live.store.store import Store, TokenRow
+from interlane.live.store.rows import TokenRow
+from interlane.live.store.store import Store
 from interlane.model import InterlaneError, InvalidField, UnknownName
 
 PREFIX: Final = "il"

@@ -24,7 +24,7 @@ from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
 from interlane.live.questions.levels import History
 from interlane.live.store.record import ENDED, Entry, Record, State
-from interlane.live.store.store import JobsWanted
+from interlane.live.store.rows import JobsWanted
 from interlane.model import Cluster, JobId, Machine, Refusal
 from interlane.predict.starts import StartBand
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
-from interlane.live.store.store import TokenRow
+from interlane.live.store.rows import TokenRow
 from interlane.pages.frame import Live, action, button, confirmed, title
 from interlane.pages.site import Visit
 

@@ -191,7 +191,7 @@ def _name(number: int, one: "Series") -> str:
 def _store(driver: "Driver", name: str, path: Path, keep_s: float | None) -> None:
     import json
 
-    from interlane.live.store.store import FunctionRow
+    from interlane.live.store.rows import FunctionRow
 
     spec = {
         "name": name,

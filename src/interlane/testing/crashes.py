@@ -21,7 +21,8 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from interlane.live.store.record import State, fold
-from interlane.live.store.store import JobsWanted, Store
+from interlane.live.store.rows import JobsWanted
+from interlane.live.store.store import Store
 
 START_S = 120.0
 AGAIN_S = 0.05

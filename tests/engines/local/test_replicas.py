@@ -13,7 +13,7 @@ from interlane.device.specs import DeviceSpec
 from interlane.engines.local.devices import Devices, emulated
 from interlane.engines.local.functions.replicas import LocalReplica, LocalReplicas
 from interlane.engines.local.launch import Secrets
-from interlane.live.files.function import FunctionSpec, read_function
+from interlane.live.files.function import FunctionSpec
 from interlane.live.functions.calls import Outcome, Reply
 from interlane.live.functions.port import (
     Answered,
@@ -33,7 +33,7 @@ GPU, OTHER_GPU, NO_GPU = (GpuRef(MachineId("here"), number) for number in range(
 
 def function(does: str, **more: Any) -> FunctionSpec:  # noqa: ANN401
     said = {"name": "f", "handler": f"handlers:{does}", "path": str(HANDLERS), **more}
-    return read_function(said)
+    return FunctionSpec.model_validate(said)
 
 
 class Running:
@@ -143,7 +143,8 @@ def test_calls_that_were_not_begun_are_known_even_of_one_that_was_killed(
 def test_a_replica_sees_its_own_gpu_its_secrets_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "KEY").write_text("opensesame\n")
     specs = tuple(DeviceSpec("cuda:0", 16 << 30) for _ in range(2))
-    real = Devices(this_machine(2), emulated=False, shared=specs, uuids=("GPU-a", "GPU-b"))
+    machine = this_machine(2).machines[0]
+    real = Devices(machine, emulated=False, shared=specs, uuids=("GPU-a", "GPU-b"))
 
     async def story(stage: Stage) -> None:
         spec = function("whoami", env={"COLOUR": "red"}, secrets=["KEY"])

@@ -10,7 +10,7 @@ from interlane.live.driver.state import DriverState
 from interlane.live.measure.monitor import Use
 from interlane.live.port import Engine
 from interlane.live.store.record import Entry, Kind, Record, State, after
-from interlane.live.store.store import DrainRow, UsedKey
+from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.model import Event, JobId
 
 

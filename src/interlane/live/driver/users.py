@@ -21,7 +21,8 @@ from interlane.live.files.job import JobSpec
 from interlane.live.port import Stop, Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
 from interlane.live.store.record import Kind, Record, State, record_document
-from interlane.live.store.store import DrainRow, Store, UsedKey
+from interlane.live.store.rows import DrainRow, UsedKey
+from interlane.live.store.store import Store
 from interlane.model import Cancelled, InterlaneError, JobId, Submitted
 
 KnownKeys = dict[tuple[str, str], UsedKey]

@@ -28,7 +28,7 @@ from interlane.live.functions.warmth import MakeForecast, Standing, Warmth, warm
 from interlane.live.measure import occupancy
 from interlane.live.measure.coruns import CoRun, Solo, function_workload
 from interlane.live.measure.occupancy import Device
-from interlane.live.store.store import FunctionRow
+from interlane.live.store.rows import FunctionRow
 from interlane.model import InterlaneError, Refusal, Workload
 
 SWEEP_S: Final = 0.25

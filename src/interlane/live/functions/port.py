@@ -20,7 +20,7 @@ from interlane.live.driver.state import Snapshot
 from interlane.live.files.function import FunctionSpec
 from interlane.live.functions.calls import Reply
 from interlane.live.measure.monitor import Monitor
-from interlane.live.store.store import FunctionRow
+from interlane.live.store.rows import FunctionRow
 from interlane.model import GpuRef
 
 # -- reports: what has become of a replica --------------------------------------------

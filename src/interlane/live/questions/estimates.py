@@ -8,7 +8,8 @@ import numpy as np
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
 from interlane.live.store.record import Record, State
-from interlane.live.store.store import JobsWanted, Store
+from interlane.live.store.rows import JobsWanted
+from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId, Request
 from interlane.model.units import MIB_PER_GIB
 from interlane.predict.guesses import Basis

@@ -14,7 +14,8 @@ from typing import Any, Final
 from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.store.record import Record, State
-from interlane.live.store.store import JobsWanted, Store
+from interlane.live.store.rows import JobsWanted
+from interlane.live.store.store import Store
 from interlane.model import MILLI, Cluster, Label, Task
 from interlane.model.units import MIB_PER_GIB
 

@@ -11,7 +11,7 @@ says in whose life it is made; a server whose life is over is told so and must e
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -40,6 +40,7 @@ from interlane.live.store.record import (
     dumped,
     record_document,
 )
+from interlane.live.store.rows import DrainRow, Ends, FunctionRow, JobsWanted, TokenRow, UsedKey
 from interlane.live.store.tables import (
     DRAINS,
     FUNCTIONS,
@@ -63,71 +64,6 @@ class StoreFailed(InterlaneError):
 
 class Superseded(InterlaneError):
     """Another server has taken this database over."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsedKey:
-    """An idempotency key, and the job that it made."""
-
-    user: str
-    key: str
-    digest: str
-    job_id: JobId
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """A token as it is stored: its digest, never itself."""
-
-    id: str
-    name: str
-    role: str
-    digest: str
-    created_s: float
-    revoked_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DrainRow:
-    """A machine that an operator has drained, or that takes work again."""
-
-    machine_id: str
-    drained: bool
-    by: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRow:
-    """A function as it is stored."""
-
-    name: str
-    user: str
-    version: int
-    """Counts deployments under this name."""
-    deployed_s: float
-    spec: str
-    """What its user wrote, as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Where the log ends."""
-
-    seq: int = 0
-    at_s: float = 0.0
-    serial: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class JobsWanted:
-    """Which jobs a page shows, the newest first."""
-
-    limit: int = 100
-    before: int | None = None
-    """Serial of the last job of the page before."""
-    states: frozenset[State] | None = None
-    user: str | None = None
 
 
 class Store:
