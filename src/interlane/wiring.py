@@ -15,8 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.model import Cluster, InvalidField, InvalidInput, JobId, UnknownName
-from interlane.policy.base import TypeRule
+from interlane.model import (
+    Cluster,
+    Demand,
+    InvalidField,
+    InvalidInput,
+    JobId,
+    Machine,
+    MachineId,
+    UnknownName,
+    one_task,
+)
+from interlane.policy.base import TypeRule, TypicalDemand
 from interlane.policy.catalogue import (
     ORDERS,
     PLACERS,
@@ -31,6 +41,7 @@ from interlane.policy.catalogue import (
 from interlane.policy.colocate.catalogue import COLOCATORS
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
+from interlane.policy.typical import typical_demands
 from interlane.predict.recall import Recall
 from interlane.predict.store import load
 from interlane.sim.experiment import Choice
@@ -41,6 +52,7 @@ from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
+    from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
     from interlane.live.questions.etas import Known
@@ -279,6 +291,8 @@ def serve(
     slot: str,
     forecast: Path | None,
     degradation: Path | None,
+    durations: Path | None,
+    typical: Path | None,
     keep: str,
     database_url: str | None,
     say: Callable[[str], None],
@@ -293,9 +307,9 @@ def serve(
     if engine not in ENGINES:
         raise UnknownName("engine", engine, ENGINES)
     choice = choice_of(words)
-    policy = Policy(
-        choice.order, choice.placer.make(), choice.queue, choice.preemption, words.name
-    )
+    trained = None if durations is None else _trained(durations)
+    expected = () if typical is None else workload_in(typical)
+    make = _scheduler_maker(choice, words.name, expected)
     functions = function_settings(slot, forecast)
     made = local(state, devices, turns, sharing, amounts.seconds("keep", keep))
     beside = None if degradation is None else _beside(degradation, made.gpu_type)
@@ -303,12 +317,60 @@ def serve(
     up.serve(
         settings,
         made.engine,
+        trained,
         lambda driver, how: Gateway(driver, made.replicas, how),
-        lambda cluster: Scheduler(cluster, policy),
+        make,
         played_starts,
         say,
         mount,
     )
+
+
+def _scheduler_maker(
+    choice: Choice, name: str, expected: "RequestCounts"
+) -> "Callable[[Cluster, RequestCounts], Scheduler]":
+    """Return how to make a scheduler for machines and what was asked for there lately.
+
+    Placers that look ahead expect more of the same.  As long as nobody has asked for anything,
+    that is what a file says, or whole GPUs.
+    """
+
+    def made(cluster: Cluster, lately: "RequestCounts") -> Scheduler:
+        placer = choice.placer
+        typical: tuple[TypicalDemand, ...] = ()
+        if placer.needs_typical:
+            workload = expected or lately or ((one_task(Demand(gpus=1)), 1),)
+            typical = typical_demands(workload, placer.types or TypeRule.EXACT)
+        policy = Policy(
+            choice.order, placer.make(typical), choice.queue, choice.preemption, name
+        )
+        return Scheduler(cluster, policy)
+
+    made(_ANY_CLUSTER, ())  # what cannot be made is said before anything begins
+    return made
+
+
+_ANY_CLUSTER: Final = Cluster("any", (Machine(MachineId("any"), "ANY", 1),))
+
+
+def workload_in(path: Path) -> "RequestCounts":
+    """Return what the jobs of a trace ask for, and how often."""
+    from interlane.sim.experiment import request_counts
+    from interlane.traces.jobs import jobs_of
+
+    jobs, _ = jobs_of(any_trace(path), guess=None)
+    return tuple(request_counts(jobs).items())
+
+
+def _trained(path: Path) -> Recall:
+    """Return a stored predictor of durations that goes on learning as jobs end."""
+    found = load(path).predictor
+    if not isinstance(found, Recall):
+        raise InvalidInput(
+            f"{path}: this model does not learn as jobs end; train one with 'interlane predict "
+            "duration train --model recall'."
+        )
+    return found
 
 
 def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":

@@ -58,7 +58,8 @@ def _eta_told(found: dict[str, Any]) -> str:
     )
     return (
         f"Job {found['id']} starts in {p50_s:,.0f} s as likely as not, and in {p90_s:,.0f} s "
-        f"nine times in ten; hardly before {low_s:,.0f} s or after {high_s:,.0f} s."
+        f"nine times in ten; hardly before {low_s:,.0f} s or after {high_s:,.0f} s.\n"
+        f"This rests on: {found['because']}."
     )
 
 

@@ -79,6 +79,23 @@ class UpOptions:
             show_default=False,
         ),
     ] = None
+    durations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Estimate how long jobs run with what `predict duration train` made, from the "
+            "first job on; it goes on learning.",
+            show_default=False,
+        ),
+    ] = None
+    typical: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TRACE",
+            help="Jobs that fgd and lookahead expect; without it, those of the server's log.",
+            show_default=False,
+        ),
+    ] = None
     keep: Annotated[
         str, typer.Option(help="How long logs and folders of jobs stay after their end.")
     ] = "30d"
@@ -129,6 +146,8 @@ def up(
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
         degradation=options.degradation,
+        durations=options.durations,
+        typical=options.typical,
         keep=options.keep,
         database_url=database_url,
         say=told,

@@ -28,6 +28,7 @@ from interlane.live.store.store import Store
 from interlane.live.view import View
 from interlane.model import InterlaneError, InvalidInput
 from interlane.model.gpu import NO_GPU
+from interlane.predict.recall import Recall
 
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
@@ -78,6 +79,7 @@ MakeGateway = Callable[[Driver, FunctionSettings], Gateway]
 def serve(
     settings: Settings,
     engine: Engine,
+    trained: Recall | None,
     replicas: MakeGateway,
     make: MakeScheduler,
     play: PlayForward,
@@ -89,7 +91,7 @@ def serve(
     with locked(settings.state), _listening(settings) as listener:
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
         store = Store(settings.database_url or f"sqlite:///{settings.state / 'state.db'}")
-        driver = Driver(store, make, engine)
+        driver = Driver(store, make, engine, trained=trained)
         driver.start()
         gpu_type = min(driver.snapshot().cluster.gpu_types, default=NO_GPU)
         driver.monitor.tell = CoRunFiles(settings.state / "coruns", gpu_type).add

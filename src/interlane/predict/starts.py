@@ -55,6 +55,8 @@ class Calibrated:
     def __init__(self) -> None:
         self._edges: tuple[float, ...] = FIRST_EDGES
         self._told: dict[JobId, _Told] = {}
+        self.compared = 0
+        """True starts that were learned from."""
 
     @property
     def awaited(self) -> tuple[JobId, ...]:
@@ -84,6 +86,7 @@ class Calibrated:
             for level, edge, then in zip(LEVELS, self._edges, told.edges, strict=True)
         )
         self._edges = tuple(sorted(moved))
+        self.compared += 1
 
     def forget(self, job_id: JobId) -> None:
         """Drop a job that will not start."""

@@ -175,7 +175,7 @@ def _driver(folder: Path) -> "Iterator[tuple[Driver, Replicas]]":
     store = Store(f"sqlite:///{folder / 'state.db'}")
     engine = LocalEngine(folder, emulated(machine))
     policy = Policy(Fifo(), pack(), name="fifo")
-    driver = Driver(store, lambda cluster: Scheduler(cluster, policy), engine)
+    driver = Driver(store, lambda cluster, workload: Scheduler(cluster, policy), engine)
     driver.start()
     try:
         yield driver, LocalReplicas(engine.secrets, lambda: engine.devices)

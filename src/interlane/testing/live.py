@@ -55,7 +55,9 @@ def snapshot_of(cluster: Cluster, *records: Record, now_s: float = 0.0) -> Snaps
     traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
     machines = Machines("test", {machine.id: machine for machine in cluster})
     policy = Policy(Fifo(), pack(), name="test")
-    return Snapshot(now_s, records, machines, traits, lambda these: Scheduler(these, policy))
+    return Snapshot(
+        now_s, records, machines, traits, lambda these, workload: Scheduler(these, policy)
+    )
 
 
 def launch_of(job: JobSpec, placement: Placement, machine: Machine) -> Launch:
@@ -84,7 +86,7 @@ def make_driver(
     folder.mkdir(exist_ok=True)
     return Driver(
         store or Store(f"sqlite:///{folder / 'state.db'}"),
-        lambda cluster: Scheduler(cluster, policy),
+        lambda cluster, workload: Scheduler(cluster, policy),
         engine or make_engine(folder, gpus=gpus, lanes=lanes),
         observe_every_s=observe_every_s,
     )

@@ -52,6 +52,7 @@ from interlane.live.port import (
 from interlane.live.store.record import Record
 from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
+from interlane.predict.recall import Recall
 
 AGAIN_S: Final = 1.0
 """Seconds between tries when one after another fails."""
@@ -68,12 +69,13 @@ class Driver:
         make_scheduler: MakeScheduler,
         engine: Engine,
         *,
+        trained: Recall | None = None,
         observe_every_s: float = EVERY_S,
     ) -> None:
+        """Prepare to run; ``trained`` estimates how long jobs run from the first day on."""
         self.store = store
         self.engine = engine
-        self._make_scheduler = make_scheduler
-        self._state = DriverState(make_scheduler, engine.traits)
+        self._state = DriverState(make_scheduler, engine.traits, trained)
         self._inbox = Inbox()
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
@@ -101,8 +103,8 @@ class Driver:
         self._state.show(self.store.open_jobs())
         first = Observed(self.engine.observe(self._state.attempts()))
         self._see_machines(first.observation)
-        warm_up(self._make_scheduler(self._state.cluster))
         self._rebuild()
+        warm_up(self._state.snapshot(self.now_s()).empty_scheduler())
         self._cycle([first])
         self._ready.set()
         self._thread.start()

@@ -1,7 +1,9 @@
 """Where everything stands, made from records: for the driver, and for asking what if."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.machines import Machines
@@ -10,10 +12,18 @@ from interlane.live.files.job import JobSpec
 from interlane.live.port import Attempt, Traits
 from interlane.live.questions.estimates import Guesses, remembered
 from interlane.live.store.record import HOLDING, Record
+from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Cluster, Job, JobId, Recovered, Request
+from interlane.predict.recall import Recall
 
-MakeScheduler = Callable[[Cluster], Scheduler]
+RequestCounts = tuple[tuple[Request, int], ...]
+"""What was asked for lately, and how often: what placers that look ahead expect."""
+
+MakeScheduler = Callable[[Cluster, RequestCounts], Scheduler]
+
+WORKLOAD_JOBS: Final = 2_000
+"""Jobs that make up the workload, the newest of them."""
 
 
 def request_on(job: JobSpec, cluster: Cluster, traits: Traits) -> Request:
@@ -33,6 +43,7 @@ class Snapshot:
     machines: Machines
     traits: Traits
     make: MakeScheduler
+    workload: RequestCounts = ()
 
     @property
     def cluster(self) -> Cluster:
@@ -45,7 +56,7 @@ class Snapshot:
 
     def empty_scheduler(self) -> Scheduler:
         """Return a scheduler that knows the machines as they are, and no job."""
-        scheduler = self.make(self.cluster)
+        scheduler = self.make(self.cluster, self.workload)
         for event in self.machines.events():
             scheduler.learn(event, self.now_s)
         return scheduler
@@ -66,13 +77,17 @@ class Snapshot:
 class DriverState:
     """All that the driver's thread knows, as the cycle under way has it."""
 
-    def __init__(self, make_scheduler: MakeScheduler, traits: Traits) -> None:
+    def __init__(
+        self, make_scheduler: MakeScheduler, traits: Traits, trained: Recall | None = None
+    ) -> None:
         self._make_scheduler = make_scheduler
         self._traits = traits
+        self._trained = trained
+        self._workload: RequestCounts = ()
         self.machines = Machines(traits.cluster)
         self.scheduler: Scheduler
         """Made by ``rebuild``."""
-        self.estimates = Guesses()
+        self.estimates = Guesses(trained)
         self.jobs: dict[JobId, Record] = {}
         """Jobs that have not ended."""
         self.stored: dict[JobId, Record] = {}
@@ -98,7 +113,9 @@ class DriverState:
         ends = store.ends()
         self.seq, self.serial = ends.seq, ends.serial
         self.jobs = {record.id: record for record in store.open_jobs()}
-        self.estimates = remembered(store, self.request_of)
+        self.estimates = remembered(store, self.request_of, self._trained)
+        lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
+        self._workload = tuple(Counter(self.request_of(one.job) for one in lately).items())
 
     def show(self, records: Iterable[Record]) -> None:
         """Let other threads see jobs as they are stored."""
@@ -112,7 +129,9 @@ class DriverState:
     def snapshot(self, now_s: float) -> Snapshot:
         """Return everything as it is stored."""
         records = tuple(self.stored.values())
-        return Snapshot(now_s, records, self.machines, self._traits, self._make_scheduler)
+        return Snapshot(
+            now_s, records, self.machines, self._traits, self._make_scheduler, self._workload
+        )
 
     def attempts(self) -> list[Attempt]:
         """Return the attempts on record that have not ended, as they are stored."""

@@ -33,7 +33,7 @@ ENGINE: Final = "@engine"
 
 _MADE: Final = (
     *("serial", "name", "user", "queue", "spec", "submitted_s"),
-    *("guess_s", "low_s", "high_s"),
+    *("guess_s", "low_s", "high_s", "basis"),
 )
 """The fields of a new record that the log must tell."""
 
@@ -176,6 +176,7 @@ def _new_job(job: JobSpec, user: str, batch: Batch) -> Record:
         guess.seconds,
         guess.low_s,
         guess.high_s,
+        guess.basis,
     )
     document = record_document(record)
     batch.write(Kind.SUBMITTED, job_id, {name: document[name] for name in _MADE})

@@ -28,7 +28,12 @@ def job_document(
         "exit_code": record.exit_code,
         "cancelled_by": record.cancelled_by,
         "ran_s": record.ran_s,
-        "guess": {"seconds": record.guess_s, "low_s": record.low_s, "high_s": record.high_s},
+        "guess": {
+            "seconds": record.guess_s,
+            "low_s": record.low_s,
+            "high_s": record.high_s,
+            "basis": record.basis,
+        },
         "use": record.use if use is None else asdict(use),
         "device_state": None if process is None else process.state.value,
         "device_why": None if process is None else process.why,

@@ -1,5 +1,6 @@
 """How long jobs will run: what their users expect, else what their like ran for."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -28,13 +29,22 @@ REMEMBERED = 2_000
 """Ended jobs that guesses are learned from at the start."""
 
 
+FEW = 5
+"""Runs below which an estimate is told to be off by more than it thinks."""
+
+NONE_OFF_BY = 30.0
+"""Factor by which an estimate may be off that rests on nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A guessed run time; eight times in ten from ``low_s`` to ``high_s``."""
+    """An estimated run time; eight times in ten from ``low_s`` to ``high_s``."""
 
     seconds: float
     low_s: float
     high_s: float
+    basis: str = ""
+    """What it rests on, and why the band is wide if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +68,13 @@ class Guesses:
     a guess costs as much as everything else that a submission needs.
     """
 
-    def __init__(self) -> None:
-        self._live = Live(Recall())
+    def __init__(self, trained: Recall | None = None) -> None:
+        """Begin with what a predictor was trained on, or with nothing."""
+        self._live = Live(trained or Recall())
         self._by_name = Live(Recall())
+        self._is_trained = trained is not None
+        self._runs: Counter[str] = Counter()
+        """How many runs of each program have ended here."""
         self._made: dict[tuple[object, ...], Span] = {}
         """What was guessed since something was last learned."""
 
@@ -82,22 +96,41 @@ class Guesses:
         for live, run in ((self._live, _run(asked)), (self._by_name, _named(asked))):
             live.submitted(asked.job_id, run)
             live.finished(asked.job_id, ran_s)
+        self._runs[asked.program] += 1
         self._made.clear()
 
     def _guessed(self, asked: Asked) -> Span:
         found = _asked(self._live, asked.job_id, _run(asked))
+        runs = self._runs[asked.program]
         if found.basis > Basis.GROUP:
             expected_s = asked.expected_s
             if expected_s is not None:
-                return Span(expected_s, expected_s / OFF_BY, expected_s * OFF_BY)
+                low_s, high_s = expected_s / OFF_BY, expected_s * OFF_BY
+                return Span(expected_s, low_s, high_s, "what its user expects")
             named = _asked(self._by_name, asked.job_id, _named(asked))
             found = named if named.basis <= Basis.GROUP else found
-        return Span(found.seconds, found.low_s, found.high_s)
+            runs = self._runs.total()
+        span = Span(found.seconds, found.low_s, found.high_s, found.basis.words)
+        return span if runs >= FEW or self._is_trained else _widened(span, runs)
 
 
-def remembered(store: Store, request_of: Callable[[JobSpec], Request]) -> Guesses:
+def _widened(span: Span, runs: int) -> Span:
+    """Return a band that admits that little is known."""
+    off_by = 1.0 + (FEW - 1.0) / runs if runs else NONE_OFF_BY
+    rests = f"{runs} {'run' if runs == 1 else 'runs'}" if runs else "no run at all"
+    return Span(
+        span.seconds,
+        min(span.low_s, span.seconds / off_by),
+        max(span.high_s, span.seconds * off_by),
+        f"{rests} that ended here, so that the band is wide",
+    )
+
+
+def remembered(
+    store: Store, request_of: Callable[[JobSpec], Request], trained: Recall | None = None
+) -> Guesses:
     """Return guesses that know the newest jobs that ended well."""
-    guesses = Guesses()
+    guesses = Guesses(trained)
     wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
     for record in reversed(store.jobs(wanted)):
         asked = asked_before(record, request_of(record.job))

@@ -29,6 +29,9 @@ PLAYED_MOST: Final = 300
 """With more jobs than this the thread asks nothing: a play of them all would be felt by those
 who hand jobs in."""
 
+YOUNG: Final = 20
+"""True starts below which bands are those of simulated weeks, not of this cluster."""
+
 log = logging.getLogger("interlane.live")
 
 
@@ -98,7 +101,15 @@ class Etas:
             "p50_s": band and band.p50_s,
             "p90_s": band and band.p90_s,
             "high_s": band and band.high_s,
+            "because": self._because(record) if waits else None,
         }
+
+    def _because(self, record: Record) -> str:
+        """Say what a band rests on."""
+        compared = self._calibrated.compared
+        told = f"{compared} {'start was' if compared == 1 else 'starts were'} compared so far"
+        young = ", so that bands are wide" if compared < YOUNG else ""
+        return f"run time from {record.basis or 'an older version'}; {told}{young}"
 
     def bands(self, job_ids: Sequence[JobId]) -> dict[JobId, StartBand]:
         """Return when jobs are likely to start, but for those that nothing known lets start."""

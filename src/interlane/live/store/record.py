@@ -101,6 +101,8 @@ class Record:
     """How long it is guessed to run; eight times in ten from ``low_s`` to ``high_s``."""
     low_s: float
     high_s: float
+    basis: str = ""
+    """What the estimate rests on."""
     state: State = State.QUEUED
     version: int = 1
     """Rises with every change."""
