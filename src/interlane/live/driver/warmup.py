@@ -2,20 +2,32 @@
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.questions.estimates import Asked, Guesses
-from interlane.model import Demand, Job, JobId, Start, Started, Submitted, one_task
+from interlane.model import (
+    Demand,
+    Job,
+    JobId,
+    Request,
+    Start,
+    Started,
+    Submitted,
+    Task,
+    one_task,
+)
 
 
 def warm_up(scheduler: Scheduler) -> None:
-    """Play two jobs that nobody sees on a scheduler that nobody uses.
+    """Play three jobs that nobody sees on a scheduler that nobody uses.
 
-    The second deserves more than the first by every order, so that one makes way that can.
+    The second deserves more than the first by every order, so that one makes way that can; the
+    third has two roles.
     """
     whole = one_task(
         Demand(gpus=max((machine.gpus for machine in scheduler.cluster), default=0))
     )
     Guesses().guess(Asked(JobId("warm-up"), "warm-up", "", whole, 0.0, None))
-    for number, guess_s in enumerate((1e9, 1.0)):
-        job = Job(JobId(f"warm-up-{number}"), whole, 0.0, number, guess_s, priority=number)
+    roles = Request((Task(Demand(cpu_milli=1)), Task(Demand(cpu_milli=1), role="other")))
+    for number, (request, guess_s) in enumerate(((whole, 1e9), (whole, 1.0), (roles, 1.0))):
+        job = Job(JobId(f"warm-up-{number}"), request, 0.0, number, guess_s, priority=number)
         for action in scheduler.handle(Submitted(job), number * 1e6):
             if isinstance(action, Start):
                 scheduler.learn(Started(action.job_id, action.placement), 0.0)
