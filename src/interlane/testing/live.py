@@ -155,7 +155,7 @@ def serving(
 ) -> Iterator[tuple[str, Mapping[Role, str]]]:
     """Serve a driver over HTTP; yields the address and a token for every role."""
     made, app = make_service(driver, functions)
-    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
