@@ -147,8 +147,8 @@ def test_the_document_has_the_fields_that_people_read() -> None:
 def without(*path: str | int) -> dict[str, Any]:
     """Return the document without one of its fields."""
     document = document_of(report())
-    found: Any = document
     *way, last = path
+    found: Any = document
     for step in way:
         found = found[step]
     del found[last]

@@ -11,6 +11,30 @@ from interlane.lanes.report import DaemonReport, DeviceReport
 LABELS: Final = ["index", "device"]
 """Two devices can have one name: parts of one CPU."""
 
+Figure = tuple[str, str, Callable[[DeviceReport], float]]
+"""A name, what it means, and how to read it off a device."""
+
+GAUGES: Final[Sequence[Figure]] = (
+    ("capacity_bytes", "Memory of the device.", lambda one: one.capacity_bytes),
+    ("booked_bytes", "Memory booked for jobs.", lambda one: one.booked_bytes),
+    ("quantum_seconds", "Length of a turn.", lambda one: one.quantum_s),
+    ("lanes", "Lanes in use.", lambda one: len(one.lanes)),
+    (
+        "recovering",
+        "1 while jobs of an earlier daemon are waited for.",
+        lambda one: float(one.is_recovering),
+    ),
+)
+COUNTERS: Final[Sequence[Figure]] = (
+    ("switches", "Hand-overs from one job to another.", lambda one: one.switches),
+    (
+        "iterations",
+        "Iterations of all jobs, those that left included.",
+        lambda one: one.iterations,
+    ),
+    ("busy_seconds", "Time inside iterations, of all jobs.", lambda one: one.busy_s),
+)
+
 
 def expose(report: Callable[[], DaemonReport], port: int) -> int:
     """Serve metrics on this machine only, from a report that any thread may ask for.
@@ -35,17 +59,7 @@ class _Collector:
 
 
 def _gauges(devices: Sequence[DeviceReport]) -> Iterator[Metric]:
-    for name, about, value in (
-        ("capacity_bytes", "Memory of the device.", lambda one: one.capacity_bytes),
-        ("booked_bytes", "Memory booked for jobs.", lambda one: one.booked_bytes),
-        ("quantum_seconds", "Length of a turn.", lambda one: one.quantum_s),
-        ("lanes", "Lanes in use.", lambda one: len(one.lanes)),
-        (
-            "recovering",
-            "1 while jobs of an earlier daemon are waited for.",
-            lambda one: float(one.is_recovering),
-        ),
-    ):
+    for name, about, value in GAUGES:
         family = GaugeMetricFamily(f"interlane_share_{name}", about, labels=LABELS)
         for device in devices:
             family.add_metric(_labels(device), value(device))
@@ -64,20 +78,8 @@ def _labels(device: DeviceReport) -> list[str]:
     return [str(device.index), device.name]
 
 
-_Counter = tuple[str, str, Callable[[DeviceReport], float]]
-
-
 def _counters(devices: Sequence[DeviceReport]) -> Iterator[Metric]:
-    counters: tuple[_Counter, ...] = (
-        ("switches", "Hand-overs from one job to another.", lambda one: one.switches),
-        (
-            "iterations",
-            "Iterations of all jobs, those that left included.",
-            lambda one: one.iterations,
-        ),
-        ("busy_seconds", "Time inside iterations, of all jobs.", lambda one: one.busy_s),
-    )
-    for name, about, value in counters:
+    for name, about, value in COUNTERS:
         family = CounterMetricFamily(f"interlane_share_{name}", about, labels=LABELS)
         for device in devices:
             family.add_metric(_labels(device), value(device))

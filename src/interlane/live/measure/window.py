@@ -216,8 +216,7 @@ class Window:
             if use.iterations > before.uses.get(job_id, NOTHING).iterations
         }
         pairs, shares_milli = set(), now.shares_milli
-        for job_id in ran:
-            others = _beside(job_id, ran, now)
+        for job_id, others in _companions(ran, now).items():
             beside = any(not now.lanes[one] <= now.lanes[job_id] for one in others)
             self._note_predicted(Company(job_id, others, beside, shares_milli), now)
             was = before.uses.get(job_id, NOTHING)
@@ -255,10 +254,22 @@ class Window:
         return found
 
 
-def _beside(job_id: JobId, ran: Iterable[JobId], now: Look) -> list[JobId]:
-    """Return the others that ran on a device of the job."""
-    devices = {device for device, _ in now.lanes[job_id]}
-    return [one for one in ran if one != job_id and devices & {at for at, _ in now.lanes[one]}]
+def _companions(ran: Iterable[JobId], now: Look) -> dict[JobId, list[JobId]]:
+    """Return of every job that ran the others that ran on a device of it."""
+    on_device: dict[int, dict[JobId, None]] = {}
+    for job_id in ran:
+        for device, _ in now.lanes[job_id]:
+            on_device.setdefault(device, {})[job_id] = None
+    return {
+        job_id: [
+            one
+            for one in dict.fromkeys(
+                one for device, _ in now.lanes[job_id] for one in on_device[device]
+            )
+            if one != job_id
+        ]
+        for job_id in ran
+    }
 
 
 def _iteration_s(done: RunReport) -> float | None:
