@@ -161,6 +161,18 @@ class Ticked:
     """The moment asked for by a ``Wake`` has come."""
 
 
+MachineEvent = (
+    MachineLost
+    | MachineReturned
+    | MachineJoined
+    | MachineChanged
+    | MachineDrained
+    | MachineUndrained
+    | MachineLeft
+    | Occupied
+)
+"""What happens to machines, whoever runs there."""
+
 Event = (
     Submitted
     | Recovered
@@ -171,13 +183,6 @@ Event = (
     | Preempted
     | Finished
     | Cancelled
-    | MachineLost
-    | MachineReturned
-    | MachineJoined
-    | MachineChanged
-    | MachineDrained
-    | MachineUndrained
-    | MachineLeft
-    | Occupied
+    | MachineEvent
     | Ticked
 )
