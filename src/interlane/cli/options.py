@@ -239,9 +239,9 @@ def experiments_in(
     if options.weight not in known:
         raise UnknownName("weight", options.weight, known)
     rate = wiring.rate_of(options.arrivals)
-    cluster = wiring.cluster_of(options.cluster, options.data)
+    scenario = wiring.scenario_of(options.cluster, options.data)
     world = wiring.world_of(
-        cluster,
+        scenario,
         speeds=options.speed or (),
         slow_downs=options.slowdown or (),
         failures=options.failures,
@@ -249,7 +249,7 @@ def experiments_in(
         seed=options.seed,
     )
     table = wiring.trace_of(
-        trace, cluster, fmt=options.fmt, skip_bad=options.skip_bad, data=options.data
+        trace, scenario, fmt=options.fmt, skip_bad=options.skip_bad, data=options.data
     )
     if table.bad_count:
         first = table.bad[0]
@@ -261,7 +261,7 @@ def experiments_in(
     return [
         Experiment(
             table,
-            cluster,
+            scenario.cluster,
             choice,
             sample=options.sample,
             sample_seed=options.sample_seed,

@@ -108,12 +108,22 @@ class MachineJoined:
 
     machine: Machine
 
+    @property
+    def machine_id(self) -> MachineId:
+        """Its name."""
+        return self.machine.id
+
 
 @dataclass(frozen=True, slots=True)
 class MachineChanged:
     """A machine offers something else from now on; jobs that no longer fit are requeued."""
 
     machine: Machine
+
+    @property
+    def machine_id(self) -> MachineId:
+        """Its name."""
+        return self.machine.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,19 +40,16 @@ def machines_of(file: str, where: str, values: object) -> list[Machine]:
     """Return the machines that one entry stands for."""
     entry = Entry(file, where, values, KEYS)
     count = entry.whole("count", default=1, least=1)
-    machine = entry.made(lambda: _machine(entry))
-    taints = _taints(entry)
-    return [
-        entry.made(
-            lambda number=number: replace(
-                machine,
-                id=MachineId(f"{machine.id}-{number}" if count > 1 else machine.id),
-                labels=_labels(entry, number),
-                taints=taints,
-            )
-        )
-        for number in range(count)
-    ]
+    machine = entry.made(lambda: replace(_machine(entry), taints=_taints(entry)))
+    if count == 1:
+        return [_placed(entry, machine, machine.id, 0)]
+    return [_placed(entry, machine, f"{machine.id}-{one}", one) for one in range(count)]
+
+
+def _placed(entry: Entry, machine: Machine, name: str, number: int) -> Machine:
+    """Return one of an entry's machines with the labels that it has."""
+    labels = _labels(entry, number)
+    return entry.made(lambda: replace(machine, id=MachineId(name), labels=labels))
 
 
 def _machine(entry: Entry) -> Machine:

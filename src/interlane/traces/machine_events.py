@@ -65,15 +65,6 @@ def machine_in(event: MachineEvent) -> Machine | None:
     return event.machine if isinstance(event, MachineJoined | MachineChanged) else None
 
 
-def machine_id_of(event: MachineEvent) -> MachineId:
-    """Return whom an event is about."""
-    return (
-        event.machine.id
-        if isinstance(event, MachineJoined | MachineChanged)
-        else event.machine_id
-    )
-
-
 # -- reading --------------------------------------------------------------------------
 
 
