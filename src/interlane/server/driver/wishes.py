@@ -13,6 +13,7 @@ from interlane.model import (
     Placement,
     Preempt,
     Refuse,
+    Requeue,
     Start,
     Ticked,
     Wake,
@@ -59,6 +60,8 @@ class Wishes:
             case Refuse(job_id, refusal):
                 why = str(refusal)
                 batch.end(Kind.REFUSED, jobs[job_id], State.REFUSED, reason=why)
+            case Requeue(job_id, why, work_lost_s):
+                self._requeue(jobs[job_id], why, work_lost_s, batch)
             case Grow(job_id, _):
                 raise AssertionError(f"Job {job_id} is a gang of one machine and cannot grow.")
             case Wake(at_s):
@@ -81,6 +84,18 @@ class Wishes:
             return
         change = {"state": State.STOPPING, "reason": f"It makes way for job {in_favour_of}."}
         batch.write(Kind.STOP_WISHED, record.id, change)
+        batch.afterwards.append(partial(self.attempts.stop, record))
+
+    def _requeue(self, record: Record, why: str, work_lost_s: float, batch: Batch) -> None:
+        """Let a job wait again whose place is gone, and end what is left of its attempt."""
+        attempted_s = batch.now_s - (record.started_s or batch.now_s)
+        change = {
+            "state": State.QUEUED,
+            "placement": None,
+            "ran_s": record.ran_s + attempted_s - work_lost_s,
+            "reason": why,
+        }
+        batch.write(Kind.PREEMPTED, record.id, change)
         batch.afterwards.append(partial(self.attempts.stop, record))
 
     def _launch(self, record: Record, placement: Placement, failed: int) -> None:
