@@ -1,8 +1,10 @@
 """Machines that join, change, drain, leave and are taken by others, played in virtual time."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,9 +123,10 @@ def test_a_machine_that_is_lost_twice_over_returns_when_both_are_over() -> None:
 
     log = play([job("x", gpus=1)], lost_s + 1, make(cluster(machine("a", gpus=1))), planned)
 
-    told = [(line.fact, line.at_s) for line in log.lines() if line.event is not None]
-    assert told[0] == (Fact.MACHINE_LOST, pytest.approx(lost_s))
-    assert told[1] == (Fact.MACHINE_RETURNED, pytest.approx(lost_s + 2.0 * down_s))
+    lost, returned, *_ = (line for line in log.lines() if line.event is not None)
+    assert (lost.fact, returned.fact) == (Fact.MACHINE_LOST, Fact.MACHINE_RETURNED)
+    assert lost.at_s == pytest.approx(lost_s)
+    assert returned.at_s == pytest.approx(lost_s + 2.0 * down_s)
 
 
 def test_a_machine_that_joins_fails_by_chance_too() -> None:
@@ -141,14 +144,14 @@ def test_a_machine_that_joins_fails_by_chance_too() -> None:
 
 def test_a_machine_that_left_does_not_fail_any_more() -> None:
     failures = Failures(mean_up_s=5, mean_down_s=1, seed=3)
+    lost_s = failures.stream(machine("b")).expovariate(1 / 5)
     jobs = [job("x", gpus=1, checkpoint_s=1)]
     lab = cluster(machine("a", gpus=1), machine("b", gpus=1))
 
-    log = play(jobs, 60.0, make(lab), world((10.0, MachineLeft(B)), failures=failures))
+    log = play(jobs, 60.0, make(lab), world((lost_s + 0.1, MachineLeft(B)), failures=failures))
 
-    of_b = [line.at_s for line in log.lines() if line.event and line.event.machine_id == "b"]
-    assert max(of_b) == 10.0
-    assert len(of_b) > 1
+    of_b = [line for line in log.lines() if line.event and line.event.machine_id == "b"]
+    assert [line.fact for line in of_b] == [Fact.MACHINE_LOST, Fact.MACHINE_LEFT]
 
 
 def test_jobs_wait_when_the_last_machine_has_left() -> None:
@@ -197,6 +200,24 @@ def test_jobs_stand_on_machines_that_are_there(
                 if one.machine.id == name and one.begin_s < end_s and one.end_s > begin_s
             )
             assert covered_s == pytest.approx(end_s - begin_s)
+
+
+@given(scenario=scenarios(), trace=traces(most=8))
+def test_nobody_has_more_of_a_gpu_than_it_can_give(scenario: Scenario, trace: Played) -> None:
+    log, engine = played(scenario, trace)
+
+    tries = attempts(log)
+    for period in periods(log):
+        middle_s = (max(period.begin_s, 0.0) + min(period.end_s, engine.now_s)) / 2
+        held: Counter[int] = Counter()
+        for row in np.nonzero((tries.start_s <= middle_s) & (tries.end_s > middle_s))[0]:
+            tasks = log.jobs[tries.job[row]].request.tasks
+            for spot in log.placements[tries.number[row]].spots:
+                if spot.machine == period.machine.id:
+                    milli = tasks[spot.task].demand.gpu_milli * spot.instances
+                    held.update(dict.fromkeys(spot.gpus, milli))
+        for gpu, milli in held.items():
+            assert milli <= period.machine.device(gpu).compute_milli
 
 
 @given(scenario=scenarios(), trace=traces(most=6))

@@ -317,7 +317,7 @@ def test_the_roles_of_pai_are_the_tasks_of_one_job(tmp_path: Path) -> None:
 
     jobs, _ = jobs_of(read_trace(folder), guess=None)
 
-    asked = {
+    asked: dict[str, list[tuple[str, int, int]]] = {
         job.id: [
             (task.role, task.instances, task.demand.gpu_milli_total) for task in job.request
         ]
