@@ -77,6 +77,13 @@ THERE = {
         ((0.0, Occupied(B, gpus=(TakenGpu(1, 500),))), (50.0, Occupied(B))),
         575.0,
     ),
+    "a machine shrinks while others have a part of it": (
+        (
+            (0.0, Occupied(B, gpus=(TakenGpu(0, 500), TakenGpu(3, 500)))),
+            (50.0, MachineChanged(machine("b", gpus=2))),
+        ),
+        200.0 + 150.0 + 75.0,
+    ),
     "a lost machine changes": (
         ((50.0, MachineLost(B)), (60.0, MachineChanged(machine("b", gpus=1)))),
         400.0,

@@ -246,9 +246,8 @@ def there_milli_s(log: EventLog, end_s: float) -> float:
     """Return the GPU time that there was, whoever had it."""
     free = gpu_milli_s(log, 0.0, end_s)
     taken = sum(
-        one.milli * max(0.0, min(period.end_s, end_s) - max(period.begin_s, 0.0))
+        milli * max(0.0, min(period.end_s, end_s) - max(period.begin_s, 0.0))
         for period in periods(log)
-        if period.occupied is not None
-        for one in period.occupied.gpus
+        for _, milli in period.taken
     )
     return free + taken

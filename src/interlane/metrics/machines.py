@@ -40,10 +40,20 @@ class Period:
     occupied: Occupied | None = None
 
     @property
+    def taken(self) -> list[tuple[int, int]]:
+        """What others had of its GPUs: number and share, as far as the GPU was there."""
+        if self.occupied is None:
+            return []
+        return [
+            (one.index, min(one.milli, self.machine.device(one.index).compute_milli))
+            for one in self.occupied.gpus
+            if one.index < self.machine.gpus
+        ]
+
+    @property
     def gpu_milli(self) -> int:
         """GPU share that was there and that nobody else had."""
-        taken = () if self.occupied is None else self.occupied.gpus
-        return self.machine.gpu_milli - sum(one.milli for one in taken)
+        return self.machine.gpu_milli - sum(milli for _, milli in self.taken)
 
 
 def periods(log: EventLog) -> list[Period]:

@@ -122,11 +122,10 @@ def _machines(periods: list[Period], names: list[str]) -> tuple[Table, Table, Ta
             free[row, 1 + gpu] = milli
         several = len(machine.gpu_types) > 1
         machines[row] = columns, machine.pooled, SEVERAL if several else types[row, 0]
-        free[row, 0] = machine.cpu_milli
-        if period.occupied is not None:
-            free[row, 0] -= period.occupied.cpu_milli
-            for taken in period.occupied.gpus:
-                free[row, 1 + taken.index] -= taken.milli
+        occupied = period.occupied
+        free[row, 0] = machine.cpu_milli - (0 if occupied is None else occupied.cpu_milli)
+        for gpu, milli in period.taken:
+            free[row, 1 + gpu] -= milli
     return machines, free, types
 
 

@@ -111,6 +111,13 @@ def _check_spot(
     number = ledger.number(spot.machine)
     free = view.free(number)
     _demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
+    machine = ledger.machine(number)
+    _demand(
+        task.demand.selectors <= set(machine.labels)
+        and set(machine.taints) <= task.demand.tolerations,
+        "labels and taints",
+        f"{task.demand} may not use {machine}.",
+    )
     _demand(len(set(spot.gpus)) == len(spot.gpus), "no GPU twice", f"{spot} names a GPU twice.")
     told_apart = task.demand.gpus and not free.pooled
     _demand(
@@ -124,10 +131,11 @@ def _check_spot(
         f"{spot} has not.",
     )
     allowed = types.binding(task.demand) if task.demand.gpus else frozenset()
+    used = [free.gpu_types[gpu] for gpu in ((0,) if free.pooled else spot.gpus)]
     _demand(
-        not allowed or free.gpu_type in allowed | {ledger.wildcard},
+        not allowed or set(used) <= allowed | {ledger.wildcard},
         "GPU types",
-        f"{free.gpu_type} on {spot.machine} is none of {sorted(allowed)}.",
+        f"{used} on {spot.machine} are not all among {sorted(allowed)}.",
     )
     return task, free
 
@@ -187,7 +195,7 @@ def _global_dice() -> tuple[object, ...]:
 
 def _picture(view: View, ledger: Ledger, job: Job) -> tuple[object, ...]:
     """Return the books and everything that the view says about them."""
-    said: list[object] = [view.free(number) for number in range(len(ledger.cluster))]
+    said: list[object] = [view.free(number) for number, _ in ledger.numbered()]
     for types in TypeRule:
         for task in job.request.tasks:
             said += [view.room(task, types), tuple(view.candidates(task, types))]
