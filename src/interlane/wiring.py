@@ -46,7 +46,8 @@ from interlane.predict.recall import Recall
 from interlane.predict.store import load
 from interlane.sim.experiment import Choice
 from interlane.sim.world import CpuContention, Failures, ShareContention, SlowDown, World
-from interlane.traces.clusters import load_cluster
+from interlane.traces.cluster_file import Scenario
+from interlane.traces.clusters import load_cluster, load_scenario
 from interlane.traces.data import data_dir
 from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
@@ -88,6 +89,11 @@ REPAIR_S: Final = 3_600.0
 # -- traces and clusters --------------------------------------------------------------
 
 
+def scenario_of(word: str, data: Path | None = None) -> Scenario:
+    """Return the cluster of this name or file, and what happens to its machines."""
+    return load_scenario(word, data=data_dir(data))
+
+
 def cluster_of(word: str, data: Path | None = None) -> Cluster:
     """Return the cluster of this name or file."""
     return load_cluster(word, data=data_dir(data))
@@ -95,7 +101,7 @@ def cluster_of(word: str, data: Path | None = None) -> Cluster:
 
 def trace_of(
     path: Path,
-    cluster: Cluster,
+    cluster: Cluster | Scenario,
     *,
     fmt: str | None = None,
     skip_bad: bool = False,
@@ -436,7 +442,7 @@ def played_starts(
 
 
 def world_of(
-    cluster: Cluster,
+    scenario: Scenario,
     *,
     speeds: Iterable[str] = (),
     slow_downs: Iterable[str] = (),
@@ -446,10 +452,11 @@ def world_of(
 ) -> World:
     """Return the world of ``T4=0.5``, ``share:0.1`` or ``cpu``, and ``86400:3600``."""
     return World(
-        dict(_speed(word, cluster) for word in speeds),
+        dict(_speed(word, scenario.gpu_types) for word in speeds),
         tuple(_slow_down(word) for word in slow_downs if word != NO_SLOW_DOWN),
         None if failures is None else _failures(failures, seed),
         restart_s,
+        scenario.events,
     )
 
 
@@ -464,12 +471,12 @@ def rate_of(word: str) -> int | None:
     return int(word)
 
 
-def _speed(word: str, cluster: Cluster) -> tuple[str, float]:
+def _speed(word: str, gpu_types: frozenset[str]) -> tuple[str, float]:
     gpu_type, equals, factor = word.partition("=")
     if not equals:
         raise InvalidField("speed", word, "it must read like 'T4=0.5'")
-    if gpu_type not in cluster.gpu_types:
-        raise UnknownName("GPU type", gpu_type, cluster.gpu_types)
+    if gpu_type not in gpu_types:
+        raise UnknownName("GPU type", gpu_type, gpu_types)
     return gpu_type, _number(f"speed of {gpu_type}", factor)
 
 

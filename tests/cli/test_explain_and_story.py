@@ -98,5 +98,5 @@ def test_a_story_tells_of_lost_machines(call: Call, trace: Path, lab: Path) -> N
 
     told = [call(*words, "--seed", seed).out for seed in range(5)]
 
-    assert any("lost with its machine" in text for text in told)
+    assert any("s: Machine one was lost." in text for text in told)
     assert all("finished" in text for text in told)

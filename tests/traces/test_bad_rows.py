@@ -16,17 +16,29 @@ OWN = "job_id,submit_s,duration_s,gpus,gpu_milli,instances,instances_min,same_ma
 HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time"
 HELIOS += ",duration,queue"
 DAY = "2020-04-01 00:00:"
+CLOSE = "job_id,submit_s,duration_s,role,selectors,tolerations,topology"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster"
 
 GOOD = {
     SIM: "1,1,0,6.0,1.0,MISC,80,ann",
     POD: "a,1000,1024,1,500,,LS,Running,0,10,5",
     OWN: "a,0,10,1,500,2,1,true,T4|P100",
+    CLOSE: "a,0,10,ps,zone=a|disk=ssd,team=x,same=rack|pack=zone",
     HELIOS: f"1,u,v,1,4,1,COMPLETED,{DAY}00,{DAY}01,{DAY}09,8,1",
     PHILLY: f"{DAY}00,66.0,1,66.0,11cb48",
 }
 
 CASES = {
+    "a selector without a value": (CLOSE, "b,0,1,w,zone,,", "selectors is 'zone', but it must"),
+    "a toleration of nothing": (CLOSE, "b,0,1,w,,=x,", "tolerations is '=x'"),
+    "a closeness of another name": (CLOSE, "b,0,1,w,,,near=rack", "topology is 'near=rack'"),
+    "pack and spread": (CLOSE, "b,0,1,w,,,pack=rack|spread=rack", "exclude each other"),
+    "the same closeness twice": (CLOSE, "b,0,1,w,,,same=rack|same=zone", "topology is"),
+    "roles that want to be elsewhere": (
+        CLOSE,
+        "a,0,10,w,,,same=zone",
+        "topology is 'same=zone', but all rows of a job must agree in it",
+    ),
     "too few fields": (SIM, "2,1,0,6.0", "the row has 4 fields, but 8 are expected"),
     "too many fields": (SIM, "2,1,0,6.0,1.0,MISC,80,ann,x", "the row has 9 fields"),
     "letters for a number": (SIM, "2,1,0,six,1.0,MISC,80,ann", "num_cpu is 'six'"),

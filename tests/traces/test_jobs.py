@@ -5,7 +5,7 @@ from random import Random
 import polars as pl
 import pytest
 
-from interlane.model import Demand, InvalidField, Request, Task, UnknownName
+from interlane.model import Closeness, Demand, InvalidField, Request, Task, UnknownName
 from interlane.traces.jobs import at_rate, jobs_of, sample
 from interlane.traces.schema import Trace, canonical, is_guess
 
@@ -140,6 +140,33 @@ def test_a_row_says_all_that_a_task_asks_for() -> None:
 
     demand = Demand(2, 1000, 512, 3000, 2048, frozenset({"P100", "T4"}))
     assert jobs[0].request == Request((Task(demand, 4, 2, same_machine=True, role="ps"),))
+
+
+def test_a_row_says_on_which_machines_and_how_close() -> None:
+    trace = trace_of(
+        ["1", "1", "2"],
+        role=["ps", "worker", "worker"],
+        selectors=["disk=ssd|zone=a", "", ""],
+        tolerations=["", "team=x", ""],
+        topology=["same=rack", "same=rack", ""],
+    )
+
+    (close, anywhere), _ = jobs_of(trace, guess=None)
+
+    ps, worker = close.request.tasks
+    assert ps.demand.selectors == {("disk", "ssd"), ("zone", "a")}
+    assert worker.demand.tolerations == {("team", "x")}
+    assert close.request.closeness == Closeness(same="rack")
+    assert anywhere.request == Request((Task(Demand()),))
+
+
+def test_jobs_that_want_to_be_elsewhere_do_not_share_a_request() -> None:
+    trace = trace_of(["1", "2", "3"], topology=["spread=rack", "same=rack", "spread=rack"])
+
+    (a, b, c), _ = jobs_of(trace, guess=None)
+
+    assert a.request is c.request
+    assert a.request != b.request
 
 
 def test_a_gang_that_needs_everyone_says_so_in_one_way() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from interlane.model import InvalidFile
+from interlane.traces.jobs import jobs_of
 from interlane.traces.read import read_trace
 from interlane.traces.read.pai2020 import TABLES
 from interlane.traces.write import write_trace
@@ -221,6 +222,33 @@ def test_what_is_written_reads_back_equal(tmp_path: Path, ending: str) -> None:
     assert back.guesses == trace.guesses == ("duration", "group_dur")
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_labels_and_closeness_read_back_equal(tmp_path: Path, ending: str) -> None:
+    path = write(
+        tmp_path,
+        "job_id,submit_s,duration_s,selectors,tolerations,topology",
+        "a,0,5,zone=b|disk=ssd|zone=b,team=x,pack=zone|same=rack",
+        "b,0,5,,,",
+    )
+    trace = read_trace(path)
+
+    again = tmp_path / f"again{ending}"
+    write_trace(trace, again)
+
+    assert trace.frame["selectors"].to_list() == ["disk=ssd|zone=b", ""]
+    assert read_trace(again).frame.equals(trace.frame)
+
+
+def test_columns_that_nobody_uses_are_not_written(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "job_id,submit_s,duration_s,topology", "a,5,7.5,"))
+
+    write_trace(trace, tmp_path / "written.csv")
+
+    header = (tmp_path / "written.csv").read_text().splitlines()[0]
+    assert "gpu_types" in header
+    assert not {"selectors", "tolerations", "topology", "waited_s"} & set(header.split(","))
+
+
 def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, "job_id,submit_s,duration_s", "a,5,7.5"))
 
@@ -281,6 +309,22 @@ def test_the_pai_tables_are_joined(tmp_path: Path, *, header: bool) -> None:
     # No instances known: the task's own 60 to 80.  1.5 GPUs are two shares of 0.75.
     assert (single["submit_s"], single["duration_s"], single["user"]) == (50, 20, "bob")
     assert (single["gpus"], single["gpu_milli"], single["gpu_types"]) == (2, 750, "V100")
+
+
+def test_the_roles_of_pai_are_the_tasks_of_one_job(tmp_path: Path) -> None:
+    tasks = (*TASKS, "j1,evaluator,1,Terminated,115,195,600,10,100,T4")
+    folder = tables(tmp_path, header=False, pai_job_table=JOBS, pai_task_table=tasks)
+
+    jobs, _ = jobs_of(read_trace(folder), guess=None)
+
+    asked: dict[str, list[tuple[str, int, int]]] = {
+        job.id: [
+            (task.role, task.instances, task.demand.gpu_milli_total) for task in job.request
+        ]
+        for job in jobs
+    }
+    assert asked["j1"] == [("ps", 1, 0), ("worker", 4, 500), ("evaluator", 1, 1000)]
+    assert asked["j2"] == [("tensorflow", 1, 1500)]
 
 
 def test_job_and_task_tables_are_enough(tmp_path: Path) -> None:

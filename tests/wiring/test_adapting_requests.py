@@ -1,6 +1,17 @@
 import pytest
 
-from interlane.model import Cluster, Demand, Machine, MachineId, Request, Task, one_task
+from interlane.model import (
+    Closeness,
+    Cluster,
+    Demand,
+    Device,
+    Machine,
+    MachineId,
+    Request,
+    Task,
+    one_task,
+    with_devices,
+)
 from interlane.sim.adapt import adaptation, let_start_with
 from interlane.traces.clusters import load_cluster
 
@@ -103,3 +114,28 @@ def test_a_task_that_names_its_least_or_stays_on_one_machine_is_left_alone() -> 
     together = Task(Demand(1), 8, same_machine=True)
 
     assert let_start_with(0.5)(Request((own, together)), 1).tasks == (own, together)
+
+
+CLOSE = Closeness(same="rack")
+
+
+def test_what_is_split_wants_to_be_as_close_as_before() -> None:
+    wide = Request((Task(Demand(20)),), CLOSE)
+    pods = Request((Task(Demand(4, 500)),), CLOSE)
+    elastic = let_start_with(0.5)
+
+    assert adapted(wide).closeness == CLOSE
+    assert adapted(pods, pods=4).closeness == CLOSE
+    assert adapted(wide, cluster=load_cluster("pool:3")).closeness == CLOSE
+    assert elastic(Request((Task(Demand(1), 4),), CLOSE), 1).closeness == CLOSE
+
+
+def test_a_machine_is_as_wide_as_it_has_gpus_of_the_type() -> None:
+    mixed = with_devices(
+        MachineId("mixed"), [Device("T4")] * 3 + [Device("A100")], cpu_milli=64_000
+    )
+    asked = one_task(Demand(4, gpu_types=frozenset({"T4"})))
+
+    parts = adapted(asked, cluster=Cluster("one", (mixed,))).tasks
+
+    assert [(part.demand.gpus, part.instances) for part in parts] == [(3, 1), (1, 1)]

@@ -21,6 +21,6 @@ def unusable(free, at, first, gpus, pooled, idle, wanted, milli):
     for gpu in range(first, first + gpus):
         if free[at, gpu] >= milli:
             usable += 1
-        else:
+        elif free[at, gpu] > 0:  # others may have taken more than was free
             slivers += free[at, gpu]
     return slivers if usable >= wanted else idle

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from interlane.metrics.attempts import attempts
 from interlane.metrics.log import EventLog
+from interlane.metrics.machines import seen
 from interlane.metrics.replay import (
     CPU,
     FIRST,
@@ -19,7 +20,7 @@ from interlane.metrics.replay import (
     SHARE,
     holdings_at,
 )
-from interlane.model import MILLI, Cluster
+from interlane.model import Machine
 
 
 def allocation_spread(
@@ -36,22 +37,40 @@ def allocation_spread(
     GPU.  The deviation is taken at so many moments, the middles of equal parts of the time,
     and the answer is their mean.
     """
-    chosen = [n for n, one in enumerate(log.cluster) if one.gpu_type in gpu_types and one.gpus]
-    if not chosen or end_s <= begin_s:
+    if end_s <= begin_s:
         return 0.0
     moments_s = begin_s + (np.arange(moments) + 0.5) / moments * (end_s - begin_s)
-    held = holdings_at(log, attempts(log), moments_s)
+    found = seen(log, moments_s)
+    machines = [period.machine for period in found.periods]
+    chosen = [
+        n for n, one in enumerate(machines) if one.gpus and one.gpu_types & set(gpu_types)
+    ]
+    if not chosen:
+        return 0.0
+    held = holdings_at(log, attempts(log), moments_s, found)
     asked = np.stack([held[:, CPU], held[:, MEMORY], held[:, GPUS] * held[:, SHARE]], axis=1)
     at = held[:, MACHINE]
-    rate = held[:, INSTANCES] * (asked * _parts(log.cluster)[at]).sum(axis=1)
-    change = np.zeros((moments + 1, len(log.cluster)))
+    rate = held[:, INSTANCES] * (asked * _parts(machines)[at]).sum(axis=1)
+    change = np.zeros((moments + 1, len(machines)))
     np.add.at(change, (held[:, FIRST], at), rate)
     np.add.at(change, (held[:, LAST], at), -rate)
-    return float(np.cumsum(change, axis=0)[:moments, chosen].std(axis=1).mean())
+    rates = np.cumsum(change, axis=0)[:moments, chosen]
+    there = found.there(moments, drained=True)[:, chosen]
+    return _mean_spread(rates, there)
 
 
-def _parts(cluster: Cluster) -> NDArray[np.float64]:
+def _mean_spread(rates: NDArray[np.float64], there: NDArray[np.bool_]) -> float:
+    """Return the mean over moments of the deviation among the machines that are there."""
+    if there.all():
+        return float(rates.std(axis=1).mean())
+    spreads = [
+        float(row[up].std()) if up.any() else 0.0 for row, up in zip(rates, there, strict=True)
+    ]
+    return float(np.mean(spreads))
+
+
+def _parts(machines: list[Machine]) -> NDArray[np.float64]:
     """Return what one unit of CPU, memory and GPU adds to each machine's allocation."""
-    has = np.array([(m.cpu_milli, m.memory_mib, m.gpus * MILLI) for m in cluster], np.float64)
+    has = np.array([(m.cpu_milli, m.memory_mib, m.gpu_milli) for m in machines], np.float64)
     kinds = np.maximum((has > 0).sum(axis=1, keepdims=True), 1)
     return np.asarray((has > 0) / np.maximum(has, 1.0) / kinds)

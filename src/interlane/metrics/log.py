@@ -5,15 +5,30 @@ of a million jobs has three million events, so they are kept as columns, not as 
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.model import Cluster, Job, Placement, Refusal
+from interlane.model import (
+    Cluster,
+    Job,
+    MachineChanged,
+    MachineDrained,
+    MachineEvent,
+    MachineJoined,
+    MachineLeft,
+    MachineLost,
+    MachineReturned,
+    MachineUndrained,
+    Occupied,
+    Placement,
+    Refusal,
+)
 
 
 class Fact(IntEnum):
@@ -28,13 +43,37 @@ class Fact(IntEnum):
     MACHINE_LOST = 6
     MACHINE_RETURNED = 7
     JOB_LOST = 8
-    """A job was thrown back into the queue because its machine was lost."""
+    """A job was thrown back into the queue because its place is gone."""
     GROWN = 9
     """A running job got more instances."""
+    MACHINE_JOINED = 10
+    MACHINE_CHANGED = 11
+    MACHINE_DRAINED = 12
+    MACHINE_UNDRAINED = 13
+    MACHINE_LEFT = 14
+    OCCUPIED = 15
+    """Somebody whom we do not schedule has more or less of a machine."""
 
 
 PLACED: Final = (Fact.STARTED, Fact.GROWN)
 """Facts that come with a placement."""
+
+MACHINE_FACTS: Final[Mapping[type[MachineEvent], Fact]] = MappingProxyType(
+    {
+        MachineLost: Fact.MACHINE_LOST,
+        MachineReturned: Fact.MACHINE_RETURNED,
+        MachineJoined: Fact.MACHINE_JOINED,
+        MachineChanged: Fact.MACHINE_CHANGED,
+        MachineDrained: Fact.MACHINE_DRAINED,
+        MachineUndrained: Fact.MACHINE_UNDRAINED,
+        MachineLeft: Fact.MACHINE_LEFT,
+        Occupied: Fact.OCCUPIED,
+    }
+)
+"""What the log calls events of machines."""
+
+OF_MACHINES: Final = frozenset(MACHINE_FACTS.values())
+"""Facts about machines; all others are about jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +87,10 @@ class Line:
     placement: Placement | None = None
     in_favour_of: int | None = None
     """Number of the job for which this one was preempted."""
+    why: str | None = None
+    """Why a job was thrown back into the queue."""
+    event: MachineEvent | None = None
+    """What happened to a machine."""
 
 
 class EventLog:
@@ -65,6 +108,13 @@ class EventLog:
         """For whom jobs were stopped, one for every ``PREEMPTED`` line, in order."""
         self.refusals: dict[int, Refusal] = {}
         """Why jobs were refused for good, by job number."""
+        self.losses: list[str] = []
+        """Why jobs were thrown back, one for every ``JOB_LOST`` line, in order."""
+        self.machine_events: list[MachineEvent] = []
+        """What happened to machines, one for every such line, in order."""
+        self.machine_ids = [machine.id for machine in cluster]
+        """Machines by number: those of the cluster, then those that joined."""
+        self._machine_numbers = {name: at for at, name in enumerate(self.machine_ids)}
 
     def __len__(self) -> int:
         return len(self._at_s)
@@ -92,6 +142,20 @@ class EventLog:
         self.add(at_s, Fact.PREEMPTED, job)
         self.favoured.append(in_favour_of)
 
+    def add_loss(self, at_s: float, job: int, why: str) -> None:
+        """Append that a job was thrown back into the queue."""
+        self.add(at_s, Fact.JOB_LOST, job)
+        self.losses.append(why)
+
+    def add_machine(self, at_s: float, event: MachineEvent) -> None:
+        """Append what happened to a machine."""
+        name = event.machine_id
+        if name not in self._machine_numbers:
+            self._machine_numbers[name] = len(self.machine_ids)
+            self.machine_ids.append(name)
+        self.add(at_s, MACHINE_FACTS[type(event)], self._machine_numbers[name])
+        self.machine_events.append(event)
+
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
         """Return times, facts and subjects."""
         return (
@@ -103,7 +167,10 @@ class EventLog:
     def lines(self) -> Iterator[Line]:
         """Yield the log line by line."""
         places, favoured = iter(self.placements), iter(self.favoured)
+        losses, events = iter(self.losses), iter(self.machine_events)
         for at_s, fact, subject in zip(self._at_s, self._facts, self._subjects, strict=True):
             placement = next(places) if fact in PLACED else None
             for_whom = next(favoured) if fact == Fact.PREEMPTED else None
-            yield Line(at_s, Fact(fact), subject, placement, for_whom)
+            why = next(losses) if fact == Fact.JOB_LOST else None
+            event = next(events) if fact in OF_MACHINES else None
+            yield Line(at_s, Fact(fact), subject, placement, for_whom, why, event)

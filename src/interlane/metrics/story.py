@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interlane.metrics.log import PLACED, EventLog, Fact
+from interlane.metrics.log import OF_MACHINES, PLACED, EventLog, Fact, Line
 from interlane.model import Placement
 
-_OF_MACHINES = (Fact.MACHINE_LOST, Fact.MACHINE_RETURNED)
 _SPOTS_SHOWN = 8
 
 
@@ -26,8 +25,9 @@ def story(log: EventLog, number: int) -> list[Moment]:
     """Return all that happened to one job, in order."""
     moments: list[Moment] = []
     before_s, instances = 0.0, 0
-    for at_s, fact, placement, favoured in _lines(log, number):
-        what = _told(log, number, fact, at_s - before_s, placement, favoured)
+    for line in _lines(log, number):
+        at_s, fact, placement = line.at_s, line.fact, line.placement
+        what = _told(log, line, at_s - before_s)
         if fact is Fact.GROWN and placement is not None:
             instances += placement.instances
             what += f"; it now has {instances} of {log.jobs[number].request.instances}"
@@ -42,41 +42,40 @@ def totals(log: EventLog, number: int) -> dict[str, float]:
     waited_s = ran_s = before_s = 0.0
     submitted_s: float | None = None
     runs = False
-    for at_s, fact, _, _ in _lines(log, number):
+    for line in _lines(log, number):
         if submitted_s is None:
-            submitted_s = before_s = at_s
+            submitted_s = before_s = line.at_s
         if runs:
-            ran_s += at_s - before_s
+            ran_s += line.at_s - before_s
         else:
-            waited_s += at_s - before_s
-        runs = fact in PLACED
-        before_s = at_s
+            waited_s += line.at_s - before_s
+        runs = line.fact in PLACED
+        before_s = line.at_s
     total_s = 0.0 if submitted_s is None else before_s - submitted_s
     return {"waited_s": waited_s, "ran_s": ran_s, "total_s": total_s}
 
 
-def _lines(
-    log: EventLog, number: int
-) -> Iterator[tuple[float, Fact, Placement | None, int | None]]:
+def _lines(log: EventLog, number: int) -> Iterator[Line]:
+    """Yield the lines of one job, without a walk through all others."""
     at_s, facts, subjects = log.columns()
     places = np.cumsum(np.isin(facts, PLACED)) - 1
     stops = np.cumsum(facts == Fact.PREEMPTED) - 1
-    for line in np.nonzero((subjects == number) & ~np.isin(facts, _OF_MACHINES))[0]:
+    losses = np.cumsum(facts == Fact.JOB_LOST) - 1
+    for line in np.nonzero((subjects == number) & ~np.isin(facts, list(OF_MACHINES)))[0]:
         fact = Fact(int(facts[line]))
-        placement = log.placements[places[line]] if fact in PLACED else None
-        favoured = log.favoured[stops[line]] if fact is Fact.PREEMPTED else None
-        yield float(at_s[line]), fact, placement, favoured
+        yield Line(
+            float(at_s[line]),
+            fact,
+            number,
+            log.placements[places[line]] if fact in PLACED else None,
+            log.favoured[stops[line]] if fact is Fact.PREEMPTED else None,
+            log.losses[losses[line]] if fact is Fact.JOB_LOST else None,
+        )
 
 
-def _told(
-    log: EventLog,
-    number: int,
-    fact: Fact,
-    since_s: float,
-    placement: Placement | None,
-    favoured: int | None,
-) -> str:
-    match fact:
+def _told(log: EventLog, line: Line, since_s: float) -> str:
+    number, placement = line.subject, line.placement
+    match line.fact:
         case Fact.SUBMITTED:
             return f"submitted{_by(log.jobs[number].user)}"
         case Fact.STARTED:
@@ -87,10 +86,11 @@ def _told(
             added = f"{placement.instances} instance{'s' * (placement.instances != 1)}"
             return f"grew after running {since_s:,.0f} s by {added} on {_where(placement)}"
         case Fact.PREEMPTED:
-            assert favoured is not None
-            return f"stopped after running {since_s:,.0f} s, for job {log.jobs[favoured].id}"
+            assert line.in_favour_of is not None
+            urgent = log.jobs[line.in_favour_of].id
+            return f"stopped after running {since_s:,.0f} s, for job {urgent}"
         case Fact.JOB_LOST:
-            return f"lost with its machine after running {since_s:,.0f} s"
+            return f"lost its place after running {since_s:,.0f} s: {line.why}"
         case Fact.FINISHED:
             return f"finished after running {since_s:,.0f} s"
         case Fact.CANCELLED:
@@ -98,7 +98,7 @@ def _told(
         case Fact.REFUSED:
             refusal = log.refusals.get(number)
             return "refused" if refusal is None else f"refused, {refusal}"
-        case Fact.MACHINE_LOST | Fact.MACHINE_RETURNED:
+        case _:
             raise AssertionError("facts about machines are not part of a job's life")
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from interlane.metrics.attempts import Attempts, attempts, held_milli
 from interlane.metrics.kinds import Kinds
 from interlane.metrics.log import EventLog
+from interlane.metrics.machines import gpu_milli_s
 from interlane.metrics.outcomes import Outcomes
 from interlane.metrics.replay import fragmentation_ratio
 
@@ -57,6 +58,7 @@ def summarise(
         "jobs": int(done.sum()),
         "instances": int(outcomes.instances[done].sum()),
         "refused": len(log.refusals),
+        "unfinished": len(log.jobs) - int(done.sum()) - len(log.refusals),
         "gpus": log.cluster.gpus,
         "machines": len(log.cluster),
         "mean_jct_s": mean(jct_s, counts),
@@ -102,13 +104,17 @@ def quantile(values: Floats, counts: Ints, q: float) -> float | None:
 def gpu_allocated_ratio(log: EventLog, tries: Attempts, span: Span | None) -> float | None:
     """Return the GPU time held, over what there was from first submission to last end.
 
-    Attempts that were preempted or lost count: their GPUs were taken.
+    Attempts that were preempted or lost count: their GPUs were taken.  What machines had
+    while they were away, or somebody else had of them, was not there.
     """
-    if span is None or span.end_s <= span.begin_s or not log.cluster.gpus:
+    if span is None or span.end_s <= span.begin_s:
+        return None
+    there_milli_s = gpu_milli_s(log, span.begin_s, span.end_s)
+    if there_milli_s <= 0:
         return None
     lengths_s = np.minimum(tries.end_s, span.end_s) - np.minimum(tries.start_s, span.end_s)
     held_milli_s = float((held_milli(log, tries) * lengths_s).sum())
-    return held_milli_s / (1000.0 * log.cluster.gpus * (span.end_s - span.begin_s))
+    return held_milli_s / there_milli_s
 
 
 def _span(outcomes: Outcomes) -> Span | None:

@@ -108,12 +108,22 @@ class MachineJoined:
 
     machine: Machine
 
+    @property
+    def machine_id(self) -> MachineId:
+        """Its name."""
+        return self.machine.id
+
 
 @dataclass(frozen=True, slots=True)
 class MachineChanged:
     """A machine offers something else from now on; jobs that no longer fit are requeued."""
 
     machine: Machine
+
+    @property
+    def machine_id(self) -> MachineId:
+        """Its name."""
+        return self.machine.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +171,18 @@ class Ticked:
     """The moment asked for by a ``Wake`` has come."""
 
 
+MachineEvent = (
+    MachineLost
+    | MachineReturned
+    | MachineJoined
+    | MachineChanged
+    | MachineDrained
+    | MachineUndrained
+    | MachineLeft
+    | Occupied
+)
+"""What happens to machines, whoever runs there."""
+
 Event = (
     Submitted
     | Recovered
@@ -171,13 +193,6 @@ Event = (
     | Preempted
     | Finished
     | Cancelled
-    | MachineLost
-    | MachineReturned
-    | MachineJoined
-    | MachineChanged
-    | MachineDrained
-    | MachineUndrained
-    | MachineLeft
-    | Occupied
+    | MachineEvent
     | Ticked
 )

@@ -17,11 +17,11 @@ CPU and memory are divided in proportion, rounded up.
 Apart from that, ``let_start_with`` asks what would be if gangs were elastic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import ceil
 
-from interlane.model import MILLI, Cluster, Demand, InvalidField, Request, Task
+from interlane.model import MILLI, Cluster, Demand, InvalidField, Machine, Request, Task
 
 Adapt = Callable[[Request, int], Request]
 """Takes a request and how many pods the trace counted."""
@@ -49,9 +49,14 @@ def let_start_with(ratio: float, adapt: Adapt | None = None) -> Adapt:
 
     def adapted(request: Request, pods: int) -> Request:
         full = request if adapt is None else adapt(request, pods)
-        return Request(tuple(_elastic(task, ratio) for task in full.tasks))
+        return _with_tasks(full, (_elastic(task, ratio) for task in full.tasks))
 
     return adapted
+
+
+def _with_tasks(request: Request, tasks: Iterable[Task]) -> Request:
+    """Return a request of other tasks that want to be as close as before."""
+    return Request(tuple(tasks), request.closeness)
 
 
 def _elastic(task: Task, ratio: float) -> Task:
@@ -62,11 +67,9 @@ def _elastic(task: Task, ratio: float) -> Task:
 
 
 def _clipped(request: Request, cluster: Cluster) -> Request:
-    return Request(
-        tuple(
-            replace(task, demand=_clipped_demand(task.demand, cluster))
-            for task in request.tasks
-        )
+    return _with_tasks(
+        request,
+        (replace(task, demand=_clipped_demand(task.demand, cluster)) for task in request.tasks),
     )
 
 
@@ -87,17 +90,17 @@ def _per_pod(request: Request, pods: int, cluster: Cluster) -> Request:
     if demand.gpus % pods or not (is_shared or _too_large(demand, cluster)):
         return request
     one = _part(demand, 1, of=pods)
-    return Request((replace(task, demand=one, instances=pods, instances_min=None),))
+    pod = replace(task, demand=one, instances=pods, instances_min=None)
+    return _with_tasks(request, (pod,))
 
 
 def _too_large(demand: Demand, cluster: Cluster) -> bool:
     """Tell whether no machine could host the demand even when idle."""
     return not any(
-        machine.gpus >= demand.gpus
+        _width(machine, demand) >= demand.gpus
         and machine.cpu_milli >= demand.cpu_milli
         and machine.memory_mib >= demand.memory_mib
         for machine in cluster
-        if not demand.gpus or not demand.gpu_types or machine.gpu_type in demand.gpu_types
     )
 
 
@@ -105,7 +108,9 @@ def _narrowed(request: Request, cluster: Cluster) -> Request:
     """Split instances that are wider than any machine that may host them."""
     if all(_fits(task, cluster) for task in request.tasks):
         return request
-    return Request(tuple(part for task in request.tasks for part in _split(task, cluster)))
+    return _with_tasks(
+        request, (part for task in request.tasks for part in _split(task, cluster))
+    )
 
 
 def _fits(task: Task, cluster: Cluster) -> bool:
@@ -113,9 +118,18 @@ def _fits(task: Task, cluster: Cluster) -> bool:
 
 
 def _widest(cluster: Cluster, demand: Demand) -> int:
-    """Return the most GPUs that one machine of the demanded types has."""
+    """Return the most GPUs of the demanded types that one machine has."""
+    return max(_width(machine, demand) for machine in cluster)
+
+
+def _width(machine: Machine, demand: Demand) -> int:
+    """Return how many GPUs of the demanded types a machine has."""
     types = demand.gpu_types
-    return max((m.gpus for m in cluster if not types or m.gpu_type in types), default=0)
+    if not types:
+        return machine.gpus
+    if machine.devices:
+        return sum(device.type in types for device in machine.devices)
+    return machine.gpus if machine.gpu_type in types else 0
 
 
 def _split(task: Task, cluster: Cluster) -> list[Task]:

@@ -6,11 +6,13 @@ out its wishes at once.  All facts of one moment are learned before the kernel d
 Progress is re-rated exactly when neighbours change or a job grows: its remaining work is
 settled at its old speed, and its end is scheduled anew.  Ends that were scheduled before are
 void; an attempt counter tells them apart.
+
+Machines come, change and go as the world plans it, and fail by chance.  Whom that throws back,
+and how much of a job's run is lost, the kernel says (``Requeue``).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -24,14 +26,24 @@ from interlane.model import (
     Grow,
     Grown,
     Job,
+    Machine,
+    MachineChanged,
+    MachineDrained,
+    MachineEvent,
+    MachineId,
+    MachineJoined,
+    MachineLeft,
     MachineLost,
     MachineReturned,
+    MachineUndrained,
+    Occupied,
     Placement,
     Preempt,
     Preempted,
     Recovered,
     Refusal,
     Refuse,
+    Requeue,
     Start,
     Started,
     Submitted,
@@ -49,19 +61,23 @@ DECISIONS_PER_MOMENT_MAX = 100_000
 LOSSES_MAX = 1_000
 """A job that is lost with its machines so often is abandoned."""
 
-_END, _TICK, _LOST, _RETURNED = range(4)
+_END, _TICK, _PLANNED, _LOST, _RETURNED = range(5)
 
 
 class _Run:
     """What is true of one job: how much work is left and how fast it goes."""
 
-    __slots__ = ("attempt", "left_s", "placement", "since_s", "speed", "work_at_start_s")
+    __slots__ = (
+        "attempt", "left_s", "placement", "since_s", "speed", "started_s", "work_at_start_s",
+    )  # fmt: skip
 
     def __init__(self, left_s: float) -> None:
         self.left_s = left_s
         """Seconds of work left at speed 1, as of ``since_s``."""
         self.work_at_start_s = left_s
         """Work left when the present attempt began."""
+        self.started_s = 0.0
+        """When it began."""
         self.since_s = 0.0
         self.speed = 1.0
         self.attempt = 0
@@ -96,8 +112,6 @@ class Engine:
         """(time, serial, what, subject, attempt); the serial makes the order total."""
         self._serial = 0
         self._next_job = 0
-        self._running: set[int] = set()
-        """Jobs that run, kept only where machines may fail."""
         self._open = len(jobs)
         """Jobs that have neither finished nor been refused."""
         self._neighbours = (
@@ -105,8 +119,16 @@ class Engine:
         )
         self._losses: Counter[int] = Counter()
         """How often each job was lost with a machine."""
+        self._away: Counter[MachineId] = Counter()
+        """For how many reasons a machine is away: as planned, by chance."""
+        self._dice: dict[int, tuple[MachineId, Random]] = {}
+        """Machines that fail by chance, each time they join."""
+        self._put: list[Machine] = []
+        """Machines that joined or changed since the last decision."""
+        self._disturbed = False
+        """Whether the next decision may throw jobs back because their places are gone."""
         self._paranoid = paranoid
-        self._luck = self._first_failures()
+        self._plan_machines()
 
     def resume(self, facts: Sequence[Recovered], now_s: float) -> None:
         """Begin in the middle: the first jobs are there already, as the facts say.
@@ -119,6 +141,7 @@ class Engine:
             if fact.placement is not None:
                 run = self._runs[number] = _Run(self._true_s[number])
                 self._enter(number, run, fact.placement, now_s)
+        self._disturbed = True
         self._next_job = len(facts)
         self.now_s = now_s
         self._settle_decisions(now_s)
@@ -155,6 +178,7 @@ class Engine:
         """Tell the kernel everything that happens at this moment."""
         heap = self._heap
         runs = self._runs
+        of_machines: list[tuple[int, int]] = []
         while heap and heap[0][0] == now_s:
             _, _, what, subject, attempt = heappop(heap)
             if what == _END:
@@ -163,10 +187,11 @@ class Engine:
                     self._end(subject, run, now_s)
             elif what == _TICK:
                 self.scheduler.learn(Ticked(), now_s)
-            elif what == _LOST:
-                self._lose_machine(subject, now_s)
             else:
-                self._return_machine(subject, now_s)
+                # Jobs that end in this moment have ended before their machines go.
+                of_machines.append((what, subject))
+        for what, subject in of_machines:
+            self._learn_of_machine(what, subject, now_s)
         jobs, number = self.jobs, self._next_job
         learn, add = self.scheduler.learn, self.log.add
         while number < len(jobs) and jobs[number].submitted_s == now_s:
@@ -188,7 +213,9 @@ class Engine:
         """Let the kernel decide until it wishes nothing more at this moment."""
         for _ in range(DECISIONS_PER_MOMENT_MAX):
             self.decisions += 1
-            if not self._carry_out(self.scheduler.decide(now_s), now_s):
+            actions = self.scheduler.decide(now_s)
+            again = self._disturbed and self._clear(actions, now_s)
+            if not self._carry_out(actions, now_s) and not again:
                 return
         raise AssertionError(f"The scheduler does not come to rest at {now_s} s.")
 
@@ -226,9 +253,7 @@ class Engine:
     def _enter(self, number: int, run: _Run, placement: Placement, now_s: float) -> None:
         """Let a job run where it is."""
         run.placement = placement
-        if self._luck:
-            self._running.add(number)
-        run.since_s = now_s
+        run.since_s = run.started_s = now_s
         run.work_at_start_s = run.left_s
         self.log.add_start(now_s, number, placement)
         if self._neighbours is None:
@@ -296,46 +321,105 @@ class Engine:
         """Take a job off its machines and let its neighbours speed up."""
         run.attempt += 1
         run.placement = None
-        self._running.discard(number)
         if self._neighbours is not None:
             self._rerate(self._neighbours.leave(number), now_s)
 
-    # -- failures ---------------------------------------------------------------------
+    # -- machines ---------------------------------------------------------------------
 
-    def _first_failures(self) -> dict[int, Callable[[float], float]]:
+    def _plan_machines(self) -> None:
+        """Schedule what happens to machines, and the first failures."""
+        for number, planned in enumerate(self.world.events):
+            self._push(planned.at_s, _PLANNED, number, 0)
+        for machine in self.scheduler.cluster:
+            self._let_fail(machine, 0.0)
+
+    def _let_fail(self, machine: Machine, now_s: float) -> None:
+        """Give a machine dice of its own, if machines fail by chance."""
         failures = self.world.failures
-        if failures is None:
-            return {}
-        luck: dict[int, Callable[[float], float]] = {}
-        for number, machine in enumerate(self.scheduler.cluster):
-            dice = failures.stream(machine)
-            luck[number] = partial(_next_s, dice)
-            self._push(luck[number](failures.mean_up_s), _LOST, number, 0)
-        return luck
+        if failures is not None:
+            number, dice = len(self._dice), failures.stream(machine)
+            self._dice[number] = machine.id, dice
+            self._push(now_s + _next_s(dice, failures.mean_up_s), _LOST, number, 0)
 
-    def _lose_machine(self, number: int, now_s: float) -> None:
+    def _learn_of_machine(self, what: int, subject: int, now_s: float) -> None:
+        if what == _PLANNED:
+            self._happen(self.world.events[subject].event, now_s)
+        elif subject in self._dice:
+            self._fail(what, subject, now_s)
+
+    def _fail(self, what: int, number: int, now_s: float) -> None:
+        """Lose a machine by chance or let it return, and roll when that ends."""
         failures = self.world.failures
         assert failures is not None
-        machine_id = self.scheduler.cluster.machines[number].id
-        self.log.add(now_s, Fact.MACHINE_LOST, number)
-        self.scheduler.learn(MachineLost(machine_id), now_s)
-        for job in sorted(self._running):
-            run = self._runs[job]
-            if run.placement is not None and machine_id in run.placement.machines:
-                self._lose_job(job, run, now_s)
-        self._push(now_s + self._luck[number](failures.mean_down_s), _RETURNED, number, 0)
+        machine_id, dice = self._dice[number]
+        if what == _LOST:
+            self._happen(MachineLost(machine_id), now_s)
+            self._push(now_s + _next_s(dice, failures.mean_down_s), _RETURNED, number, 0)
+        else:
+            self._happen(MachineReturned(machine_id), now_s)
+            self._push(now_s + _next_s(dice, failures.mean_up_s), _LOST, number, 0)
 
-    def _lose_job(self, number: int, run: _Run, now_s: float) -> None:
-        """Set a job back to its last checkpoint, or to where this attempt began."""
+    def _happen(self, event: MachineEvent, now_s: float) -> None:
+        """Let the kernel learn what happens to a machine."""
+        away, machine_id = self._away, event.machine_id
+        match event:
+            case MachineLost():
+                away[machine_id] += 1
+                if away[machine_id] > 1:
+                    return  # it was away already, for another reason
+            case MachineReturned():
+                away[machine_id] -= 1
+                if away[machine_id] > 0:
+                    return
+            case MachineJoined(machine) | MachineChanged(machine):
+                self._put.append(machine)
+                if isinstance(event, MachineJoined):
+                    self._let_fail(machine, now_s)
+            case MachineLeft():
+                del away[machine_id]
+                kept = (one for one in self._dice.items() if one[1][0] != machine_id)
+                self._dice = dict(kept)
+            case MachineDrained() | MachineUndrained() | Occupied():
+                pass
+        self.log.add_machine(now_s, event)
+        self.scheduler.learn(event, now_s)
+        self._disturbed = True
+
+    def _clear(self, actions: Sequence[Action], now_s: float) -> bool:
+        """Take jobs off machines that are gone; return whether the kernel must decide again.
+
+        Machines are what they have become when all such jobs have left them.
+        """
+        self._disturbed = False
+        for action in actions:
+            if type(action) is Requeue:
+                self._lose_job(self._numbers[action.job_id], action, now_s)
+        if self._neighbours is not None:
+            for machine in self._put:
+                self._rerate(self._neighbours.put(machine), now_s)
+        self._put.clear()
+        starting = {action.job_id for action in actions if type(action) is Start}
+        unlucky = [
+            self._numbers[action.job_id]
+            for action in actions
+            if type(action) is Requeue and action.job_id not in starting
+        ]
+        given_up = [number for number in unlucky if self._losses[number] >= LOSSES_MAX]
+        for number in given_up:
+            self._abandon(number, now_s)
+        return bool(given_up)
+
+    def _lose_job(self, number: int, action: Requeue, now_s: float) -> None:
+        """Set a job back by the work that the kernel says is lost, at the speed it was done."""
+        run = self._runs[number]
         self._settle(run, now_s)
-        checkpoint_s = self.jobs[number].checkpoint_s
-        done_s = run.work_at_start_s - run.left_s
-        run.left_s += done_s % checkpoint_s if checkpoint_s > 0 else done_s
-        self.log.add(now_s, Fact.JOB_LOST, number)
+        ran_s = now_s - run.started_s
+        if ran_s > 0:
+            done_s = run.work_at_start_s - run.left_s
+            run.left_s += done_s * (action.work_lost_s / ran_s)
+        self.log.add_loss(now_s, number, action.why)
         self._vacate(number, run, now_s)
         self._losses[number] += 1
-        if self._losses[number] == LOSSES_MAX:
-            self._abandon(number, now_s)
 
     def _abandon(self, number: int, now_s: float) -> None:
         """Take back a job that failing machines never let finish; else no run would end."""
@@ -348,14 +432,6 @@ class Engine:
             "Use shorter jobs, checkpoints or machines that fail less often.",
         )
         self.scheduler.learn(Cancelled(self.jobs[number].id), now_s)
-
-    def _return_machine(self, number: int, now_s: float) -> None:
-        failures = self.world.failures
-        assert failures is not None
-        machine_id = self.scheduler.cluster.machines[number].id
-        self.log.add(now_s, Fact.MACHINE_RETURNED, number)
-        self.scheduler.learn(MachineReturned(machine_id), now_s)
-        self._push(now_s + self._luck[number](failures.mean_up_s), _LOST, number, 0)
 
 
 def _next_s(dice: Random, mean_s: float) -> float:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import OF_MACHINES, EventLog, Fact
 from interlane.model import InvalidInput, Job, JobId, Placement, Refusal
 from interlane.sim.experiment import Experiment, Progress, engine_for, jobs_in, play
 
@@ -67,10 +67,7 @@ def number_of(jobs: list[Job], job_id: str) -> int:
 def _last_fact(log: EventLog, number: int) -> tuple[Fact, float]:
     last = Fact.SUBMITTED, log.jobs[number].submitted_s
     for line in log.lines():
-        if line.subject == number and line.fact not in (
-            Fact.MACHINE_LOST,
-            Fact.MACHINE_RETURNED,
-            Fact.GROWN,  # it runs as before
-        ):
+        # One that grew runs as before.
+        if line.subject == number and line.fact not in OF_MACHINES | {Fact.GROWN}:
             last = line.fact, line.at_s
     return last

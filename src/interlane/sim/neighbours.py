@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from interlane.model import Cluster, Job, MachineId, Placement, Spot
+from interlane.model import Cluster, Job, Machine, MachineId, Placement, Spot
 from interlane.sim.world import Neighbourhood, World
 
 
@@ -20,6 +20,11 @@ class Neighbours:
         """Spots of each job on each GPU."""
         self._cpu_milli: Counter[MachineId] = Counter()
         self._placements: dict[int, Placement] = {}
+
+    def put(self, machine: Machine) -> list[int]:
+        """Note what a machine is from now on; return the jobs whose speed may change."""
+        self._machines[machine.id] = machine
+        return sorted(self._at.setdefault(machine.id, set()))
 
     def enter(self, number: int, placement: Placement) -> list[int]:
         """Note that a job started; return the jobs whose speed may change, itself included."""

@@ -6,7 +6,10 @@ column                  type                    meaning
 ``at_s``                float                   when, in seconds of the trace
 ``fact``                text                    what: submitted, started, grown, preempted,
                                                 finished, refused, cancelled, job_lost,
-                                                machine_lost, machine_returned
+                                                machine_lost, machine_returned,
+                                                machine_joined, machine_changed,
+                                                machine_drained, machine_undrained,
+                                                machine_left, occupied
 ``job_id``              text                    whom, for facts about jobs
 ``machine_id``          text                    which, for facts about machines
 ``machines``            list of text            where a job started or grew, one entry a
@@ -17,12 +20,16 @@ column                  type                    meaning
 ``tasks``               list of whole numbers   number of the task of each spot
 ``in_favour_of``        text                    for whom a job was preempted
 ``tier``                text                    how fundamental a refusal is
-``reason``, ``remedy``  text                    why, and what would change it
+``reason``, ``remedy``  text                    why, and what would change it; why a job was
+                                                thrown back
+``event``               text                    what happened to a machine, as an entry of a
+                                                cluster file's ``events``, in JSON
 ======================  ======================  ===========================================
 
 Columns that a fact does not need are null.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +48,7 @@ from interlane.model import (
     Spot,
     Tier,
 )
+from interlane.traces.machine_events import TimedEvent, event_entry, events_of
 
 SCHEMA: Final = pl.Schema(
     {
@@ -56,11 +64,10 @@ SCHEMA: Final = pl.Schema(
         "tier": pl.String(),
         "reason": pl.String(),
         "remedy": pl.String(),
+        "event": pl.String(),
     }
 )
 """Columns of the file."""
-
-_OF_MACHINES: Final = frozenset({Fact.MACHINE_LOST, Fact.MACHINE_RETURNED})
 
 
 def check_target(path: Path) -> None:
@@ -88,11 +95,15 @@ def read_log(path: Path, cluster: Cluster, jobs: Sequence[Job]) -> EventLog:
     """Read a log of these jobs on this cluster."""
     frame = _frame(path)
     numbers: dict[str, int] = {job.id: number for number, job in enumerate(jobs)}
-    machines: dict[str, int] = {machine.id: number for number, machine in enumerate(cluster)}
+    of_machines = [json.loads(text) for text in frame["event"].drop_nulls()]
+    events = iter(events_of(str(path), cluster, of_machines))
     log = EventLog(cluster, jobs)
     try:
         for row in frame.iter_rows(named=True):
-            _append(log, row, numbers, machines)
+            if row["event"] is not None:
+                log.add_machine(row["at_s"], next(events).event)
+            else:
+                _append(log, row, numbers)
     except KeyError as error:
         raise InvalidFile(
             str(path),
@@ -116,14 +127,22 @@ def _frame(path: Path) -> pl.DataFrame:
 
 
 def _row(log: EventLog, line: Line) -> tuple[object, ...]:
-    of_machine = line.fact in _OF_MACHINES
-    job = None if of_machine else log.jobs[line.subject].id
-    machine = log.cluster.machines[line.subject].id if of_machine else None
+    event = line.event
+    job = None if event else log.jobs[line.subject].id
+    machine = event.machine_id if event else None
     spots = _spots(line.placement)
-    refusal = log.refusals.get(line.subject) if line.fact is Fact.REFUSED else None
-    why = (refusal.tier.label, refusal.reason, refusal.remedy) if refusal else (None,) * 3
     favoured = None if line.in_favour_of is None else log.jobs[line.in_favour_of].id
-    return line.at_s, line.fact.name.lower(), job, machine, *spots, favoured, *why
+    told = None if event is None else json.dumps(event_entry(TimedEvent(line.at_s, event)))
+    what = line.fact.name.lower()
+    return line.at_s, what, job, machine, *spots, favoured, *_why(log, line), told
+
+
+def _why(log: EventLog, line: Line) -> tuple[str | None, str | None, str | None]:
+    """Return the tier, the reason and the remedy of a line that has them."""
+    if line.fact is not Fact.REFUSED:
+        return None, line.why, None
+    refusal = log.refusals[line.subject]
+    return refusal.tier.label, refusal.reason, refusal.remedy
 
 
 def _spots(placement: Placement | None) -> Iterable[list[Any] | None]:
@@ -138,13 +157,8 @@ def _spots(placement: Placement | None) -> Iterable[list[Any] | None]:
     )
 
 
-def _append(
-    log: EventLog, row: dict[str, Any], jobs: dict[str, int], machines: dict[str, int]
-) -> None:
+def _append(log: EventLog, row: dict[str, Any], jobs: dict[str, int]) -> None:
     fact = Fact[row["fact"].upper()]
-    if fact in _OF_MACHINES:
-        log.add(row["at_s"], fact, machines[row["machine_id"]])
-        return
     number = jobs[row["job_id"]]
     if fact is Fact.STARTED:
         log.add_start(row["at_s"], number, _placement(row))
@@ -154,6 +168,9 @@ def _append(
         return
     if fact is Fact.PREEMPTED:
         log.add_preemption(row["at_s"], number, jobs[row["in_favour_of"]])
+        return
+    if fact is Fact.JOB_LOST:
+        log.add_loss(row["at_s"], number, row["reason"])
         return
     log.add(row["at_s"], fact, number)
     if fact is Fact.REFUSED:

@@ -1,4 +1,4 @@
-"""What the kernel may not know: how fast jobs really run, and when machines fail.
+"""What the kernel may not know: how fast jobs really run, and what becomes of machines.
 
 Speed is a product of three things: the GPU type's speed factor, the slow-down by neighbours
 (a function you can plug in; none by default) and, for elastic gangs, the share of their
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from interlane.model import InvalidField, Job, Machine, Spot
 from interlane.policy.contention import stretch
+from interlane.traces.machine_events import TimedEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class World:
     failures: Failures | None = None
     restart_s: float = 0.0
     """Work that a preempted job must do again to get going, on top of what it lost."""
+    events: tuple[TimedEvent, ...] = ()
+    """What happens to machines, beside failures by chance."""
 
     def __post_init__(self) -> None:
         if self.restart_s < 0:
@@ -102,7 +105,8 @@ class World:
 
     def speed(self, job: Job, here: Neighbourhood) -> float:
         """Return how fast a job runs at one of its spots."""
-        factor = self.speeds.get(here.machine.gpu_type, 1.0) if here.spot.gpus else 1.0
+        types = {here.machine.device(gpu).type for gpu in here.spot.gpus}
+        factor = min((self.speeds.get(kind, 1.0) for kind in types), default=1.0)
         for slow_down in self.slow_downs:
             factor /= slow_down.factor(job, here)
         return factor

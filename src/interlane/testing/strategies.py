@@ -16,12 +16,24 @@ from interlane.model import (
     Job,
     JobId,
     Machine,
+    MachineChanged,
+    MachineDrained,
+    MachineEvent,
     MachineId,
+    MachineJoined,
+    MachineLeft,
+    MachineLost,
+    MachineReturned,
+    MachineUndrained,
+    Occupied,
     Request,
+    TakenGpu,
     Task,
     with_devices,
 )
 from interlane.testing.build import GPU_MEMORY_MIB, ledger_with
+from interlane.traces.cluster_file import Scenario
+from interlane.traces.machine_events import TimedEvent
 
 TYPES = ("T4", "V100", "A10")
 
@@ -204,3 +216,80 @@ def gang_traces(draw: st.DrawFn, *, most: int = 10) -> tuple[list[Job], list[flo
         made.append(replace(drawn, request=Request((gang,)), duration_s_guess=length_s))
         true_s.append(length_s)
     return made, true_s
+
+
+# -- machines that come, change and go ----------------------------------------------------
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, *, most: int = 4, events: int = 8) -> Scenario:
+    """Draw a labelled cluster and what happens to its machines; one of them always stays."""
+    count = draw(st.integers(1, most))
+    made = tuple(draw(machines(number, pools=False)) for number in range(count))
+    there = {machine.id: machine for machine in made}
+    lost: set[MachineId] = set()
+    drained: set[MachineId] = set()
+    timed, now_s = [], 0.0
+    for _ in range(draw(st.integers(0, events))):
+        now_s += draw(st.sampled_from([0, 1, 7, 20, 60]))
+        event = draw(_events(there, lost, drained))
+        timed.append(TimedEvent(now_s, event))
+    levels = tuple(one for one in LEVELS if any(machine.label(one) for machine in made))
+    return Scenario(Cluster("drawn", made, topology=levels), tuple(timed))
+
+
+@st.composite
+def _events(
+    draw: st.DrawFn,
+    there: dict[MachineId, Machine],
+    lost: set[MachineId],
+    drained: set[MachineId],
+) -> MachineEvent:
+    """Draw what may happen to the machines that are there, and note it."""
+    machine = there[draw(st.sampled_from(sorted(there)))]
+    who = machine.id
+    verb = draw(
+        st.sampled_from(["join", "change", "leave", "lose", "drain", "occupy", "device"])
+    )
+    if verb == "lose":
+        away = who in lost
+        (lost.discard if away else lost.add)(who)
+        return MachineReturned(who) if away else MachineLost(who)
+    if verb == "drain":
+        closed = who in drained
+        (drained.discard if closed else drained.add)(who)
+        return MachineUndrained(who) if closed else MachineDrained(who)
+    if verb == "occupy":
+        return Occupied(who, machine.cpu_milli // 2, 0, draw(_taken(machine)))
+    if verb == "leave" and len(there) > 1:
+        for known in (lost, drained):
+            known.discard(who)
+        del there[who]
+        return MachineLeft(who)
+    if verb in ("join", "leave"):
+        number = next(n for n in range(99) if f"m{n}" not in there)
+        new = draw(machines(number, pools=False))
+        there[new.id] = new
+        return MachineJoined(new)
+    changed = draw(machines(int(who[1:]), pools=False))
+    there[who] = changed if verb == "change" else _with_a_loss(machine)
+    return MachineChanged(there[who])
+
+
+@st.composite
+def _taken(draw: st.DrawFn, machine: Machine) -> tuple[TakenGpu, ...]:
+    devices = [(n, machine.device(n)) for n in range(machine.gpus) if draw(st.booleans())]
+    return tuple(TakenGpu(n, one.compute_milli // 2, one.memory_mib // 2) for n, one in devices)
+
+
+def _with_a_loss(machine: Machine) -> Machine:
+    devices = [machine.device(number) for number in range(machine.gpus)]
+    lost = [replace(one, compute_milli=0) for one in devices[:1]]
+    return with_devices(
+        machine.id,
+        lost + devices[1:],
+        cpu_milli=machine.cpu_milli,
+        memory_mib=machine.memory_mib,
+        labels=machine.labels,
+        taints=machine.taints,
+    )

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from interlane.model import MILLI, InvalidFile
+from interlane.model import MILLI, InvalidFile, InvalidInput
 from interlane.model.gpu import GPU_MEMORY_MIB, NO_GPU
-from interlane.traces.schema import BadRow
+from interlane.traces.schema import BadRow, pairs_in
 
 KEPT: Final = 1000
 """Bad rows that are remembered one by one; the others are only counted."""
@@ -175,6 +175,23 @@ class Rows:
             f"known GPU types are {', '.join(sorted(known))}",
         )
         return given.replace({names: "|".join(types) for names, types in tidy.items()})
+
+    def pairs(
+        self,
+        column: str,
+        check: Callable[[str], object] = pairs_in,
+        rule: str = "it must read like zone=a|disk=ssd",
+    ) -> pl.Series:
+        """Return a column of ``key=value|key=value``, sorted; ``check`` raises for bad ones."""
+        given = self.text(column)
+        tidy: dict[str, str] = {}
+        for text in given.unique().to_list():
+            try:
+                check(text)
+                tidy[text] = "|".join(f"{key}={value}" for key, value in pairs_in(text))
+            except InvalidInput:
+                self.flag_value((given == text).to_numpy(), column, rule)
+        return given.replace(tidy)
 
     def moments(self, column: str) -> pl.Series:
         """Return a column of dates and times as seconds from an arbitrary zero."""

@@ -22,7 +22,13 @@ from interlane.model import (
     Request,
     Task,
 )
-from interlane.traces.schema import TASK_COLUMNS, Trace
+from interlane.traces.schema import (
+    TASK_COLUMNS,
+    Trace,
+    closeness_in,
+    is_used,
+    pairs_in,
+)
 
 SAMPLE_FROM: Final = 10
 """A sample of n is drawn from the first 10 n + 1 jobs of the file."""
@@ -128,7 +134,7 @@ def _numbered(frame: pl.DataFrame, columns: list[str], name: str) -> pl.DataFram
 
 def _shapes(trace: Trace) -> tuple[pl.Series, list[Task]]:
     """Return the number of each row's task shape, and the tasks."""
-    columns = list(TASK_COLUMNS)
+    columns = [name for name in TASK_COLUMNS if is_used(trace.frame, name)]
     distinct = _numbered(trace.frame, columns, "shape")
     joined = trace.frame.select(columns).join(
         distinct, on=columns, how="left", maintain_order="left"
@@ -138,12 +144,16 @@ def _shapes(trace: Trace) -> tuple[pl.Series, list[Task]]:
 
 def _task(row: dict[str, object]) -> Task:
     fields = dict(row)
-    types = frozenset(str(fields.pop("gpu_types")).split("|")) - {""}
+    sets = {
+        "gpu_types": frozenset(str(fields.pop("gpu_types")).split("|")) - {""},
+        "selectors": frozenset(pairs_in(str(fields.pop("selectors", "")))),
+        "tolerations": frozenset(pairs_in(str(fields.pop("tolerations", "")))),
+    }
     task = {name: fields.pop(name) for name in ("instances", "instances_min", "same_machine")}
     if task["instances_min"] == task["instances"]:
         task["instances_min"] = None
     role = fields.pop("role")
-    return Task(Demand(**fields, gpu_types=types), **task, role=role)  # type: ignore[arg-type]
+    return Task(Demand(**fields, **sets), **task, role=role)  # type: ignore[arg-type]
 
 
 def _requests(
@@ -160,7 +170,8 @@ def _requests(
         )
         firsts = rows.filter(pl.col("job").is_first_distinct()).drop("shapes", "pods")
         rows = firsts.join(several, on="job", how="left", maintain_order="left")
-    key = ["shapes"] if adapt is None else ["shapes", "pods"]
+    key = ["shapes", "topology"] if is_used(rows, "topology") else ["shapes"]
+    key += [] if adapt is None else ["pods"]
     distinct = _numbered(rows, key, "request")
     rows = rows.join(distinct, on=key, how="left", maintain_order="left")
     return _interned(distinct, tasks, adapt), rows
@@ -170,7 +181,8 @@ def _interned(distinct: pl.DataFrame, tasks: list[Task], adapt: Adapt | None) ->
     known: dict[Request, Request] = {}
     requests = []
     for row in distinct.iter_rows(named=True):
-        request = Request(tuple(tasks[int(shape)] for shape in row["shapes"].split("|")))
+        of_job = tuple(tasks[int(shape)] for shape in row["shapes"].split("|"))
+        request = Request(of_job, closeness_in(row.get("topology", "")))
         if adapt is not None:
             request = adapt(request, row["pods"])
         requests.append(known.setdefault(request, request))

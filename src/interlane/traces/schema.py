@@ -17,6 +17,9 @@ column                  default  meaning
 ``memory_mib``          0        main memory per instance
 ``gpu_types``           any      GPU types that will do, separated by ``|``
 ``same_machine``        false    all instances must share one machine
+``selectors``           none     labels that a machine must have, as ``zone=a|disk=ssd``
+``tolerations``         none     taints that a machine may have, as ``dedicated=team-a``
+``topology``            none     how close the job's instances want to be, as ``same=rack``
 ``user``                empty    who handed the job in
 ``queue``               empty    queue, virtual cluster or class of service
 ``priority``            0        larger is more urgent
@@ -42,7 +45,7 @@ from typing import Final
 
 import polars as pl
 
-from interlane.model import MILLI, UnknownName
+from interlane.model import MILLI, Closeness, InvalidField, Label, UnknownName
 
 COLUMNS: Final[Mapping[str, pl.DataType]] = MappingProxyType(
     {
@@ -60,6 +63,9 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = MappingProxyType(
         "memory_mib": pl.Int64(),
         "gpu_types": pl.String(),
         "same_machine": pl.Boolean(),
+        "selectors": pl.String(),
+        "tolerations": pl.String(),
+        "topology": pl.String(),
         "user": pl.String(),
         "queue": pl.String(),
         "priority": pl.Int64(),
@@ -85,6 +91,8 @@ TASK_COLUMNS: Final = (
     "memory_mib",
     "gpu_types",
     "same_machine",
+    "selectors",
+    "tolerations",
 )
 """What a task asks for: rows that agree in these have the same shape."""
 
@@ -94,6 +102,7 @@ PROGRAM: Final = ("script", "arguments")
 JOB_COLUMNS: Final = (
     "submit_s",
     "duration_s",
+    "topology",
     "user",
     "queue",
     "priority",
@@ -102,6 +111,9 @@ JOB_COLUMNS: Final = (
     "waited_s",
 )
 """What belongs to the whole job and must agree in all of its rows."""
+
+RARE: Final = ("selectors", "tolerations", "topology")
+"""Columns that few traces use; where all of one is empty, it is not written."""
 
 TRUE_DURATION: Final = "duration"
 """The guess that is always right."""
@@ -117,6 +129,9 @@ _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
         "memory_mib": 0,
         "gpu_types": "",
         "same_machine": False,
+        "selectors": "",
+        "tolerations": "",
+        "topology": "",
         "user": "",
         "queue": "",
         "priority": 0,
@@ -164,6 +179,33 @@ class Trace:
         if not meant:
             raise UnknownName("guess column", name, self.guesses)
         return meant[0]
+
+
+def pairs_in(text: str) -> tuple[Label, ...]:
+    """Return the pairs of ``zone=a|disk=ssd``, sorted, each once."""
+    pairs = set()
+    for part in filter(None, (part.strip() for part in text.split("|"))):
+        key, equals, value = part.partition("=")
+        if not key or not equals or not value or not part.isprintable():
+            raise InvalidField("pair", part, "it must read like zone=a")
+        pairs.add((key, value))
+    return tuple(sorted(pairs))
+
+
+def closeness_in(text: str) -> Closeness:
+    """Return how close instances want to be by ``same=rack|spread=machine``."""
+    pairs = pairs_in(text)
+    if len(dict(pairs)) != len(pairs):
+        raise InvalidField("topology", text, "each of same, pack and spread may come once")
+    strange = [key for key, _ in pairs if key not in ("same", "pack", "spread")]
+    if strange:
+        raise UnknownName("topology", strange[0], ("same", "pack", "spread"))
+    return Closeness(**dict(pairs))
+
+
+def is_used(frame: pl.DataFrame, column: str) -> bool:
+    """Tell whether a column says anything, if it is one that few traces use."""
+    return column not in RARE or not (frame[column] == "").all()
 
 
 def is_guess(column: str) -> bool:

@@ -7,7 +7,7 @@ import polars as pl
 
 from interlane.model import InvalidFile
 from interlane.traces.read.source import PARQUET, unreadable
-from interlane.traces.schema import TRUE_DURATION, Trace
+from interlane.traces.schema import TRUE_DURATION, Trace, is_used
 
 
 def write_trace(trace: Trace, path: Path) -> None:
@@ -16,6 +16,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     frame = trace.frame.drop(TRUE_DURATION, strict=False)
     if "waited_s" in frame.columns and frame["waited_s"].is_null().all():
         frame = frame.drop("waited_s")
+    frame = frame.select(name for name in frame.columns if is_used(frame, name))
     try:
         _write(frame, path)
     except OSError as error:

@@ -61,9 +61,9 @@ def _experiments(
     if words.weight not in known:
         raise UnknownName("weight", words.weight, known)
     rate, file = wiring.rate_of(words.arrivals), words.trace
-    cluster = wiring.cluster_of(words.cluster, file.data)
+    scenario = wiring.scenario_of(words.cluster, file.data)
     world = wiring.world_of(
-        cluster,
+        scenario,
         speeds=words.speeds,
         slow_downs=words.slow_downs,
         failures=words.failures,
@@ -71,7 +71,7 @@ def _experiments(
         seed=words.seed,
     )
     trace = wiring.trace_of(
-        file.path, cluster, fmt=file.fmt, skip_bad=file.skip_bad, data=file.data
+        file.path, scenario, fmt=file.fmt, skip_bad=file.skip_bad, data=file.data
     )
     if trace.bad_count:
         first = trace.bad[0]
@@ -83,7 +83,7 @@ def _experiments(
     return [
         Experiment(
             trace,
-            cluster,
+            scenario.cluster,
             choice,
             sample=words.sample,
             sample_seed=words.sample_seed,

@@ -11,8 +11,17 @@ from interlane.model import MILLI, InvalidFile
 from interlane.traces.checks import MOST_GPUS, Rows, known_gpu_types
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
-from interlane.traces.schema import COLUMNS, JOB_COLUMNS, NEEDED, PROGRAM, Trace, is_guess
+from interlane.traces.schema import (
+    COLUMNS,
+    JOB_COLUMNS,
+    NEEDED,
+    PROGRAM,
+    Trace,
+    closeness_in,
+    is_guess,
+)
 
+_TOPOLOGY = "it must read like same=rack|pack=zone, and pack and spread exclude each other"
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no", "")
 
@@ -59,6 +68,9 @@ def _columns(rows: Rows, options: Options) -> dict[str, pl.Series]:
         "memory_mib": rows.whole("memory_mib", missing=0),
         "gpu_types": rows.gpu_types("gpu_types", known_gpu_types(options.extra_gpu_types)),
         "same_machine": _claims(rows, "same_machine"),
+        "selectors": rows.pairs("selectors"),
+        "tolerations": rows.pairs("tolerations"),
+        "topology": rows.pairs("topology", closeness_in, _TOPOLOGY),
         "user": rows.text("user"),
         "queue": rows.text("queue"),
         "priority": rows.whole("priority", missing=0, least=-(10**9), most=10**9),
