@@ -59,7 +59,7 @@ def test_every_planted_scheduler_is_caught(fault: str, run: int) -> None:
     make = partial(FAULTY_SCHEDULERS[fault], policy=FILLING["first-fit"])
 
     @seed(run)
-    @settings(max_examples=1_500, database=None, phases=[Phase.generate], derandomize=False)
+    @settings(max_examples=1_000, database=None, phases=[Phase.generate], derandomize=False)
     @given(on=clusters(most=3), happens=steps())
     def keeps_the_contract(on: Cluster, happens: list[Step]) -> None:
         check_machines(make, on, happens, fills=True)

@@ -54,7 +54,7 @@ from interlane.testing.strategies import LEVELS, jobs, machines
 DECISIONS_MAX = 100
 """Decisions in which a scheduler must have come to rest."""
 
-NAMES = 5
+NAMES = 3
 """Machines that come and go."""
 
 
@@ -95,18 +95,19 @@ def _occupied(draw: st.DrawFn, name: MachineId) -> Occupied:
 
 
 @st.composite
-def _machine_events(draw: st.DrawFn) -> Event:
-    """Draw an event of a machine that may be there or not."""
+def _machine_events(draw: st.DrawFn) -> list[Step]:
+    """Draw an event of a machine that may be there or not, or what is seldom drawn in a row."""
     number = draw(st.integers(0, NAMES - 1))
     name = MachineId(f"m{number}")
     drawn = draw(machines(number))
     return draw(
         st.one_of(
-            st.just(MachineJoined(drawn)),
-            st.just(MachineChanged(drawn)),
-            _occupied(name),
+            st.just([MachineJoined(drawn)]),
+            st.just([MachineChanged(drawn)]),
+            _occupied(name).map(lambda sight: [sight]),
             st.sampled_from([MachineDrained, MachineUndrained, MachineLost,
-                             MachineReturned, MachineLeft]).map(lambda kind: kind(name)),
+                             MachineReturned, MachineLeft]).map(lambda kind: [kind(name)]),
+            st.just([MachineDrained(name), MachineLost(name), MachineReturned(name)]),
         )
     )  # fmt: skip
 
@@ -116,13 +117,11 @@ def steps(draw: st.DrawFn, *, most: int = 20) -> list[Step]:
     """Draw jobs that come and end among machines that do."""
     drawn: list[Step] = []
     for number in range(draw(st.integers(1, most))):
-        drawn.append(
-            draw(
-                st.one_of(
-                    close_jobs(number).map(Submitted),
-                    _machine_events(),
-                    st.builds(End, st.integers(0, 9)),
-                )
+        drawn += draw(
+            st.one_of(
+                close_jobs(number).map(lambda job: [Submitted(job)]),
+                _machine_events(),
+                st.builds(End, st.integers(0, 9)).map(lambda end: [end]),
             )
         )
     return drawn
@@ -289,6 +288,8 @@ class _Account:
     def _check_place(self, job: Job, placement: Placement, before: Placement) -> None:
         for spot in placement.spots:
             self._check_spot(job, spot)
+        for name in placement.machines:
+            self._check_beside(job, placement, self._host(name))
         level = job.request.closeness.same
         if level is not None:
             # A machine that changed may have taken instances that run to another domain.
@@ -299,6 +300,28 @@ class _Account:
                 "one domain",
                 f"{job.id} is in {domains}.",
             )
+
+    def _host(self, name: MachineId) -> Host:
+        """Return what others and our jobs leave of a machine."""
+        host = self._idle(self.there[name])
+        for job_id, place in self.held.items():
+            self._seat(host, self.jobs[job_id], place)
+        return host
+
+    def _check_beside(self, job: Job, placement: Placement, host: Host) -> None:
+        """Check that what a job takes of a machine is there beside others."""
+        self._seat(host, job, placement)
+        for spot in placement.spots:
+            if spot.machine == host.machine.id:
+                needs = job.request.tasks[spot.task].demand
+                gpus = spot.gpus if not host.machine.pooled else (0,) if needs.gpus else ()
+                left = [
+                    host.cpu_milli if needs.cpu_milli else 0,
+                    host.memory_mib if needs.memory_mib else 0,
+                    *(host.gpu_milli[gpu] for gpu in gpus),
+                    *(host.gpu_memory_mib[gpu] for gpu in gpus if needs.gpu_memory_mib),
+                ]
+                _demand(min(left) >= 0, "beside others", f"{job.id} on {host.machine.id}.")
 
     def _domain(self, name: MachineId, level: str) -> str | None:
         return name if level == MACHINE_LEVEL else self.there[name].label(level)
@@ -335,10 +358,7 @@ class _Account:
     def check_filled(self) -> None:
         """Check that nobody waits for whom a plain first fit finds a place."""
         usable = [one for one in self.there if one not in self.drained | self.lost]
-        hosts = [self._idle(self.there[one]) for one in usable]
-        for host in hosts:
-            for job_id, place in self.held.items():
-                self._seat(host, self.jobs[job_id], place)
+        hosts = [self._host(one) for one in usable]
         for job_id, job in self.jobs.items():
             request = job.request
             if job_id in self.held or len(request.tasks) > 1:
