@@ -108,7 +108,8 @@ def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
         ways = _what_would_help(ledger.total, ledger.asks[part.profile], part.least)
         return Refusal(
             Tier.NEVER_FITS,
-            f"Task {task.role} asks for {asked}{place}; no machine is large enough.",
+            f"Task {task.role} asks for {asked}{place}; no machine is large enough"
+            f"{_while_lost(ledger)}.",
             f"Ask for {' or '.join(ways) or 'less'}.",
         )
     return Refusal(
@@ -138,6 +139,17 @@ def why_kept_away(ledger: "Ledger", demand: Demand) -> str:
                 more = f" and {alike} more" if alike else ""
                 return f"The taint {key}={value} of {machine.id}{more} is not tolerated."
     return f"Only {_listed([one.id for one in able])} {_has(able)} the label {labels}."
+
+
+def _while_lost(ledger: "Ledger") -> str:
+    """Return which devices are lost: with them, there might be room."""
+    lost = [
+        f"GPU {number} of {machine.id}"
+        for machine in ledger.cluster
+        for number, device in enumerate(machine.devices)
+        if not device.compute_milli
+    ]
+    return f" while {_listed(lost)} {'is' if len(lost) == 1 else 'are'} lost" if lost else ""
 
 
 def _has(several: Sequence[object]) -> str:
