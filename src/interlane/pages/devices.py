@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.functions.lender import Compared
 from interlane.live.functions.status import FunctionStatus
 from interlane.live.measure.occupancy import Device, Tenant
@@ -55,7 +54,7 @@ def guests_of(statuses: Sequence[FunctionStatus]) -> Guests:
     """Return the replicas of all functions."""
     found: dict[str, list[Guest]] = {}
     for one in statuses:
-        memory_mib = terms_of(FunctionSpec.model_validate(one.spec)).memory_mib
+        memory_mib = one.terms.memory_mib
         for replica in one.replicas:
             guest = Guest(one.name, replica.state, memory_mib)
             found.setdefault(replica.device, []).append(guest)

@@ -5,9 +5,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from interlane.live.files.function import FunctionSpec, terms_of
-from interlane.live.functions.figures import BUCKETS_S
-from interlane.live.functions.status import FunctionStatus, ReplicaStatus
+from interlane.live.functions.status import FunctionStatus
 from interlane.pages import charts, words
 from interlane.pages.devices import beside_table
 from interlane.pages.frame import as_yaml, live, state_word, table, title
@@ -36,7 +34,7 @@ def _all(site: Site) -> Markup:
 
 
 def _function(one: FunctionStatus) -> Markup:
-    deadline_s = terms_of(FunctionSpec.model_validate(one.spec)).deadline_s
+    deadline_s = one.terms.deadline_s
     why = Markup('<p class="alert">{}</p>').format(one.reason) if one.reason else ""
     return Markup(
         '<section class="card"><h2>{} {} <span class="soft">by {}, version {}</span></h2>{}'
@@ -51,7 +49,7 @@ def _function(one: FunctionStatus) -> Markup:
         _facts(one, deadline_s),
         _calls(one),
         _latencies(one, deadline_s),
-        _replicas(one.replicas) + beside_table(one.beside_jobs, "jobs"),
+        _replicas(one) + beside_table(one.beside_jobs, "jobs"),
         as_yaml(one.spec),
     )
 
@@ -110,7 +108,7 @@ def _calls(one: FunctionStatus) -> Markup:
 def _latencies(one: FunctionStatus, deadline_s: float) -> Markup:
     """Return how many answers took how long, to the deadline and beyond."""
     total = max(1, sum(one.latency_buckets))
-    edges = [*BUCKETS_S, None]
+    edges = one.latency_edges_s
     first = next((at for at, count in enumerate(one.latency_buckets) if count), 0)
     last = max([at for at, count in enumerate(one.latency_buckets) if count], default=0)
     rows = [
@@ -131,7 +129,7 @@ def _latencies(one: FunctionStatus, deadline_s: float) -> Markup:
     )
 
 
-def _replicas(replicas: Sequence[ReplicaStatus]) -> Markup:
+def _replicas(function: FunctionStatus) -> Markup:
     rows = [
         (
             one.number,
@@ -141,7 +139,7 @@ def _replicas(replicas: Sequence[ReplicaStatus]) -> Markup:
             one.calls,
             words.memory(one.memory_mib),
         )
-        for one in replicas
+        for one in function.replicas
     ]
     head = ("replica", "state", "device", "age", "calls now", "memory")
     return table(head, rows, "Replicas", "No replica is loaded.", (0, 3, 4, 5))

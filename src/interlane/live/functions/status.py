@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from interlane.live.files.function import FunctionSpec, Terms, terms_of
 from interlane.live.functions.deployed import Deployed
+from interlane.live.functions.figures import BUCKETS_S
 from interlane.live.functions.lender import Compared, device_name
 from interlane.live.functions.replicas import Replica, State
 from interlane.live.functions.warmth import Band
@@ -67,10 +69,20 @@ class FunctionStatus:
     p95_s: float | None
     p99_s: float | None
     latency_buckets: tuple[int, ...]
-    """Answered requests by bucket of latency; see ``figures.BUCKETS_S``."""
+    """Answered requests by bucket of latency; see ``latency_edges_s``."""
     latency_sum_s: float
     beside_jobs: tuple[Compared, ...]
     """What jobs cost it, by device, where that was measured."""
+
+    @property
+    def terms(self) -> Terms:
+        """The amounts that its file means."""
+        return terms_of(FunctionSpec.model_validate(self.spec))
+
+    @property
+    def latency_edges_s(self) -> tuple[float | None, ...]:
+        """Where each bucket of latency ends; the last has no end."""
+        return (*BUCKETS_S, None)
 
     def document(self) -> dict[str, Any]:
         """Return it as the API shows it."""
