@@ -1,11 +1,14 @@
 """The live machine under load: submissions, their latency, a long list, and kills."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,15 @@ JOB = {
     "name": "queued", "run": "true", "time": {"expected": "1h"},
     "resources": {"gpu": {"count": 2}},
 }  # fmt: skip
+SHORT = {"name": "short", "run": "true", "resources": {"gpu": {"memory": "16MiB"}}}
+STOPPED_RATE = 50
 HOLD = {**JOB, "name": "holder", "run": "sleep 100000"}
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         figures = _load(Path(folder) / "load", 1_000 if quick else QUEUED)
+        figures |= _stopped(Path(folder) / "stopped", 200 if quick else 1_000)
         found = kill_again_and_again(_made(Path(folder) / "kills"), kills=5 if quick else 200)
     return {
         **figures,
@@ -65,18 +71,55 @@ def _load(state: Path, jobs: int) -> dict[str, Any]:
     }
 
 
-def _paced(state: Path, jobs: int) -> list[float]:
-    """Hand jobs in at a fixed rate from several connections; return every latency."""
+def _stopped(state: Path, jobs: int) -> dict[str, Any]:
+    """Submit jobs that start and end at once while every device daemon is stopped."""
+    over = threading.Event()
+    with served(state):
+        stopper = threading.Thread(target=_stop_daemons, args=(state, over))
+        stopper.start()
+        latencies = sorted(_paced(state, jobs, SHORT, rate=STOPPED_RATE))
+        over.set()
+        stopper.join()
+    return {"stopped_daemon_p99_ms": round(1000 * latencies[int(len(latencies) * 0.99)], 1)}
+
+
+def _stop_daemons(state: Path, over: threading.Event) -> None:
+    """Stop the daemon of a state folder, and whichever takes its place, until it is over."""
+    stopped = set()
+    while not over.wait(0.1):
+        for pid in _daemons(state) - stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                stopped.add(pid)
+    for pid in stopped:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _daemons(state: Path) -> set[int]:
+    found = set()
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes() if folder.name.isdigit() else b""
+            if b"daemon" in words and os.fsencode(state) in words:
+                found.add(int(folder.name))
+    return found
+
+
+def _paced(
+    state: Path, jobs: int, job: Mapping[str, Any] = JOB, rate: float = RATE
+) -> list[float]:
+    """Submit jobs at a fixed rate from several connections; return every latency."""
     latencies: list[float] = []
     begin_s = time.monotonic()
 
     def client(number: int) -> None:
         caller = Caller(state)
         for at in range(number, jobs, CLIENTS):
-            due_s = begin_s + at / RATE
+            due_s = begin_s + at / rate
             time.sleep(max(0.0, due_s - time.monotonic()))
             sent_s = time.monotonic()
-            caller.ask("POST", "/jobs", JOB)
+            caller.ask("POST", "/jobs", job)
             latencies.append(time.monotonic() - sent_s)
 
     threads = [threading.Thread(target=client, args=(n,)) for n in range(CLIENTS)]
