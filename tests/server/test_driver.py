@@ -277,19 +277,25 @@ def test_a_cancel_that_was_stored_is_carried_out_by_the_next_server(tmp_path: Pa
         assert ended(second, record).state is State.CANCELLED
 
 
-def test_fewer_devices_than_running_jobs_hold_are_refused(tmp_path: Path) -> None:
+def test_a_job_that_held_more_devices_than_there_are_waits_until_they_are_back(
+    tmp_path: Path,
+) -> None:
     first = make_driver(tmp_path, gpus=2)
     first.start()
-    running(first, submit(first, run=FOREVER, gpus=2))
+    record = running(first, submit(first, run=FOREVER, gpus=2))
     first.close()
 
     smaller = make_driver(tmp_path, gpus=1)
-    with pytest.raises(InvalidInput, match="keep the machines it had"):
-        smaller.start()
-    smaller.runner.close()
+    smaller.start()
+    until(lambda: state(smaller, record) is State.QUEUED)
+    waits = smaller.open_record(record.id)
+    assert waits is not None
+    assert waits.placement is None
+    assert "has no such room any more" in str(waits.reason)
+    smaller.close()
 
-    with driving(tmp_path, gpus=2):
-        pass
+    with driving(tmp_path, gpus=2) as second:
+        assert running(second, record).attempt == record.attempt + 1
 
 
 def test_start_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
