@@ -46,10 +46,10 @@ def at(name: str, rack: str | None, gpus: int = 1) -> Machine:
     return machine(name, gpus=gpus, labels=labels)
 
 
-def racks(*gpus: tuple[str | None, int], **more: Placer) -> Scheduler:
+def racks(*gpus: tuple[str | None, int], placer: Placer | None = None) -> Scheduler:
     """Return a scheduler for machines m0, m1... in these racks with so many GPUs."""
     made = [at(f"m{number}", rack, count) for number, (rack, count) in enumerate(gpus)]
-    return make(cluster(*made, levels=LEVELS), **more)
+    return make(cluster(*made, levels=LEVELS), placer=placer)
 
 
 def begin(scheduler: Scheduler, *jobs: Job, now_s: float = 0.0) -> dict[str, Placement]:
@@ -62,8 +62,15 @@ def begin(scheduler: Scheduler, *jobs: Job, now_s: float = 0.0) -> dict[str, Pla
     return started
 
 
-def gang(name: str, instances: int, near: Closeness, **more: int) -> Job:
-    return job(name, gpus=1, instances=instances, near=near, **more)
+def gang(
+    name: str,
+    instances: int,
+    near: Closeness,
+    *,
+    at_least: int | None = None,
+    guess: float | None = None,
+) -> Job:
+    return job(name, gpus=1, instances=instances, near=near, at_least=at_least, guess=guess)
 
 
 # -- same ---------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from interlane.model import (
     Started,
     Submitted,
     TakenGpu,
+    Wake,
 )
 from interlane.model.cluster import MACHINE_LEVEL
 from interlane.testing.conformance import ContractBroken
@@ -239,6 +240,8 @@ class _Account:
                 self.taken.pop(name, None)
             case Occupied(name):
                 self.taken[name] = event
+            case _:
+                raise AssertionError(f"{event} is no event of a machine.")
 
     def _on(self, name: MachineId) -> set[JobId]:
         return {job for job, place in self.held.items() if name in place.machines}
@@ -284,6 +287,8 @@ class _Account:
                 self.scheduler.learn(Preempted(job_id, 0.0), self.now_s)
             case Refuse(job_id):
                 del self.jobs[job_id]
+            case Wake():
+                pass
 
     def _check_place(self, job: Job, placement: Placement, before: Placement) -> None:
         for spot in placement.spots:
