@@ -85,7 +85,7 @@ def _stopped(state: Path, jobs: int) -> dict[str, Any]:
 
 def _stop_daemons(state: Path, over: threading.Event) -> None:
     """Stop the daemon of a state folder, and whichever takes its place, until it is over."""
-    stopped = set()
+    stopped: set[int] = set()
     while not over.wait(0.1):
         for pid in _daemons(state) - stopped:
             with suppress(ProcessLookupError):
@@ -97,7 +97,7 @@ def _stop_daemons(state: Path, over: threading.Event) -> None:
 
 
 def _daemons(state: Path) -> set[int]:
-    found = set()
+    found: set[int] = set()
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes() if folder.name.isdigit() else b""

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tests.live.test_store import commit, opened, submitted
 
-from interlane.live.questions.history import cluster_document, trace_text
+from interlane.live.questions.history import trace_text
 from interlane.live.store.record import Entry, Kind, State
 from interlane.live.store.store import Store
 from interlane.model import MILLI, Cluster, Machine, MachineId
 from interlane.testing.live import snapshot_of
+from interlane.traces.cluster_file import cluster_document
 from interlane.traces.clusters import load_cluster
 from interlane.traces.read import read_trace
 

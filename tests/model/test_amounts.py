@@ -103,3 +103,12 @@ def test_amounts_are_written_with_one_digit() -> None:
         "1.5 KiB",
         "3.0 TiB",
     ]
+
+
+def test_thousandths_are_not_rounded_up_by_the_noise_of_floats() -> None:
+    assert [amounts.milli("c", text) for text in ("0.56", "0.57", "1.001", "0.0001")] == [
+        560,
+        570,
+        1_001,
+        1,
+    ]

@@ -49,7 +49,8 @@ def milli(field: str, text: str | int | float) -> int:
     number, unit = _split(field, str(text), "it must read like 300m or 2")
     if unit not in ("", "m"):
         raise InvalidField(field, text, "it must read like 300m or 2")
-    return ceil(number if unit else number * MILLI)
+    # 0.56 times 1000 is a little more than 560, and must not become 561.
+    return ceil(round(number if unit else number * MILLI, 6))
 
 
 def seconds(field: str, text: str | int | float) -> float:

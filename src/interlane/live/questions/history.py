@@ -16,8 +16,7 @@ from interlane.live.files import job as spec
 from interlane.live.store.record import Record, State
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
-from interlane.model import MILLI, Cluster, Label, Task
-from interlane.model.units import MIB_PER_GIB
+from interlane.model import Label, Task
 
 PAGE: Final = 1_000
 SHORTEST_S: Final = 0.001
@@ -47,24 +46,6 @@ def trace_text(store: Store, now: Snapshot, since_s: float) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def cluster_document(cluster: Cluster) -> dict[str, Any]:
-    """Return a cluster as a cluster file has it."""
-    return {
-        "name": cluster.name,
-        "machines": [
-            {
-                "name": machine.id,
-                "gpu_type": machine.gpu_type,
-                "gpus": machine.gpus,
-                "gpu_memory_gib": machine.gpu_memory_mib / MIB_PER_GIB,
-                "cpus": machine.cpu_milli / MILLI,
-                "memory_gib": machine.memory_mib / MIB_PER_GIB,
-            }
-            for machine in cluster
-        ],
-    }
 
 
 def _handed_in_since(store: Store, since_s: float) -> Iterator[Record]:

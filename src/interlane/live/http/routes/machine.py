@@ -22,8 +22,8 @@ from interlane.live.http.access import (
 from interlane.live.http.documents import entry_document, machine_document
 from interlane.live.http.news import News
 from interlane.live.http.service import Service, The
-from interlane.live.questions.history import cluster_document
 from interlane.model import MachineId
+from interlane.traces.cluster_file import cluster_document
 
 HEARTBEAT_S: Final = 15.0
 """Seconds after which a watcher that sees nothing is told that the server is there."""
