@@ -22,6 +22,7 @@ from interlane.model import (
     Placement,
     Preempted,
     Recovered,
+    Requeue,
     Spot,
     Start,
     Started,
@@ -187,7 +188,8 @@ def test_a_lost_machine_throws_its_jobs_back_and_takes_no_others() -> None:
     submit(scheduler, job("a", gpus=1), job("b", gpus=1))
     scheduler.decide(0)
 
-    assert scheduler.handle(MachineLost(MachineId("m0")), 5) == ()
+    (told,) = scheduler.handle(MachineLost(MachineId("m0")), 5)
+    assert told == Requeue(A, "Machine m0 was lost.", work_lost_s=5)
     assert scheduler.state(A) is JobState.QUEUED
     assert scheduler.state(JobId("b")) is JobState.STARTING
 

@@ -10,15 +10,20 @@ from interlane.model import (
     Cluster,
     Finished,
     IllegalTransition,
-    InvalidInput,
     Job,
     JobId,
+    MachineDrained,
     MachineId,
+    MachineJoined,
+    MachineLost,
+    Occupied,
     Placement,
     Recovered,
     Refuse,
+    Requeue,
     Spot,
     Start,
+    TakenGpu,
 )
 from interlane.policy.catalogue import ORDERS, make_order, make_placer
 from interlane.policy.policy import Discipline, Policy
@@ -93,15 +98,39 @@ def test_a_job_that_waits_and_no_longer_fits_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "spot", [Spot(MachineId("gone"), (0,)), Spot(MachineId("m0"), (1,))], ids=str
+    ("spot", "why"),
+    [
+        (Spot(MachineId("gone"), (0,)), "The job ran on gone, which is not there any more."),
+        (Spot(MachineId("m0"), (1,)), "The job ran on m0, which has no such room any more."),
+    ],
+    ids=str,
 )
-def test_a_job_that_runs_where_there_is_no_room_is_an_error(spot: Spot) -> None:
+def test_a_job_that_ran_where_there_is_no_room_any_more_waits_and_says_why(
+    spot: Spot, why: str
+) -> None:
     scheduler = make(cluster(machine("m0", gpus=1)))
+    submit(scheduler, job("first", gpus=1))
+    scheduler.decide(0.0)
+    ran = job("a", gpus=1, checkpoint_s=10)
 
-    with pytest.raises(InvalidInput, match="keep the machines it had"):
-        scheduler.learn(Recovered(job("a", gpus=1), placement=Placement((spot,))), now_s=0.0)
+    told = scheduler.handle(Recovered(ran, 100.0, Placement((spot,)), started_s=0.0), 25.0)
 
+    assert Requeue(JobId("a"), why, work_lost_s=5.0) in told
+    assert scheduler.state(JobId("a")) is JobState.QUEUED
+    assert scheduler._entries[JobId("a")].ran_s == 120.0
     scheduler.check()
+
+
+def test_a_job_whose_machine_was_the_only_one_for_it_waits_and_is_not_refused() -> None:
+    scheduler = make(cluster(machine("m0", gpus=1)))
+    there = Placement((Spot(MachineId("wide"), (0, 1)),))
+
+    (told,) = scheduler.handle(Recovered(job("a", gpus=2), placement=there), now_s=0.0)
+
+    assert isinstance(told, Requeue)
+    assert scheduler.decide(1.0) == ()
+    (start,) = scheduler.handle(MachineJoined(machine("wide", gpus=2)), 2.0)
+    assert start == Start(JobId("a"), there)
 
 
 def test_two_jobs_are_not_recovered_onto_one_place() -> None:
@@ -109,9 +138,33 @@ def test_two_jobs_are_not_recovered_onto_one_place() -> None:
     there = Placement((Spot(MachineId("m0"), (0,)),))
     scheduler.learn(Recovered(job("a", gpus=1), placement=there), now_s=0.0)
 
-    with pytest.raises(InvalidInput):
-        scheduler.learn(Recovered(job("b", gpus=1), placement=there), now_s=0.0)
+    (told,) = scheduler.handle(Recovered(job("b", gpus=1), placement=there), now_s=0.0)
 
+    assert isinstance(told, Requeue)
+    assert scheduler.placement(JobId("a")) == there
+    assert scheduler.state(JobId("b")) is JobState.QUEUED
+    scheduler.check()
+
+
+def test_a_job_is_recovered_onto_a_drained_and_occupied_machine_but_not_onto_a_lost_one() -> (
+    None
+):
+    scheduler = make(cluster(machine("m0", gpus=1), machine("m1", gpus=1)))
+    for event in (
+        MachineDrained(MachineId("m0")),
+        Occupied(MachineId("m0"), gpus=(TakenGpu(0, 1000),)),
+        MachineLost(MachineId("m1")),
+    ):
+        scheduler.learn(event, 0.0)
+    on = {name: Placement((Spot(MachineId(name), (0,)),)) for name in ("m0", "m1")}
+
+    scheduler.learn(Recovered(job("a", gpus=1), placement=on["m0"]), 0.0)
+    scheduler.learn(Recovered(job("b", gpus=1), placement=on["m1"]), 0.0)
+
+    assert scheduler.state(JobId("a")) is JobState.RUNNING
+    assert scheduler.state(JobId("b")) is JobState.QUEUED
+    scheduler.check()
+    scheduler.learn(Finished(JobId("a")), 1.0)
     scheduler.check()
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from interlane.model import (
-    Cluster,
     Demand,
     InvalidField,
     InvalidFile,
@@ -59,10 +58,6 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "too many GPUs to tell apart": (
         lambda: Machine(M0, "T4", 63),
         "gpus of machine m0 is 63, but at most 62 are told apart; mark it pooled.",
-    ),
-    "a cluster of nothing": (
-        lambda: Cluster("empty", ()),
-        "Cluster empty has no machines; it needs at least one.",
     ),
     "two machines of one name": (
         lambda: cluster(machine("m0"), machine("m0")),

@@ -157,18 +157,18 @@ def test_a_fact_that_was_refused_is_not_noted() -> None:
 
 BAD_TEXT = {
     "an empty file": ([], "empty"),
-    "another version": (['{"journal": "interlane", "version": 99}'], "version 1"),
+    "another version": (['{"journal": "interlane", "version": 99}'], "version 2"),
     "not a journal": (['{"hello": 1}'], "Line 1 of the journal"),
-    "broken JSON": (['{"journal": "interlane", "version": 1}', "{"], "Line 2 of the journal"),
+    "broken JSON": (['{"journal": "interlane", "version": 2}', "{"], "Line 2 of the journal"),
     "an unknown fact": (
-        ['{"journal": "interlane", "version": 1}', '{"at_s": 0, "fact": {"is": "Exploded"}}'],
+        ['{"journal": "interlane", "version": 2}', '{"at_s": 0, "fact": {"is": "Exploded"}}'],
         "Line 2 of the journal",
     ),
     "a missing field": (
-        ['{"journal": "interlane", "version": 1}', '{"at_s": 0, "fact": {"is": "Finished"}}'],
+        ['{"journal": "interlane", "version": 2}', '{"at_s": 0, "fact": {"is": "Finished"}}'],
         "Line 2 of the journal",
     ),
-    "a list": (['{"journal": "interlane", "version": 1}', "[1]"], "Line 2 of the journal"),
+    "a list": (['{"journal": "interlane", "version": 2}', "[1]"], "Line 2 of the journal"),
 }
 
 

@@ -30,13 +30,13 @@ from interlane.policy.rows import (
     change,
     choose_gpus,
     fullness,
-    is_sound,
     may_fit,
     next_candidate,
     next_random,
     room_for,
     room_for_inlined,
     summarise,
+    was_there,
 )
 from interlane.policy.scores import Score, at_best, chosen_gpu, is_brief, score
 
@@ -661,13 +661,14 @@ def _restore(rule, asks, profile, free, total, room, ranked, typical, weights, o
 
 
 @compiled
-def hold(free, total, asks, out, brief, shares, changes, changed):
+def hold(free, total, asks, out, brief, shares, changes, changed, runs):
     """Take the placement from the books; return the new end of the change list, or -1.
 
-    This is the referee: rows that do not fit change nothing.
+    This is the referee: rows that do not fit change nothing.  Whoever ``runs`` already may do
+    so on machines that take nothing new.
     """
     change_rows(free, asks, out, 0, out.shape[0], 1)
-    if not _all_sound(free, total, out, out.shape[0]):
+    if not _all_sound(free, asks, out, out.shape[0], runs):
         change_rows(free, asks, out, 0, out.shape[0], -1)
         return -1
     return note_changes(free, total, out, brief, shares, changes, changed)
@@ -775,7 +776,7 @@ def start_next(
     )  # fmt: skip
     if count <= 0:
         return group, 0, changed
-    if not _all_sound(free, total, out, count):
+    if not _all_sound(free, asks, out, count, False):
         change_rows(free, asks, out, 0, count, -1)
         return group, 0, changed
     changed = note_changes(free, total, out[:count], brief, shares, changes, changed)
@@ -783,11 +784,13 @@ def start_next(
 
 
 @compiled
-def _all_sound(free, total, out, count):
-    """Return whether nothing is overcommitted on the machines of a placement: the referee."""
+def _all_sound(free, asks, out, count, runs):
+    """Return whether all that a placement took was there to be taken: the referee."""
     for index in range(count):
         machine = out[index, AT_MACHINE]
-        if free[machine, UP] == 0 or not is_sound(free, total, machine):
+        if free[machine, UP] == 0 and not runs:
+            return False
+        if not was_there(free, machine, asks, out[index, AT_ASK], out[index, AT_MASK]):
             return False
     return True
 
@@ -839,10 +842,10 @@ def room_on(rows, asks, profile):
 
 
 @compiled
-def fits(rows, total, asks, out):
+def fits(rows, asks, out, runs):
     """Return whether a placement fits on these machine rows, which are left unchanged."""
     change_rows(rows, asks, out, 0, out.shape[0], 1)
-    sound = _all_sound(rows, total, out, out.shape[0])
+    sound = _all_sound(rows, asks, out, out.shape[0], runs)
     change_rows(rows, asks, out, 0, out.shape[0], -1)
     return sound
 

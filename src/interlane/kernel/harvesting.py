@@ -17,7 +17,10 @@ from interlane.model import (
     Grown,
     Job,
     JobId,
+    MachineChanged,
     MachineId,
+    MachineJoined,
+    MachineLeft,
     MachineLost,
     MachineReturned,
     Placement,
@@ -40,10 +43,11 @@ def gpus_of(cluster: Cluster) -> Gpus:
     """Return the GPUs of a cluster, all of them idle; pooled machines lend nothing."""
     return Gpus(
         [
-            Gpu(gpu_id(machine.id, number), machine.gpu_type, machine.gpu_memory_mib)
+            Gpu(gpu_id(machine.id, number), device.type, device.memory_mib)
             for machine in cluster
             if not machine.pooled
             for number in range(machine.gpus)
+            for device in (machine.device(number),)
         ]
     )
 
@@ -67,7 +71,8 @@ class HarvestingScheduler(Scheduler):
         self._gpus: dict[JobId, dict[str, None]] = {}
         """Job -> GPUs that it trains on, in the order in which it came to them."""
         self._evicted: list[Function] = []
-        self._away: set[MachineId] = set()
+        self._away: dict[MachineId, dict[str, int]] = {}
+        """Machines that are away -> their GPUs and the memory taken there meanwhile."""
 
     def learn(self, event: Event, now_s: float) -> None:
         """Take one fact into both books."""
@@ -75,18 +80,24 @@ class HarvestingScheduler(Scheduler):
             self._jobs[event.job.id] = event.job
         elif isinstance(event, Finished | Cancelled | Preempted):
             self._leave(event.job_id, now_s)
-        elif isinstance(event, MachineLost):
-            for job_id in self._on_machine(event.machine_id):
-                self._leave(job_id, now_s)
         super().learn(event, now_s)
         if isinstance(event, Started):
             self._enter(event.job_id, event.placement, now_s)
         elif isinstance(event, Grown):
             self._enter(event.job_id, event.more, now_s)
-        elif isinstance(event, Recovered) and event.placement is not None:
-            self._enter(event.job.id, event.placement, now_s)
-        elif isinstance(event, MachineLost | MachineReturned):
-            self._turn(event.machine_id, now_s, up=isinstance(event, MachineReturned))
+        elif isinstance(event, Recovered):
+            placement = self.placement(event.job.id)
+            if placement is not None:
+                self._enter(event.job.id, placement, now_s)
+        elif isinstance(event, MachineLost | MachineLeft):
+            self._leave_machine(event.machine_id, now_s)
+            self._take_away(event.machine_id, now_s)
+        elif isinstance(event, MachineJoined | MachineChanged):
+            self._leave_machine(event.machine.id, now_s)
+            if isinstance(event, MachineJoined):
+                self._bring_back(event.machine.id, now_s)
+        elif isinstance(event, MachineReturned):
+            self._bring_back(event.machine_id, now_s)
         elif isinstance(event, Finished | Cancelled):
             self._jobs.pop(event.job_id, None)
 
@@ -133,19 +144,28 @@ class HarvestingScheduler(Scheduler):
             _, memory_mib, use = _together(there)
             self.harvest.end_training(name, memory_mib, use, now_s)
 
-    def _turn(self, machine: MachineId, now_s: float, *, up: bool) -> None:
-        """Take a machine out of the books of functions, or back: it is full while away."""
-        if up == (machine not in self._away):
+    def _take_away(self, machine: MachineId, now_s: float) -> None:
+        """Take a machine out of the books of functions: it is full while away."""
+        if machine in self._away:
             return
-        self._away ^= {machine}
-        found = next(one for one in self.cluster if one.id == machine)
-        for number in range(0 if found.pooled else found.gpus):
-            name, memory_mib = gpu_id(machine, number), found.gpu_memory_mib + 1
-            if up:
-                self.harvest.end_training(name, memory_mib, 0.0, now_s)
-            else:
-                evicted = self.harvest.begin_training(name, SEVERAL, memory_mib, 0.0, now_s)
-                self._evicted += evicted
+        taken = self._away[machine] = {}
+        for name, gpu in self.harvest.gpus.by_id.items():
+            if name.rpartition("/")[0] == machine:
+                lent_mib = sum(one.memory_mib for one in gpu.functions)
+                taken[name] = gpu.memory_mib + lent_mib + 1
+        for name, memory_mib in taken.items():
+            self._evicted += self.harvest.begin_training(name, SEVERAL, memory_mib, 0.0, now_s)
+
+    def _bring_back(self, machine: MachineId, now_s: float) -> None:
+        """Let functions use a machine again."""
+        for name, memory_mib in self._away.pop(machine, {}).items():
+            self.harvest.end_training(name, memory_mib, 0.0, now_s)
+
+    def _leave_machine(self, machine: MachineId, now_s: float) -> None:
+        """Let jobs leave that a machine has put back into the queue."""
+        for job_id in self._on_machine(machine):
+            if self.placement(job_id) is None:
+                self._leave(job_id, now_s)
 
     def _on_machine(self, machine: str) -> Iterator[JobId]:
         found = {

@@ -4,7 +4,7 @@ The kernel is deterministic, so a journal fed to a fresh scheduler must give the
 ``replay`` says where it does not.  A journal is text, one JSON object a line, the first of
 which names the version:
 
-    {"journal": "interlane", "version": 1}
+    {"journal": "interlane", "version": 2}
     {"at_s": 0.0, "fact": {"is": "Submitted", "job": {...}}}
     {"at_s": 0.0, "wishes": [{"is": "Start", "job_id": "a", "placement": {...}}]}
 
@@ -21,7 +21,9 @@ from typing import Any, Final, Protocol
 from interlane.model import (
     Action,
     Cancelled,
+    Closeness,
     Demand,
+    Device,
     Event,
     Finished,
     Grow,
@@ -29,8 +31,16 @@ from interlane.model import (
     Grown,
     InvalidInput,
     Job,
+    Label,
+    Machine,
+    MachineChanged,
+    MachineDrained,
+    MachineJoined,
+    MachineLeft,
     MachineLost,
     MachineReturned,
+    MachineUndrained,
+    Occupied,
     Placement,
     Preempt,
     Preempted,
@@ -38,18 +48,20 @@ from interlane.model import (
     Refusal,
     Refuse,
     Request,
+    Requeue,
     Spot,
     Start,
     Started,
     StartFailed,
     Submitted,
+    TakenGpu,
     Task,
     Ticked,
     Tier,
     Wake,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class Decides(Protocol):
@@ -215,7 +227,7 @@ def _entry(said: Mapping[str, Any]) -> Entry:
 def _plain(value: object) -> object:
     """Return a value of the model as what JSON knows."""
     if isinstance(value, Request):
-        return [_plain(task) for task in value.tasks]
+        return {"tasks": _plain(value.tasks), "closeness": _plain(value.closeness)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, frozenset):
@@ -236,11 +248,28 @@ def _bare(said: Mapping[str, Any]) -> dict[str, Any]:
 def _task(said: Mapping[str, Any]) -> Task:
     demand = _bare(said["demand"])
     demand["gpu_types"] = frozenset(demand["gpu_types"])
+    for name in ("selectors", "tolerations"):
+        demand[name] = frozenset(_labels(demand[name]))
     return Task(**{**_bare(said), "demand": Demand(**demand)})
 
 
 def _job(said: Mapping[str, Any]) -> Job:
-    return Job(**{**_bare(said), "request": Request(tuple(map(_task, said["request"])))})
+    request = said["request"]
+    tasks, closeness = map(_task, request["tasks"]), Closeness(**_bare(request["closeness"]))
+    return Job(**{**_bare(said), "request": Request(tuple(tasks), closeness)})
+
+
+def _labels(said: Iterable[tuple[str, str]]) -> tuple[Label, ...]:
+    return tuple((key, value) for key, value in said)
+
+
+def _machine(said: Mapping[str, Any]) -> Machine:
+    parts = {
+        "devices": tuple(Device(**_bare(device)) for device in said["devices"]),
+        "labels": _labels(said["labels"]),
+        "taints": _labels(said["taints"]),
+    }
+    return Machine(**{**_bare(said), **parts})
 
 
 def _placement(said: Mapping[str, Any]) -> Placement:
@@ -271,6 +300,14 @@ _FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxy
         "Cancelled": lambda said: Cancelled(**_bare(said)),
         "MachineLost": lambda said: MachineLost(**_bare(said)),
         "MachineReturned": lambda said: MachineReturned(**_bare(said)),
+        "MachineJoined": lambda said: MachineJoined(_machine(said["machine"])),
+        "MachineChanged": lambda said: MachineChanged(_machine(said["machine"])),
+        "MachineDrained": lambda said: MachineDrained(**_bare(said)),
+        "MachineUndrained": lambda said: MachineUndrained(**_bare(said)),
+        "MachineLeft": lambda said: MachineLeft(**_bare(said)),
+        "Occupied": lambda said: Occupied(
+            **{**_bare(said), "gpus": tuple(TakenGpu(**_bare(gpu)) for gpu in said["gpus"])}
+        ),
         "Ticked": lambda said: Ticked(),
     }
 )
@@ -281,6 +318,7 @@ _WISHES: Final[Mapping[str, Callable[[Mapping[str, Any]], Action]]] = MappingPro
         "Grow": lambda said: Grow(said["job_id"], _placement(said["more"])),
         "Preempt": lambda said: Preempt(**_bare(said)),
         "Refuse": lambda said: Refuse(said["job_id"], _refusal(said["refusal"])),
+        "Requeue": lambda said: Requeue(**_bare(said)),
         "Wake": lambda said: Wake(**_bare(said)),
     }
 )

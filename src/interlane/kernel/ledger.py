@@ -1,11 +1,17 @@
-"""The books: what every machine has free, and who holds what.
+"""The ledger: what every machine has free, and who holds what.
 
-Only ``hold`` and ``release`` change the books, and ``hold`` is a referee: a placement that
-does not fit changes nothing, whatever policy proposed it.  Every change is noted in a list
+Only ``hold`` and ``release`` change what jobs hold, and ``hold`` is a referee: a placement
+that does not fit changes nothing, whatever policy proposed it.  Machines come, change and go
+by ``put``, ``remove``, ``set_up``, ``drain`` and ``occupy``.  Every change is noted in a list
 that the room index reads (see ``compiled``).
+
+A machine has one row of the tables and keeps it while it is known, so that holders find their
+machine by its number.  Rows without a machine (a spare one, or one whose machine has left) are
+never up.  What is free is always ``total - held - occupied``, and may be below zero where
+others took more than was free: there is no room then, but nobody is thrown out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,9 +22,11 @@ from interlane.model import (
     CapacityViolated,
     Cluster,
     Demand,
+    InvalidField,
     InvalidInput,
     Machine,
     MachineId,
+    Occupied,
     Placement,
     Spot,
 )
@@ -36,17 +44,31 @@ _CHANGES: Final = 1 << 16
 class TypeBits:
     """Gives every GPU type its bit, so that a set of types is one integer."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self) -> None:
         self._bits = {WILDCARD: _WILDCARD_BIT}
-        for machine in cluster:
-            self._bits.setdefault(machine.gpu_type, len(self._bits) - 1)
+        self.seen: frozenset[str] = frozenset()
+        """Types that some machine has had."""
+
+    def add(self, gpu_types: Iterable[str]) -> list[str]:
+        """Give bits to types that have none yet; return them."""
+        named = dict.fromkeys(gpu_types)
+        new = [one for one in named if one not in self._bits]
+        if len(self._bits) - 1 + len(new) > _WILDCARD_BIT:
+            raise InvalidInput(
+                f"GPU type {new[-1]} is one too many; machines of at most {_WILDCARD_BIT} "
+                "types are told apart."
+            )
+        for one in new:
+            self._bits[one] = len(self._bits) - 1
+        self.seen = self.seen.union(named)
+        return new
 
     def bit(self, gpu_type: str) -> int:
-        """Return the bit of a type that a machine of the cluster has."""
+        """Return the bit of a type that some machine has had."""
         return self._bits[gpu_type]
 
     def bits(self, gpu_type: str) -> list[int]:
-        """Return the bit of a type, or none if no machine has it."""
+        """Return the bit of a type, or none if no machine has had it."""
         return [self._bits[gpu_type]] if gpu_type in self._bits else []
 
     def mask(self, types: frozenset[str]) -> int:
@@ -66,20 +88,37 @@ class Ledger:
     wildcard: Final = WILDCARD
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.types = TypeBits(cluster)
-        self.total: Table = _table(cluster, self.types)
-        """Capacity, one row a machine; never changes."""
+        self._cluster: Cluster | None = cluster
+        """The machines that are known; None when it must be put together anew."""
+        self._named = cluster
+        """Where the cluster's name and its other settings are taken from."""
+        self._machines: list[Machine | None] = [*cluster] or [None]
+        """The machine of each row."""
+        self._index = {machine.id: number for number, machine in enumerate(cluster)}
+        self.types = TypeBits()
+        for machine in cluster:
+            self.types.add(_types_of(machine))
+        self.generation = 0
+        """Rises when a machine joins, changes or leaves: what fits at all may be another."""
+        self.lost: set[int] = set()
+        """Machines that are away."""
+        self.drained: set[int] = set()
+        """Machines that take nothing new."""
+        self._occupied: dict[int, Occupied] = {}
+        """What others have of machines."""
+        self.total: Table = np.zeros(
+            (len(self._machines), rows.width(_slots(cluster))), np.int64
+        )
+        """Capacity, one row per machine."""
+        for machine in cluster:
+            self.total[self._index[machine.id]] = self.row_of(machine)
         self.free: Table = self.total.copy()
-        """What is left; ``UP`` is 0 for machines that are lost."""
-        self.brief = np.zeros((rows.BRIEF_HEIGHT, rows.brief_width(len(cluster))), np.int32)
-        """The machines in brief; agrees with ``free`` once changes are noted."""
-        slots = (self.free.shape[1] - rows.FREE) // 2
-        self.shares = np.full((len(cluster), slots), rows.ABSENT, np.int16)
-        """Free share of each GPU, as the brief has the rest."""
-        self._summarise_all()
+        """What is left; ``UP`` is 0 for machines that take nothing new."""
+        self._begin_brief()
         self.asks: Table = np.empty((64, rows.ASK_WIDTH), np.int64)
-        """Demands as rows, by profile number; written by ``ask``."""
+        """Demands as rows, by profile number; written by ``add_ask``."""
+        self._asked_types: list[frozenset[str]] = []
+        """The GPU types of each, by name: machines of a new type may come."""
         self.profiles = 0
         self.changes = np.empty(_CHANGES, np.int64)
         """Machines that changed, in order, from 0 to ``changed``."""
@@ -88,18 +127,44 @@ class Ledger:
         """How often the change list began anew; readers of an older one start over."""
         self.releases = 0
         """How often anything became free: while it stands still, a refusal stays valid."""
-        self._index = {machine.id: number for number, machine in enumerate(cluster)}
         self._spots: dict[tuple[int, int, int, int], Spot] = {}
         self._of_one: dict[tuple[int, int, int, int], Placement] = {}
         """Placements of a single spot, which are shared like spots."""
         self._proposed: tuple[Placement, Table] | None = None
 
+    # -- which machines there are -------------------------------------------------------
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines that are known, lost and drained ones included, in order of rows."""
+        if self._cluster is None:
+            known = tuple(machine for machine in self._machines if machine is not None)
+            named = self._named
+            self._cluster = Cluster(named.name, known, named.clips_requests, named.topology)
+        return self._cluster
+
+    @property
+    def height(self) -> int:
+        """How many rows there are, those without a machine included."""
+        return len(self._machines)
+
+    def numbered(self) -> Iterator[tuple[int, Machine]]:
+        """Yield the machines that are known with their numbers."""
+        return ((at, one) for at, one in enumerate(self._machines) if one is not None)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of every machine can be had: none is lost, drained or occupied."""
+        return bool(self._index) and not (self.lost or self.drained or self._occupied)
+
     def machine(self, number: int) -> Machine:
-        """Return the machine with this number in cluster order."""
-        return self.cluster.machines[number]
+        """Return the machine with this number."""
+        machine = self._machines[number]
+        assert machine is not None, f"row {number} has no machine"
+        return machine
 
     def number(self, machine_id: MachineId) -> int:
-        """Return the machine's number in cluster order."""
+        """Return the machine's number."""
         number = self._index.get(machine_id)
         if number is None:
             raise InvalidInput(
@@ -110,6 +175,134 @@ class Ledger:
     def knows(self, machine_id: MachineId) -> bool:
         """Return whether the cluster has such a machine."""
         return machine_id in self._index
+
+    def row_of(self, machine: Machine) -> Table:
+        """Return a machine as a row; its types must have bits, its GPUs must have columns."""
+        slots = rows.slots_of(self.total)
+        return _row(machine, self.types, slots)
+
+    def make_ready_for(self, machine: Machine) -> None:
+        """Give a machine that comes the bits and columns that it needs."""
+        for gpu_type in self.types.add(_types_of(machine)):
+            for profile, types in enumerate(self._asked_types):
+                if gpu_type in types:
+                    self.asks[profile, rows.ASK_TYPES] |= 1 << self.types.bit(gpu_type)
+        slots = _slots([machine])
+        if slots > rows.slots_of(self.total):
+            self.total = rows.widened(self.total, slots)
+            self.free = rows.widened(self.free, slots)
+            self._begin_brief()
+            self._begin_changes()
+
+    def put(self, machine: Machine) -> None:
+        """Let a machine join, or be from now on as this one is.
+
+        Whatever is held there must fit, see ``Machines``.
+        """
+        self.make_ready_for(machine)
+        number = self._index.get(machine.id)
+        if number is None:
+            number = self._index[machine.id] = self._vacant_row()
+        before = self.total[number] - self._taken(number) - self.free[number]
+        self._machines[number] = machine
+        self.total[number] = self.row_of(machine)
+        self.free[number] = self.total[number] - self._taken(number) - before
+        self.free[number, rows.TYPE : rows.UP + 1] = self.total[number, rows.TYPE : rows.UP + 1]
+        self._note_machines()
+        self._refresh(number)
+
+    def remove(self, number: int) -> None:
+        """Let a machine leave on which nothing is held."""
+        del self._index[self.machine(number).id]
+        self._machines[number] = None
+        self.lost.discard(number)
+        self.drained.discard(number)
+        self._occupied.pop(number, None)
+        self.total[number] = 0
+        self.free[number] = 0
+        self._note_machines()
+        self._refresh(number)
+
+    def set_up(self, number: int, *, up: bool) -> None:
+        """Note that a machine was lost or has returned."""
+        (self.lost.discard if up else self.lost.add)(number)
+        self._refresh(number)
+
+    def drain(self, number: int, *, drained: bool) -> None:
+        """Let a machine take nothing new, or take work again."""
+        (self.drained.add if drained else self.drained.discard)(number)
+        self._refresh(number)
+
+    def occupy(self, sight: Occupied) -> None:
+        """Note what others have of a machine now."""
+        number = self.number(sight.machine_id)
+        _check_sight(sight, self.machine(number))
+        before = self._taken(number)
+        self._occupied[number] = sight
+        taken = self._taken(number)
+        if not taken.any():
+            del self._occupied[number]
+        self.free[number] += before - taken
+        self._refresh(number)
+
+    def forget_occupied(self, number: int) -> None:
+        """Forget what others have of a machine, which is another from now on."""
+        self.free[number] += self._taken(number)
+        self._occupied.pop(number, None)
+
+    def occupied(self) -> Iterator[tuple[int, Table]]:
+        """Yield the machines that others have a part of, and what."""
+        return ((number, self._taken(number)) for number in sorted(self._occupied))
+
+    def _taken(self, number: int) -> Table:
+        """Return what others have of a machine as a row: no more than there is."""
+        row: Table = np.zeros(self.total.shape[1], np.int64)
+        sight = self._occupied.get(number)
+        if sight is not None:
+            total, slots = self.total[number], rows.slots_of(self.total)
+            row[rows.CPU], row[rows.MEMORY] = sight.cpu_milli, sight.memory_mib
+            for gpu in sight.gpus:
+                at = 0 if total[rows.POOLED] else gpu.index
+                if at < total[rows.GPUS]:  # it may have had more when it was looked at
+                    row[rows.FREE + at] += gpu.milli
+                    row[rows.FREE + slots + at] += gpu.memory_mib
+            np.minimum(row, total, out=row)
+        return row
+
+    def _vacant_row(self) -> int:
+        """Return the first row without a machine; there are twice as many if none is left."""
+        if None not in self._machines:
+            more = len(self._machines)
+            self._machines += [None] * more
+            self.total = np.concatenate([self.total, np.zeros_like(self.total[:more])])
+            self.free = np.concatenate([self.free, np.zeros_like(self.free[:more])])
+            self._begin_brief()
+            self._begin_changes()
+        # Another machine may have had the row, and spots say whose they are.
+        self._spots.clear()
+        self._of_one.clear()
+        self._proposed = None
+        return self._machines.index(None)
+
+    def _note_machines(self) -> None:
+        self._cluster = None
+        self.generation += 1
+
+    def _refresh(self, number: int) -> None:
+        """Let everybody see what has become of a machine."""
+        is_up = (
+            self._machines[number] is not None
+            and number not in self.lost
+            and number not in self.drained
+        )
+        self.make_way(1)
+        self.free[number, rows.UP] = is_up
+        rows.summarise(self.free, self.total, number, self.brief, self.shares)
+        self.changes[self.changed] = number
+        self.changed += 1
+        self.releases += is_up
+
+    # -- demands and placements as rows -------------------------------------------------
 
     def add_ask(self, demand: Demand, types: frozenset[str], together: int) -> int:
         """Enter a demand and return its profile number."""
@@ -124,6 +317,7 @@ class Ledger:
             self.types.mask(types),
             together,
         )
+        self._asked_types.append(types)
         self.profiles += 1
         return self.profiles - 1
 
@@ -159,7 +353,7 @@ class Ledger:
 
     def _new_spot(self, machine: int, mask: int, instances: int, task: int) -> Spot:
         gpus = tuple(gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1)
-        spot = Spot(self.cluster.machines[machine].id, gpus, instances, task)
+        spot = Spot(self.machine(machine).id, gpus, instances, task)
         self._spots[machine, mask, instances, task] = spot
         return spot
 
@@ -183,17 +377,34 @@ class Ledger:
             )
         return table
 
-    def hold(self, table: Table) -> bool:
-        """Take a placement from the books, or return False and change nothing."""
+    def hold(self, table: Table, *, runs: bool = False) -> bool:
+        """Take a placement from the ledger, or return False and change nothing.
+
+        What ``runs`` already may be where nothing new is placed.
+        """
         self.make_way(len(table))
         end = compiled.hold(
             self.free, self.total, self.asks, table, self.brief, self.shares, self.changes,
-            self.changed,
+            self.changed, runs,
         )  # fmt: skip
         if end < 0:
             return False
         self.changed = end
         return True
+
+    def hold_again(self, table: Table) -> bool:
+        """Hold what runs already: on drained machines too, whatever others have of them."""
+        machines = set(table[:, compiled.AT_MACHINE].tolist())
+        if machines & self.lost:
+            return False
+        taken = {number: self._taken(number) for number in machines}
+        for number, row in taken.items():
+            self.free[number] += row
+        held = self.hold(table, runs=True)
+        for number, row in taken.items():
+            self.free[number] -= row
+        self.note_changes(table)
+        return held
 
     def release(self, table: Table) -> None:
         """Give a placement back."""
@@ -204,15 +415,6 @@ class Ledger:
         )  # fmt: skip
         self.releases += 1
 
-    def set_up(self, number: int, *, up: bool) -> None:
-        """Note that a machine was lost or has returned."""
-        self.make_way(1)
-        self.free[number, rows.UP] = up
-        rows.summarise(self.free, self.total, number, self.brief, self.shares)
-        self.changes[self.changed] = number
-        self.changed += 1
-        self.releases += up
-
     def note_changes(self, table: Table) -> None:
         """Tell the room index that the machines of these rows were touched."""
         self.make_way(len(table))
@@ -220,8 +422,14 @@ class Ledger:
             self.free, self.total, table, self.brief, self.shares, self.changes, self.changed
         )
 
-    def _summarise_all(self) -> None:
-        for number in range(len(self.free)):
+    def _begin_brief(self) -> None:
+        """Write the brief anew, for tables of another size."""
+        machines, slots = len(self.free), rows.slots_of(self.free)
+        self.brief = np.zeros((rows.BRIEF_HEIGHT, rows.brief_width(machines)), np.int32)
+        """The machines in brief; agrees with ``free`` once changes are noted."""
+        self.shares = np.full((machines, slots), rows.ABSENT, np.int16)
+        """Free share of each GPU, as the brief has the rest."""
+        for number in range(machines):
             rows.summarise(self.free, self.total, number, self.brief, self.shares)
 
     def make_way(self, more: int) -> None:
@@ -230,50 +438,77 @@ class Ledger:
             return
         if more > len(self.changes):
             self.changes = np.empty(2 * more, np.int64)
+        self._begin_changes()
+
+    def _begin_changes(self) -> None:
         self.changed = 0
         self.change_lists += 1
 
     def idle(self) -> tuple[int, int]:
         """Return the GPU share and the CPU that are free, over all machines that are up."""
-        up = self.free[:, rows.UP] == 1
-        slots = (self.free.shape[1] - rows.FREE) // 2
-        gpu = self.free[up, rows.FREE : rows.FREE + slots].sum()
-        return int(gpu), int(self.free[up, rows.CPU].sum())
+        up = np.maximum(self.free[self.free[:, rows.UP] == 1], 0)
+        slots = rows.slots_of(self.free)
+        gpu = up[:, rows.FREE : rows.FREE + slots].sum()
+        return int(gpu), int(up[:, rows.CPU].sum())
 
     def check(self, held: Sequence[Table]) -> None:
-        """Compare the books with everything that is held; raise if they do not balance."""
+        """Compare the ledger with everything that is held; raise if it does not balance."""
         expected = self.total.copy()
         expected[:, rows.UP] = self.free[:, rows.UP]
         for table in held:
             compiled.change_rows(expected, self.asks, table, 0, len(table), 1)
+        sound = [bool(rows.is_sound(expected, self.total, at)) for at in range(len(self.free))]
+        if not all(sound):
+            raise CapacityViolated(f"{self._name(sound.index(False))} is overcommitted.")
+        for number, taken in self.occupied():
+            expected[number] -= taken
         if (expected != self.free).any():
             number, column = (int(at[0]) for at in np.nonzero(expected != self.free))
             raise CapacityViolated(
-                f"Machine {self.machine(number).id} has {self.free[number, column]} free in "
+                f"{self._name(number)} has {self.free[number, column]} free in "
                 f"column {column}, but its jobs leave {expected[number, column]}."
             )
-        sound = [bool(rows.is_sound(self.free, self.total, at)) for at in range(len(self.free))]
-        if not all(sound):
-            raise CapacityViolated(
-                f"Machine {self.machine(sound.index(False)).id} is overcommitted."
-            )
+
+    def _name(self, number: int) -> str:
+        machine = self._machines[number]
+        return f"Row {number} without a machine" if machine is None else f"Machine {machine.id}"
 
 
-def _table(cluster: Cluster, types: TypeBits) -> Table:
-    slots = max(1, *(1 if machine.pooled else machine.gpus for machine in cluster), 1)
-    table = np.zeros((len(cluster), rows.FREE + 2 * slots), np.int64)
-    for row, machine in zip(table, cluster, strict=True):
-        row[rows.CPU] = machine.cpu_milli
-        row[rows.MEMORY] = machine.memory_mib
-        row[rows.TYPE] = types.bit(machine.gpu_type)
-        row[rows.POOLED] = machine.pooled
-        row[rows.UP] = 1
-        if machine.pooled:
-            row[rows.GPUS] = 1
-            row[rows.FREE] = machine.gpu_milli
-            row[rows.FREE + slots] = machine.gpu_memory_mib
-        else:
-            row[rows.GPUS] = machine.gpus
-            row[rows.FREE : rows.FREE + machine.gpus] = 1000
-            row[rows.FREE + slots : rows.FREE + slots + machine.gpus] = machine.gpu_memory_mib
-    return table
+def _types_of(machine: Machine) -> list[str]:
+    """Return the types of its GPUs, and what it is called as a whole."""
+    return [machine.gpu_type, *sorted(machine.gpu_types)]
+
+
+def _slots(machines: Iterable[Machine]) -> int:
+    """Return the columns that the GPUs of these machines need."""
+    return max([1, *(1 if machine.pooled else machine.gpus for machine in machines)])
+
+
+def _row(machine: Machine, types: TypeBits, slots: int) -> Table:
+    row: Table = np.zeros(rows.width(slots), np.int64)
+    row[rows.CPU] = machine.cpu_milli
+    row[rows.MEMORY] = machine.memory_mib
+    row[rows.TYPE] = types.bit(machine.gpu_type)
+    row[rows.POOLED] = machine.pooled
+    row[rows.UP] = 1
+    if machine.pooled:
+        row[rows.GPUS] = 1
+        row[rows.FREE] = machine.gpu_milli
+        row[rows.FREE + slots] = machine.gpu_memory_mib
+    else:
+        row[rows.GPUS] = machine.gpus
+        row[rows.FREE : rows.FREE + machine.gpus] = 1000
+        row[rows.FREE + slots : rows.FREE + slots + machine.gpus] = machine.gpu_memory_mib
+    return row
+
+
+def _check_sight(sight: Occupied, machine: Machine) -> None:
+    """Refuse amounts below zero and GPUs that the machine does not have."""
+    of = f"of machine {machine.id}"
+    for gpu in sight.gpus:
+        if not 0 <= gpu.index < machine.gpus:
+            raise InvalidField(f"occupied GPU {of}", gpu.index, f"it has {machine.gpus}")
+    least = min([sight.cpu_milli, sight.memory_mib,
+                 *(min(gpu.milli, gpu.memory_mib) for gpu in sight.gpus)])  # fmt: skip
+    if least < 0:
+        raise InvalidField(f"occupied amount {of}", least, "it must be 0 or more")

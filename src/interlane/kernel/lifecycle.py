@@ -5,6 +5,7 @@
                    |          |           +--> STOPPING --(Preempted)--+
                    +----------+-------------------------------------- -+
 
+A job whose machine is gone, or no longer has what the job holds there, is QUEUED again.
 An elastic job that gets more instances is GROWING from the wish until it is RUNNING again.
 A job that can never run is REFUSED; a user may take any job back (CANCELLED).
 """
@@ -22,6 +23,9 @@ from interlane.model import (
     Grown,
     IllegalTransition,
     JobId,
+    MachineChanged,
+    MachineJoined,
+    MachineLeft,
     MachineLost,
     Preempted,
     Started,
@@ -60,15 +64,16 @@ NEXT: Final[Mapping[tuple[JobState, type[Event]], JobState]] = MappingProxyType(
         (_R, Preempted): _Q,
         (_G, Preempted): _Q,
         (_P, Preempted): _Q,
-        (_S, MachineLost): _Q,
-        (_R, MachineLost): _Q,
-        (_G, MachineLost): _Q,
-        (_P, MachineLost): _Q,
         (_Q, Cancelled): JobState.CANCELLED,
         (_S, Cancelled): JobState.CANCELLED,
         (_R, Cancelled): JobState.CANCELLED,
         (_G, Cancelled): JobState.CANCELLED,
         (_P, Cancelled): JobState.CANCELLED,
+        **{
+            (state, event): _Q
+            for state in (_S, _R, _G, _P)
+            for event in (MachineLost, MachineLeft, MachineChanged, MachineJoined)
+        },
     }
 )
 

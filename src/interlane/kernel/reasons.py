@@ -59,7 +59,12 @@ def describe(demand: Demand) -> str:
 def explain_shortage(
     ledger: "Ledger", request: Request, parts: Sequence["Part"]
 ) -> Refusal | None:
-    """Return why the request could not run even on the empty cluster, or None."""
+    """Return why the request could not run even on the empty cluster, or None.
+
+    A cluster without machines refuses nobody: they are yet to come.
+    """
+    if not len(ledger.cluster):
+        return None
     for task, part in zip(request.tasks, parts, strict=True):
         room = int(compiled.room_on(ledger.total, ledger.asks, part.profile))
         if room < part.least:
@@ -109,6 +114,10 @@ def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
 
 def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"]) -> Refusal:
     """Return why the request does not fit now."""
+    if not len(ledger.cluster):
+        return Refusal(
+            Tier.CAPACITY, "The cluster has no machines.", "It starts when machines join."
+        )
     for task, part in zip(request.tasks, parts, strict=True):
         room = int(compiled.room_on(ledger.free, ledger.asks, part.profile))
         if room < part.least:
@@ -142,9 +151,9 @@ def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int, *, alone: bo
 def _enough_in_sum(free: "Table", ask: "Table", instances: int) -> bool:
     """Return whether the machines that may be used have enough of everything in sum."""
     usable = free[:, rows.UP] == 1
-    slots = (free.shape[1] - rows.FREE) // 2
+    slots = rows.slots_of(free)
     usable &= (ask[rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1 == 1
-    idle = free[usable]
+    idle = np.maximum(free[usable], 0)
     gpu_milli = ask[rows.ASK_GPUS] * ask[rows.ASK_MILLI]
     return bool(
         idle[:, rows.FREE : rows.FREE + slots].sum() >= instances * gpu_milli

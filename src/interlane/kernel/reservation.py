@@ -33,7 +33,7 @@ class Reservation:
         self._running = running
         self.spare: Table = ledger.free.copy()
         """What is free at the shadow time, after the head has taken its place."""
-        self.machines: NDArray[np.bool_] = np.zeros(len(ledger.cluster), np.bool_)
+        self.machines: NDArray[np.bool_] = np.zeros(ledger.height, np.bool_)
         """Machines that the head will use."""
         self.at_s = self._find_shadow(now_s)
         self._take_place()
@@ -57,7 +57,7 @@ class Reservation:
 
     def spares(self, table: Table) -> bool:
         """Return whether these spots leave the head what it will need."""
-        return bool(compiled.fits(self.spare, self._ledger.total, self._ledger.asks, table))
+        return bool(compiled.fits(self.spare, self._ledger.asks, table, runs=False))
 
     def take(self, table: Table) -> None:
         """Take spots that were let through out of what is spare."""

@@ -336,7 +336,7 @@ def _cheapest_victims(
             if not left:
                 return []
             some = [eligible[at] for at in left]
-            holdings = _holdings(some, cost[left], len(ledger.cluster))
+            holdings = _holdings(some, cost[left], ledger.height)
             chosen = find_victims(
                 free, ledger.asks, part.profile, part.least, *holdings, cost[left]
             )

@@ -8,7 +8,8 @@ The kernel knows no clock, no dice of its own and no body: the simulator, this m
 Kubernetes feed it the same facts and get the same wishes.
 
 Capacity is held when ``Start`` is wished, confirmed by ``Started`` and given back by
-``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or ``MachineLost``.  An elastic job
+``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or the end of a machine, which
+``Requeue`` tells (see ``machines``).  An elastic job
 may hold more from ``Grow`` on, which ``Grown`` confirms and ``GrowFailed`` gives back.
 """
 
@@ -22,6 +23,7 @@ from interlane.kernel import compiled, reasons
 from interlane.kernel.growth import Growth, Want, held_instances
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
+from interlane.kernel.machines import Machines
 from interlane.kernel.queue import Entry, Group, Queue
 from interlane.kernel.reservation import Reservation
 from interlane.kernel.running import Deserving, Running, lenders_for, victims_for
@@ -42,13 +44,13 @@ from interlane.model import (
     Job,
     JobId,
     MachineLost,
-    MachineReturned,
     Placement,
     Preempt,
     Preempted,
     Recovered,
     Refusal,
     Refuse,
+    Requeue,
     Start,
     Started,
     StartFailed,
@@ -74,7 +76,6 @@ class Scheduler:
     """Decides who runs where; see the module's text."""
 
     def __init__(self, cluster: Cluster, policy: Policy, seed: int = 0) -> None:
-        self.cluster = cluster
         self.policy = policy
         self._ledger = Ledger(cluster)
         self._view = View(self._ledger)
@@ -106,11 +107,10 @@ class Scheduler:
         self._borrowers: dict[JobId, Entry] = {}
         """Jobs on machines that are only lent to them, in the order of their starts."""
         self._lendable = self._machines_of_types(self._lent_types)
-        """Which machines may be lent."""
+        """Which machines may be lent, by their numbers."""
         self._returned = 0
         """How often who has a right to them gave such machines back."""
-        self._lost: set[int] = set()
-        """Machines that are away."""
+        self._machines = Machines(self._ledger, self._running, self._requeue)
         self._reservation: Reservation | None = None
         self._blocking: Entry | None = None
         """The head that a strict queue waits for, as of the last decision."""
@@ -129,9 +129,8 @@ class Scheduler:
             Preempted: self._preempted,
             Finished: self._finished,
             Cancelled: self._cancelled,
-            MachineLost: self._machine_lost,
-            MachineReturned: self._machine_returned,
             Ticked: self._ticked,
+            **dict.fromkeys(self._machines.learn, self._machine_event),
         }
 
     def _rule_without_dice(self) -> Rule | None:
@@ -151,7 +150,10 @@ class Scheduler:
         return frozenset() if self._staging is None else self._staging.lent
 
     def _machines_of_types(self, types: frozenset[str]) -> NDArray[np.bool_]:
-        return np.array([machine.gpu_type in types for machine in self.cluster], np.bool_)
+        found = np.zeros(self._ledger.height, np.bool_)
+        for number, machine in self._ledger.numbered():
+            found[number] = machine.gpu_type in types
+        return found
 
     # -- facts in, wishes out ---------------------------------------------------------
 
@@ -187,13 +189,18 @@ class Scheduler:
                 self._wish_to_wake(now_s, wishes)
             elif self._staging is not None and queue:
                 self._wish_to_wake(now_s, wishes)
-            if queue and not self._running and not self._lost and not wishes:
+            if queue and not self._running and self._ledger.is_whole:
                 self._give_up(now_s, wishes)
         if self._growth.queue and self._may_grow():
             self._grow(now_s, wishes)
         return tuple(wishes)
 
     # -- questions --------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines that are known now, lost and drained ones included."""
+        return self._ledger.cluster
 
     @property
     def waiting(self) -> int:
@@ -283,11 +290,18 @@ class Scheduler:
             self._hold_again(event, event.placement, now_s)
 
     def _line_up(self, job: Job, ran_s: float, now_s: float) -> None:
-        """Let a job wait that is new to the books, unless it can never run."""
+        """Let a job wait that is new here, unless it can never run."""
         shape = self._shape_of_new(job)
+        if shape.generation != self._ledger.generation:
+            self._view.never(shape)
         if shape.never is not None:
             self._wishes.append(Refuse(job.id, shape.never))
             return
+        self._accept(job, shape, ran_s, now_s)
+
+    def _accept(self, job: Job, shape: Shape, ran_s: float, now_s: float) -> None:
+        """Let a job wait that is new here."""
+        self._view.make_room_for(shape)
         plan = () if self._staging is None else self._staging.shapes(job)
         entry = self._entries[job.id] = Entry(job, plan[0] if plan else shape, plan)
         entry.ran_s = ran_s
@@ -296,7 +310,7 @@ class Scheduler:
             self._queue.bar(entry.group.number, -1)
 
     def _hold_again(self, event: Recovered, placement: Placement, now_s: float) -> None:
-        """Hold what a job holds that is new to the books and runs already.
+        """Hold what a job holds that is new here and runs already, or let it wait.
 
         Nobody knows any more in which stage of its plan it started, so that what it borrowed
         counts as its own.
@@ -309,16 +323,28 @@ class Scheduler:
         types = self.policy.placer.types
         fits = reasons.covers(self._ledger, job.request, placement, types)
         table = self._ledger.to_rows(placement, shape.profiles) if fits else None
-        if table is None or not self._ledger.hold(table):
-            raise InvalidInput(
-                f"Job {job.id} runs on {', '.join(placement.machines)} where the cluster has "
-                "no such room; keep the machines it had until it has ended."
-            )
+        if table is None or not self._ledger.hold_again(table):
+            self._wait_for_another(event, placement, shape, now_s)
+            return
         self._entries[job.id] = entry
         self._note_held(entry, placement, table, event.started_s)
         entry.state = JobState.RUNNING
         if entry.shape.grows:
             self._want_more(entry, now_s)
+
+    def _wait_for_another(
+        self, event: Recovered, placement: Placement, shape: Shape, now_s: float
+    ) -> None:
+        """Let a job wait that ran where there is no place for it any more."""
+        job = event.job
+        gone = [one for one in placement.machines if not self._ledger.knows(one)]
+        what = "is not there" if gone else "has no such room"
+        why = f"The job ran on {', '.join(gone or placement.machines)}, which {what} any more."
+        lost_s = _unsaved_s(job, event.started_s, now_s)
+        counts_all = self.policy.order.counts_lost_work
+        kept_s = now_s - event.started_s - (0.0 if counts_all else lost_s)
+        self._accept(job, shape, event.ran_s + kept_s, now_s)
+        self._wishes.append(Requeue(job.id, why, lost_s))
 
     def _shape_of_new(self, job: Job) -> Shape:
         if job.id in self._entries:
@@ -399,26 +425,24 @@ class Scheduler:
             self._let_go(entry, now_s)
         del self._entries[event.job_id]
 
-    def _machine_lost(self, event: MachineLost, now_s: float) -> None:
-        number = self._ledger.number(event.machine_id)
-        if number in self._lost:
-            return
-        for entry in self._running.on_machine(number):
-            lost_s = now_s - entry.started_s
-            if entry.job.checkpoint_s > 0:
-                lost_s %= entry.job.checkpoint_s
-            kept_s = now_s - entry.started_s - lost_s
-            self._back_to_queue(entry, MachineLost, now_s, kept_s=kept_s)
-        self._lost.add(number)
-        self._ledger.set_up(number, up=False)
+    def _machine_event(self, event: Event, now_s: float) -> None:
+        """Take in what became of a machine; whatever was promised is promised anew."""
+        generation = self._ledger.generation
+        self._machines.learn[type(event)](event, now_s)
         self._reservation = None
+        if not isinstance(event, MachineLost):
+            self._returned += 1
+        if generation != self._ledger.generation:
+            self._view.follow_machines()
+            self._lendable = self._machines_of_types(self._lent_types)
+            if self._staging is not None:
+                self._staging.forget_shapes()
 
-    def _machine_returned(self, event: MachineReturned, now_s: float) -> None:
-        number = self._ledger.number(event.machine_id)
-        self._lost.discard(number)
-        self._returned += 1
-        self._ledger.set_up(number, up=True)
-        self._reservation = None
+    def _requeue(self, entry: Entry, event: type[Event], why: str, now_s: float) -> None:
+        """Let a job wait again whose place is gone, with the progress that it saved."""
+        lost_s = _unsaved_s(entry.job, entry.started_s, now_s)
+        self._back_to_queue(entry, event, now_s, kept_s=now_s - entry.started_s - lost_s)
+        self._wishes.append(Requeue(entry.job.id, why, lost_s))
 
     def _ticked(self, event: Ticked, now_s: float) -> None:
         self._wake_s = None
@@ -850,10 +874,10 @@ class Scheduler:
     def _could_reclaim(self, entry: Entry, lent_milli: int) -> bool:
         """Return whether borrowers hold enough to matter: a first look."""
         free = self._ledger.free
-        slots = slice(rows.FREE, rows.FREE + (free.shape[1] - rows.FREE) // 2)
+        slots = slice(rows.FREE, rows.FREE + rows.slots_of(free))
         for task, part in zip(entry.job.request.tasks, entry.shape.parts, strict=True):
             may = (self._ledger.asks[part.profile, rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1
-            idle = int(free[may == 1, slots].sum())
+            idle = int(np.maximum(free[may == 1, slots], 0).sum())
             if idle + lent_milli < task.least * task.demand.gpu_milli_total:
                 return False
         return True
@@ -904,10 +928,17 @@ class Scheduler:
     # -- giving up --------------------------------------------------------------------
 
     def _give_up(self, now_s: float, wishes: list[Action]) -> None:
-        """Refuse heads that cannot be placed although the whole cluster is idle."""
+        """Refuse heads that cannot be placed although the whole cluster is idle.
+
+        Whoever would fit if machines had not left waits for others.
+        """
+        if not all(isinstance(wish, Requeue) for wish in wishes):
+            return
         if self._staging is not None and self._staging.next_s() is not None:
             return  # somebody's next stage may do
         for entry in self._heads(now_s):
+            if self._view.never(entry.shape) is not None:
+                continue
             why = self.explain(entry.job.id, now_s)
             reason = why.reason if why is not None else "The placer found no place."
             self._queue.remove(entry, now_s)
@@ -920,6 +951,12 @@ class Scheduler:
             )
             wishes.append(Refuse(entry.job.id, refusal))
             return
+
+
+def _unsaved_s(job: Job, started_s: float, now_s: float) -> float:
+    """Return the progress that an attempt loses with its machine: since its last checkpoint."""
+    ran_s = now_s - started_s
+    return ran_s % job.checkpoint_s if job.checkpoint_s > 0 else ran_s
 
 
 def _check_instances(entry: Entry) -> None:

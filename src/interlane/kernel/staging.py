@@ -35,11 +35,15 @@ class Staging:
         shapes = self._shapes.get(key)
         if shapes is None:
             every = [self._view.staged_shape(key[0], self._types, one) for one in key[1]]
-            shapes = tuple(shape for shape in every if shape.never is None)
+            shapes = tuple(shape for shape in every if self._view.never(shape) is None)
             self._shapes[key] = shapes
             for shape in shapes:
                 shape.reclaims = self._has_a_right(shape)
         return shapes
+
+    def forget_shapes(self) -> None:
+        """Make plans anew: the machines are others, and so are the stages in vain."""
+        self._shapes.clear()
 
     def _has_a_right(self, shape: Shape) -> bool:
         """Return whether the shape may use a machine that is only lent to others."""

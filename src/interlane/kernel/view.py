@@ -40,14 +40,14 @@ class Shape:
     """What all jobs with the same request have in common, in the same stage of a plan."""
 
     __slots__ = (
-        "grows", "instances", "never", "parts", "profiles", "reclaims", "request", "stage",
+        "generation", "grows", "instances", "never", "parts", "profiles", "reclaims", "request",
+        "stage",
     )  # fmt: skip
 
     def __init__(
         self,
         request: Request,
         parts: tuple[Part, ...],
-        never: Refusal | None,
         stage: Stage | None = None,
     ) -> None:
         self.request = request
@@ -58,8 +58,10 @@ class Shape:
         self.profiles = tuple(part.profile for part in parts)
         self.instances = request.instances
         self.grows = request.grows
-        self.never = never
+        self.never: Refusal | None = None
         """Why such a job can never run on this cluster, if so."""
+        self.generation = -1
+        """The machines by which ``never`` was judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +84,19 @@ class View:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        machines = len(ledger.cluster)
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
-        self._every_type = frozenset(machine.gpu_type for machine in ledger.cluster)
+        self._every_type = ledger.types.seen
         self._staged: dict[tuple[Request, TypeRule, Stage], Shape] = {}
         self._compiled: CompiledRule | None = None
         self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
-        self.rooms: NDArray[np.int32] = np.zeros((0, machines), np.int32)
-        """Units of each profile that each machine could take, as of the profile's cursor."""
         self.sums = np.zeros(0, np.int64)
         """Sum of each row of ``rooms``."""
-        self.scores = np.zeros((0, machines), np.float64)
-        """Scores as of the profile's second cursor, under the rule last asked for."""
+        self._begin_index(0)
         self.change_lists = ledger.change_lists
         self.out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
         """Where compiled code writes a placement: as long as the largest request needs."""
         self.dice = np.zeros(1, np.uint64)
-        self.nowhere = np.zeros(machines, np.bool_)
-        """No machine to be avoided."""
         self._grow()
 
     # -- questions of placers ---------------------------------------------------------
@@ -120,17 +116,17 @@ class View:
     def free(self, machine: int) -> FreeMachine:
         """Return what one machine has left."""
         row = self._ledger.free[machine].tolist()
-        slots = (len(row) - rows.FREE) // 2
+        slots = rows.slots_of(self._ledger.free)
         gpus = row[rows.GPUS]
         at = self._ledger.machine(machine)
         return FreeMachine(
             index=machine,
             id=at.id,
             gpu_type=at.gpu_type,
-            cpu_milli=row[rows.CPU],
-            memory_mib=row[rows.MEMORY],
-            gpu_milli=tuple(row[rows.FREE : rows.FREE + gpus]),
-            gpu_memory_mib=tuple(row[rows.FREE + slots : rows.FREE + slots + gpus]),
+            cpu_milli=max(row[rows.CPU], 0),
+            memory_mib=max(row[rows.MEMORY], 0),
+            gpu_milli=_at_least_0(row[rows.FREE : rows.FREE + gpus]),
+            gpu_memory_mib=_at_least_0(row[rows.FREE + slots : rows.FREE + slots + gpus]),
             pooled=at.pooled,
         )
 
@@ -144,8 +140,9 @@ class View:
 
     def why_not_now(self, shape: Shape) -> Refusal:
         """Return why a shape, which may be that of a stage, does not fit now."""
-        if shape.never is not None:
-            return shape.never
+        never = self.never(shape)
+        if never is not None:
+            return never
         refusal = explain_waiting(self._ledger, shape.request, shape.parts)
         return refusal if shape.stage is None else in_stage(refusal, shape.stage)
 
@@ -171,8 +168,9 @@ class View:
     ) -> Placement | Refusal:
         """Choose for a shape, which may be that of a stage."""
         settings = self.compiled_rule(rule)
-        if shape.never is not None:
-            return shape.never
+        never = self.never(shape)
+        if never is not None:
+            return never
         table = self._choose_rows(
             shape, settings, seed, self.nowhere if avoid is None else avoid
         )
@@ -189,10 +187,23 @@ class View:
         shape = self._shapes[types].get(request)
         if shape is None:
             parts = tuple(self._part(task, types) for task in request.tasks)
-            never = explain_shortage(self._ledger, request, parts)
-            shape = self._shapes[types][request] = Shape(request, parts, never)
-            self._make_room_for(shape)
+            shape = self._shapes[types][request] = Shape(request, parts)
+            self.never(shape)
         return shape
+
+    def never(self, shape: Shape) -> Refusal | None:
+        """Return why a shape does not fit on the machines that are known now, if so."""
+        if shape.generation != self._ledger.generation:
+            shape.generation = self._ledger.generation
+            shape.never = explain_shortage(self._ledger, shape.request, shape.parts)
+            if shape.never is None:
+                self.make_room_for(shape)
+        return shape.never
+
+    def make_room_for(self, shape: Shape) -> None:
+        """Have a placement of the shape fit into ``out``."""
+        if shape.instances > len(self.out):
+            self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
 
     def staged_shape(self, request: Request, types: TypeRule, stage: Stage) -> Shape:
         """Return what the request becomes in one stage of a plan."""
@@ -200,14 +211,9 @@ class View:
         shape = self._staged.get(key)
         if shape is None:
             parts = tuple(self._part(task, types, stage) for task in request.tasks)
-            never = explain_shortage(self._ledger, request, parts)
-            shape = self._staged[key] = Shape(request, parts, never, stage)
-            self._make_room_for(shape)
+            shape = self._staged[key] = Shape(request, parts, stage)
+            self.never(shape)
         return shape
-
-    def _make_room_for(self, shape: Shape) -> None:
-        if shape.never is None and shape.instances > len(self.out):
-            self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
 
     def catch_up(self, profile: int) -> None:
         """Bring one profile's room up to date."""
@@ -223,6 +229,17 @@ class View:
         if self.change_lists != self._ledger.change_lists:
             self.change_lists = self._ledger.change_lists
             self.cursors[:] = -1
+            if self.rooms.shape[1] != self._ledger.height:
+                self._begin_index(len(self.cursors))
+
+    def follow_machines(self) -> None:
+        """Take in that machines joined, changed or left."""
+        if self._ledger.types.seen != self._every_type:
+            # Masks of types are made of those that are known: stages and rules are made anew.
+            self._every_type = self._ledger.types.seen
+            self._staged.clear()
+            self._compiled = None
+            self.cursors[:, compiled.SCORE_CURSOR] = -1
 
     # -- inside -----------------------------------------------------------------------
 
@@ -240,6 +257,16 @@ class View:
         if task.same_machine:
             return Part(profile, 1, 1, together, binding)
         return Part(profile, task.least, task.instances, 1, binding)
+
+    def _begin_index(self, profiles: int) -> None:
+        """Begin with an empty index, as wide as there are machines."""
+        machines = self._ledger.height
+        self.rooms: NDArray[np.int32] = np.zeros((profiles, machines), np.int32)
+        """Units of each profile that each machine could take, as of the profile's cursor."""
+        self.scores = np.zeros((profiles, machines), np.float64)
+        """Scores as of the profile's second cursor, under the rule last asked for."""
+        self.nowhere = np.zeros(machines, np.bool_)
+        """No machine to be avoided."""
 
     def _grow(self) -> None:
         """Keep the index as long as the ledger's list of asks."""
@@ -339,3 +366,8 @@ class View:
         compiled.change_rows(ledger.free, ledger.asks, self.out, 0, end, -1)
         ledger.note_changes(self.out[:end])
         return None if count < 0 else self.out[:end].copy()
+
+
+def _at_least_0(amounts: list[int]) -> tuple[int, ...]:
+    """Return what can be had where others may have taken more than was free."""
+    return tuple(max(amount, 0) for amount in amounts)

@@ -29,8 +29,6 @@ class Cluster:
     """Keys of labels that say where a machine is, the widest level first: zone, rack."""
 
     def __post_init__(self) -> None:
-        if not self.machines:
-            raise InvalidInput(f"Cluster {self.name} has no machines; it needs at least one.")
         seen: set[MachineId] = set()
         for machine in self.machines:
             if machine.id in seen:

@@ -13,7 +13,6 @@ from interlane.compiling import inlined
 from interlane.model.units import MILLI
 from interlane.policy.rows import (
     ABSENT,
-    ASK_GPU_MEMORY,
     ASK_GPUS,
     ASK_MILLI,
     FREE,
@@ -21,6 +20,7 @@ from interlane.policy.rows import (
     GPUS,
     POOL,
     POOLED,
+    admits,
     free_rate,
 )
 
@@ -39,8 +39,7 @@ def pack_score(free, total, at, asks, of):
     for gpu in range(free[at, GPUS]):
         here = free[at, FREE + gpu]
         idle += here
-        fits = here >= milli and free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
-        if shares and fits and here - milli < left:
+        if shares and admits(free, at, slots, gpu, asks, of) and here - milli < left:
             left = here - milli
     # Work without GPUs goes where it blocks the fewest of them, whatever is left over.
     return -np.float64(left * _LEFT + idle * FULLNESS_TIE + free_rate(free, total, at))
@@ -56,8 +55,7 @@ def left_over(free, at, asks, of):
     left = MILLI
     for gpu in range(free[at, GPUS]):
         here = free[at, FREE + gpu]
-        fits = here >= milli and free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
-        if fits and here - milli < left:
+        if admits(free, at, slots, gpu, asks, of) and here - milli < left:
             left = here - milli
     return left
 

@@ -18,6 +18,7 @@ that tests compare with.
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interlane.compiling import compiled, inlined
 from interlane.model.units import MILLI
@@ -84,6 +85,22 @@ EMPTIEST: Final = 2
 DRAWN: Final = 3
 
 
+def width(slots: int) -> int:
+    """Return how many columns a row with so many GPU columns has."""
+    return FREE + 2 * slots
+
+
+def widened(table: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
+    """Return a table of machines with more GPU columns than it has."""
+    had = slots_of(table)
+    wide = np.zeros((len(table), width(slots)), np.int64)
+    wide[:, :FREE] = table[:, :FREE]
+    for group in range((width(slots) - FREE) // slots):
+        narrow = FREE + group * had
+        wide[:, FREE + group * slots :][:, :had] = table[:, narrow : narrow + had]
+    return wide
+
+
 @compiled
 def slots_of(free):
     """Return how many GPU columns the row's layout has."""
@@ -101,24 +118,24 @@ def kind_of(asks, of):
 
 
 @inlined
-def _admits(free, at, slots, gpu, asks, of):
+def admits(free, at, slots, gpu, asks, of):
     """Return whether this GPU has the share and memory that the ask wants of each GPU."""
-    return (
-        free[at, FREE + gpu] >= asks[of, ASK_MILLI]
-        and free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
+    return free[at, FREE + gpu] >= asks[of, ASK_MILLI] and (
+        free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
+        or asks[of, ASK_GPU_MEMORY] == 0
     )
 
 
 @compiled
 def gpu_admits(free, at, slots, gpu, asks, of):
     """Return whether this GPU has the share and memory that the ask wants of each GPU."""
-    return _admits(free, at, slots, gpu, asks, of)
+    return admits(free, at, slots, gpu, asks, of)
 
 
 @inlined
 def _shares(free, at, slots, gpu, asks, of):
     """Return how many instances could each take their share of this one GPU."""
-    if not _admits(free, at, slots, gpu, asks, of):
+    if not admits(free, at, slots, gpu, asks, of):
         return 0
     count = free[at, FREE + gpu] // asks[of, ASK_MILLI]
     if asks[of, ASK_GPU_MEMORY] > 0:
@@ -147,7 +164,7 @@ def _instances_by_gpu(free, at, asks, of):
     if asks[of, ASK_MILLI] == MILLI:
         count = 0
         for gpu in range(free[at, GPUS]):
-            if _admits(free, at, slots, gpu, asks, of):
+            if admits(free, at, slots, gpu, asks, of):
                 count += 1
         return count // gpus
     most = 0
@@ -167,20 +184,20 @@ def room_for_inlined(free, at, asks, of):
     A unit is one instance, or ``ASK_TOGETHER`` instances when a task wants them together.
     """
     # Comparisons first: most machines of a busy cluster are out of the question, and a
-    # division costs as much as all of these.
+    # division costs as much as all of these.  Where others took more than was free there is
+    # less than nothing, which keeps away only who needs some of it.
     if (
         free[at, UP] == 0
-        or free[at, CPU] < asks[of, ASK_CPU]
-        or free[at, MEMORY] < asks[of, ASK_MEMORY]
+        or (free[at, CPU] < asks[of, ASK_CPU] and asks[of, ASK_CPU] > 0)
+        or (free[at, MEMORY] < asks[of, ASK_MEMORY] and asks[of, ASK_MEMORY] > 0)
     ):
         return 0
     if (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
         return 0
     if free[at, POOLED] == 1 and asks[of, ASK_GPUS] > 0:
         slots = (free.shape[1] - FREE) // 2
-        if (
-            free[at, FREE] < asks[of, ASK_GPUS] * asks[of, ASK_MILLI]
-            or free[at, FREE + slots] < asks[of, ASK_GPU_MEMORY]
+        if free[at, FREE] < asks[of, ASK_GPUS] * asks[of, ASK_MILLI] or (
+            free[at, FREE + slots] < asks[of, ASK_GPU_MEMORY] and asks[of, ASK_GPU_MEMORY] > 0
         ):
             return 0
     count = PLENTY
@@ -255,9 +272,11 @@ def summarise(free, total, at, brief, shares):
         here = free[at, FREE + gpu]
         emptiest = max(emptiest, here)
         idle += here
-        shares[at, gpu] = POOL if free[at, POOLED] == 1 else here
-    brief[BRIEF_CPU, at] = min(free[at, CPU], _BRIEF_MAX) if free[at, UP] == 1 else -1
-    brief[BRIEF_MEMORY, at] = min(free[at, MEMORY], _BRIEF_MAX)
+        shares[at, gpu] = POOL if free[at, POOLED] == 1 else max(here, 0)
+    for gpu in range(free[at, GPUS], shares.shape[1]):
+        shares[at, gpu] = ABSENT
+    brief[BRIEF_CPU, at] = min(max(free[at, CPU], 0), _BRIEF_MAX) if free[at, UP] == 1 else -1
+    brief[BRIEF_MEMORY, at] = min(max(free[at, MEMORY], 0), _BRIEF_MAX)
     brief[BRIEF_GPU, at] = min(emptiest, _BRIEF_MAX)
     brief[BRIEF_IDLE, at] = min(idle, _BRIEF_MAX)
     brief[BRIEF_TYPES, at] = _folded(np.int64(1) << free[at, TYPE])
@@ -349,6 +368,34 @@ def change(free, at, asks, of, mask, instances):
         if (mask >> gpu) & 1:
             free[at, FREE + gpu] -= asks[of, ASK_MILLI] * instances
             free[at, FREE + slots + gpu] -= asks[of, ASK_GPU_MEMORY] * instances
+
+
+@compiled
+def was_there(free, at, asks, of, mask):
+    """Return whether what an ask took on the GPUs of ``mask`` was there to be taken.
+
+    Asked after ``change``: nothing that the ask uses may be below zero.
+    """
+    if (asks[of, ASK_CPU] > 0 and free[at, CPU] < 0) or (
+        asks[of, ASK_MEMORY] > 0 and free[at, MEMORY] < 0
+    ):
+        return False
+    if asks[of, ASK_GPUS] == 0:
+        return mask == 0
+    if (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
+        return False
+    if free[at, POOLED] == 1:
+        return mask == 0 and free[at, FREE] >= 0
+    slots = slots_of(free)
+    used = 0
+    for gpu in range(free[at, GPUS]):
+        if (mask >> gpu) & 1:
+            used += 1
+            if free[at, FREE + gpu] < 0 or (
+                asks[of, ASK_GPU_MEMORY] > 0 and free[at, FREE + slots + gpu] < 0
+            ):
+                return False
+    return used == asks[of, ASK_GPUS] and mask >> free[at, GPUS] == 0
 
 
 @compiled

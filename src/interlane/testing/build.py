@@ -158,7 +158,7 @@ def make(
     policy = Policy(
         order or Fifo(), placer or place.first_fit(), queue, preemption or Preemption()
     )
-    return Scheduler(on or cluster(gpus=[gpus]), policy, seed)
+    return Scheduler(cluster(gpus=[gpus]) if on is None else on, policy, seed)
 
 
 def submit(scheduler: Scheduler, *jobs: Job, now_s: float | None = None) -> None:
