@@ -19,7 +19,8 @@ What holds for every engine, and what ``testing.conformance.check_engine`` check
 
 Who owns the truth.  Where ``keeps_record`` is false, the driver's store does: an attempt is on
 record before it begins.  Where it is true the engine does: it keeps with each attempt what a
-``Found`` tells, so that a driver without a store takes up what runs.
+``Found`` tells, so that a driver without a store takes up what runs.  Nobody could tell such a
+driver what others asked for before it began: once it has started, none of that begins.
 """
 
 from collections.abc import Callable, Collection

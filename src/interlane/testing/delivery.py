@@ -30,6 +30,7 @@ class Rates:
 
     lost: float = 0.0
     doubled: float = 0.0
+    """Reports that come twice, and requests that are asked twice."""
     late: float = 0.0
     """Reports that wait in a bag, out of which they come in any order."""
     stale: float = 0.0
@@ -131,19 +132,23 @@ class Gate:
         return seen
 
     def begin(self, launch: Launch) -> None:
-        """Pass it on, or die."""
-        self._fuse.burn()
-        self._engine.begin(launch)
+        """Pass it on, at times twice, or die."""
+        for _ in self._times():
+            self._engine.begin(launch)
 
     def grow(self, launch: Launch) -> None:
-        """Pass it on, or die."""
-        self._fuse.burn()
-        self._engine.grow(launch)
+        """Pass it on, at times twice, or die."""
+        for _ in self._times():
+            self._engine.grow(launch)
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
-        """Pass it on, or die."""
+        """Pass it on, at times twice, or die."""
+        for _ in self._times():
+            self._engine.stop(attempt, how)
+
+    def _times(self) -> range:
         self._fuse.burn()
-        self._engine.stop(attempt, how)
+        return range(2 if self._rng.random() < self._rates.doubled else 1)
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Pass the question on."""

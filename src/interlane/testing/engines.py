@@ -52,6 +52,8 @@ ROUNDS_MAX: Final = 40
 """Rounds of work and looks within which everything must have come to rest."""
 
 POLICY: Final = Policy(PriorityWithAgeing(preemptive=True), pack(), name="test")
+LOOK_STEPS: Final = 3
+"""Moves that a look takes: to ask what is known, to look, and to say what was seen."""
 LAST: Final = (Kind.ENDED, Kind.CANCELLED, Kind.REFUSED)
 SHM: Final = Path("/dev/shm")
 
@@ -139,7 +141,7 @@ class World(Protocol):
         ...
 
 
-def check_engine(make: Callable[[Random], World], seed: int, steps: int = 60) -> None:
+def check_engine(make: Callable[[Random], World], seed: int, steps: int = 90) -> None:
     """Play one script on an engine and raise ``ContractBroken`` if it breaks a clause."""
     rng = Random(seed)
     folder = SHM if SHM.is_dir() else None
@@ -205,6 +207,7 @@ class _Play:
 
     def __post_init__(self) -> None:
         self.rates = _rates(self.rng)
+        self.gangs = self.rng.choice((0.2, 0.8))
         self.fuse = Fuse()
         self._open()
 
@@ -231,7 +234,11 @@ class _Play:
         """Kill the server and let another take over."""
         self._note_answers()
         self.fuse.left = None
+        before = self.world.running()
         self.close()
+        after = self.world.running()
+        what = f"{len(before)} attempts ran when the server ended, {len(after)} afterwards."
+        demand(before.keys() == after.keys(), "what runs goes on", what)
         self.told += self._said()
         if self.gate.traits.keeps_record and self.rng.random() < 0.4:
             self._lose_store()
@@ -256,18 +263,27 @@ class _Play:
     # -- the script -------------------------------------------------------------------
 
     def script(self, steps: int) -> None:
-        """Play everything."""
+        """Play everything: jobs come, then fewer, all comes to rest and runs to its end."""
+        self._moves(steps * 2 // 3, submits=self.rng.choice((6, 14, 24)), finishes=8)
+        self._moves(steps // 3, submits=1, finishes=16)
+        self._come_to_rest()
+        self._repeat_what_was_said()
+        self._run_out()
+        self._check_stories()
+
+    def _moves(self, steps: int, *, submits: int, finishes: int) -> None:
+        """Do one thing after another; how often which is a matter of weights."""
         moves = (
-            (self._submit, 24),
+            (self._submit, submits),
             (self._cancel, 5),
-            (self._finish, 10),
+            (self._finish, finishes),
             (self._late, 6),
             (self._look, 14),
             (self._pass_time, 6),
             (self._mishap, 12),
             (self._drain, 2),
             (self._fail_commit, 1),
-            (self._light_fuse, 3),
+            (self._light_fuse, 1),
             (self._die, 1),
         )
         weights = [weight for _, weight in moves]
@@ -278,10 +294,6 @@ class _Play:
                 if self.rng.random() < 0.5:
                     follows()
                     self.audit()
-        self._come_to_rest()
-        self._repeat_what_was_said()
-        self._run_out()
-        self._check_stories()
 
     def _turn(self) -> None:
         try:
@@ -300,12 +312,12 @@ class _Play:
 
     def _job(self) -> JobSpec:
         rng, limits = self.rng, self.world.limits
-        gpu: dict[str, object] = {"count": rng.randint(0, limits.gpus_max)}
+        gpu: dict[str, object] = {"count": rng.choice((0, 1, 1, limits.gpus_max))}
         if gpu["count"] == 1 and rng.random() < 0.5:
             gpu["compute"] = rng.choice(("250m", "500m"))
-        nodes = rng.choice((1, 1, rng.randint(1, limits.nodes_max)))
+        nodes = limits.nodes_max if rng.random() < self.gangs else 1
         gang: dict[str, object] = {"nodes": nodes}
-        if limits.elastic and nodes > 1 and rng.random() < 0.5:
+        if limits.elastic and rng.random() < 0.7:
             gang["min"] = 1
         return read_spec(
             {
@@ -327,7 +339,9 @@ class _Play:
                 self.driver.cancel(job_id, "ann")
 
     def _finish(self) -> None:
+        """Let a job end that somebody knows: others go on until they are stopped."""
         running = sorted(self.world.running(), key=str)
+        running = [one for one in running if self.driver.open_record(one.job_id)]
         if running:
             self.world.finish(self.rng.choice(running), self.rng.choice((0, 0, 3)))
 
@@ -442,18 +456,23 @@ class _Play:
     def _round(self) -> None:
         """Let everybody do all that there is to do, look once, and let time pass."""
         self.gate.reports.deliver(everything=True)
-        while self.look is not None or self.rng.random() < 0.5:
+        self._work_off()
+        while self.look is not None:
             self._look()
             self._turn()
-        while self.world.work():
-            self._turn()
-        for _ in range(3):
+        for _ in range(LOOK_STEPS):
             self._look()
             self._turn()
-        while self.world.work():
-            self._turn()
+        self._work_off()
         self.world.wait(40.0)
         self._turn()
+
+    def _work_off(self) -> None:
+        self._turn()
+        while self.world.work():
+            while self.world.work():
+                pass
+            self._turn()
 
     def _check_rest(self) -> None:
         """Check that the world, the records and the scheduler say the same."""
@@ -532,13 +551,16 @@ class _Play:
             if not _could_run(record, machines):  # it waits for others, and may for ever
                 self.cancelled.add(record.id)
                 self.driver.cancel(record.id, "ann")
-        self._eventually(self._check_ended)
-
-    def _check_ended(self) -> None:
-        for attempt in list(self.world.running()):
-            self.world.finish(attempt, 0)
+        self._eventually(self._check_rest)
+        for _ in range(ROUNDS_MAX):
+            running = list(self.world.running())
+            for attempt in running[: (len(running) + 1) // 2]:  # what is left may grow
+                self.world.finish(attempt, 0)
+            self._eventually(self._check_rest)
+            if not self.driver.open_records():
+                return
         left = [f"{one.id} ({one.state})" for one in self.driver.open_records()]
-        demand(not left, "every job ends", f"{', '.join(left)} did not.")
+        demand(False, "every job ends", f"{', '.join(left)} did not.")
 
     def _check_stories(self) -> None:
         """Check that nothing was lost, and that every end is told once and truly."""

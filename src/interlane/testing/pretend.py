@@ -264,9 +264,11 @@ class PretendEngine:
         self._tell: Tell = lambda report: None
 
     def start(self, tell: Tell) -> None:
-        """Begin to report."""
+        """Begin to report; who keeps the record takes nothing more from who was here before."""
         self._tell = tell
         self.world.engine = self
+        if self.world.keeps_record:
+            self.world.asked.clear()
 
     def close(self) -> None:
         """Report no more."""

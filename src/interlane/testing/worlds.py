@@ -1,6 +1,6 @@
 """The worlds behind engines, as the suite of ``engines`` looks at them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -33,20 +33,22 @@ class Hands:
         return self.at_s
 
 
-MakeEngine = Callable[[PretendWorld], Engine]
-
-
 class PretendedWorld:
     """A world that only pretends, where everything that can happen does."""
 
     limits = Limits()
 
     def __init__(
-        self, rng: Random, make: MakeEngine | None = None, *, keeps_record: bool = False
+        self,
+        rng: Random,
+        engine: type[PretendEngine] = PretendEngine,
+        world: type[PretendWorld] = PretendWorld,
+        *,
+        keeps_record: bool = False,
     ) -> None:
         machines = [_machine(f"m{number}", rng) for number in range(rng.randint(1, 3))]
         self._rng = rng
-        self._make = make or (lambda world: PretendEngine(world=world, pace=Pace.STEPS))
+        self._engine = engine
         self._hands = Hands()
         self._rate = rng.choice((0.0, 0.1, 0.3))
         self._mishaps = rng.random() < 0.8
@@ -54,7 +56,7 @@ class PretendedWorld:
         self._away: list[Machine] = []
         self._withdrawn: set[str] = set()
         self._whole = {machine.id: machine for machine in machines}
-        self.world = PretendWorld(
+        self.world = world(
             {machine.id: machine for machine in machines},
             keeps_record,
             fails=lambda: rng.random() < self._rate,
@@ -63,7 +65,7 @@ class PretendedWorld:
 
     def engine(self) -> Engine:
         """Return a new engine on the same world."""
-        return self._make(self.world)
+        return self._engine(world=self.world, pace=Pace.STEPS)
 
     def engine_died(self, engine: Engine) -> None:
         """Let some of what it was asked be on its way for ever, and some arrive."""
