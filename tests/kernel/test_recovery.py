@@ -9,6 +9,7 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Cluster,
     Finished,
+    GrowFailed,
     IllegalTransition,
     Job,
     JobId,
@@ -176,3 +177,16 @@ def test_a_job_is_recovered_once() -> None:
         scheduler.learn(Recovered(job("a", gpus=1)), now_s=0.0)
 
     assert scheduler.state(JobId("a")) is JobState.QUEUED
+
+
+def test_a_gang_that_was_growing_is_recovered_with_what_it_may_have_to_give_back() -> None:
+    scheduler = make(cluster(machine("m0", gpus=2)))
+    gang = job("gang", gpus=1, instances=2, at_least=1)
+    both = Placement((Spot(MachineId("m0"), (0,)), Spot(MachineId("m0"), (1,))))
+
+    scheduler.learn(Recovered(gang, placement=both, growing=1), 0.0)
+
+    assert scheduler.state(gang.id) is JobState.GROWING
+    scheduler.learn(GrowFailed(gang.id, "no room"), 1.0)
+    assert scheduler.placement(gang.id) == Placement(both.spots[:1])
+    scheduler.check()

@@ -331,8 +331,9 @@ class Scheduler:
             return
         self._entries[job.id] = entry
         self._note_held(entry, placement, table, event.started_s)
-        entry.state = JobState.RUNNING
-        if entry.shape.grows:
+        entry.state = JobState.GROWING if event.growing else JobState.RUNNING
+        entry.growing = event.growing
+        if entry.shape.grows and not event.growing:
             self._want_more(entry, now_s)
 
     def _wait_for_another(

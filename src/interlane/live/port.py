@@ -7,7 +7,10 @@ inbox.  The scheduler's thread never waits for a socket, a fork or an API server
 What holds for every engine, and what ``testing.conformance.check_engine`` checks:
 
 * An attempt that was reported as ``NeverBegan`` never runs afterwards; one that was asked for
-  is begun at most once, however often it is asked for.
+  is begun at most once, however often it is asked for.  The same holds for each growth.
+* What is asked of one attempt is carried out in the order in which it was asked.
+* An attempt runs as a whole: where a part of a gang cannot begin, or is lost, the engine ends
+  the rest before it says what has become of it.
 * ``observe`` says what has become of each attempt that it is asked about, so that a report
   that was lost is made good by the next observation.  It also names attempts that nobody asked
   about: the driver ends those that it does not know.
@@ -15,7 +18,9 @@ What holds for every engine, and what ``testing.conformance.check_engine`` check
   that is over changes nothing.
 
 Who owns the truth.  Where ``keeps_record`` is false, the driver's store does: an attempt is on
-record before it begins.  Where it is true the engine does, and the store keeps history.
+record before it begins.  Where it is true the engine does: it keeps with each attempt what a
+``Found`` tells, so that a driver without a store takes up what runs.  Nobody could tell such a
+driver what others asked for before it began: once it has started, none of that begins.
 """
 
 from collections.abc import Callable, Collection
@@ -37,6 +42,18 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose job it is and how it came in: what an engine keeps that keeps the record."""
+
+    serial: int
+    """The number in the job's id; no other job has it."""
+    user: str
+    submitted_s: float
+    key: str | None = None
+    """What the engine calls the job, if it came in through the engine; see ``Wanted``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """An attempt that is to begin, all of its gang together; how is the engine's business."""
 
@@ -47,6 +64,9 @@ class Launch:
     placement: Placement
     """Where it goes; with ``grow``, only what is added."""
     estimate_s: float
+    origin: "Origin"
+    growth: int = 0
+    """Which growth of the attempt this is; 0 for its begin."""
 
 
 class Stop(StrEnum):
@@ -90,7 +110,8 @@ class Ended:
     exit_code: int | None
     """None if nobody knows."""
     why: str | None = None
-    """``stopped`` because we asked, ``limit`` when its time was over, else what went wrong."""
+    """``stopped`` because we asked, ``limit`` when its time was over, ``lost`` with its
+    machine, else what went wrong."""
     use: RunReport | None = None
     """What it did on its device, where that is known."""
 
@@ -99,19 +120,26 @@ class Ended:
         """Whether it ended because we asked."""
         return self.why == "stopped"
 
+    @property
+    def was_lost(self) -> bool:
+        """Whether it went with its machine, so that it should run again elsewhere."""
+        return self.why == "lost"
+
 
 @dataclass(frozen=True, slots=True)
 class Grew:
     """The attempt has got the instances that were added."""
 
     attempt: Attempt
+    growth: int
 
 
 @dataclass(frozen=True, slots=True)
 class NeverGrew:
-    """The attempt runs on without the instances that were to be added."""
+    """The attempt runs on without the instances that were to be added, and never gets them."""
 
     attempt: Attempt
+    growth: int
     why: str
 
 
@@ -172,6 +200,17 @@ Tell = Callable[[Report], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """An attempt that runs, and all that a driver must know which has no record of it."""
+
+    attempt: Attempt
+    job: JobSpec
+    origin: Origin
+    placement: Placement
+    started_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything as it is now."""
 
@@ -183,6 +222,12 @@ class Observation:
     """Machines that somebody has drained through the engine."""
     occupied: tuple[Occupied, ...] = ()
     wanted: tuple[Wanted, ...] = ()
+    """All jobs that came in through the engine and that somebody still wants, those that run
+    included; one that has not ended and is not among them was withdrawn."""
+    found: tuple[Found, ...] = ()
+    """All attempts that run, where the engine keeps the record."""
+    serial: int = 0
+    """The highest serial of a job that ever began, where the engine keeps the record."""
 
 
 @dataclass(frozen=True, slots=True)

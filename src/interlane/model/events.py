@@ -29,6 +29,8 @@ class Recovered:
     """Where it runs; None if it waits."""
     started_s: float = 0.0
     """When the present attempt began; meaningful with a placement."""
+    growing: int = 0
+    """Spots at the end of the placement that are held for it and not yet confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

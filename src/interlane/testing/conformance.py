@@ -1,4 +1,4 @@
-"""The contract of every policy, checked the same way for all of them.
+"""The contract of every policy and every engine, checked the same way for all of them.
 
 ``check_placer`` and ``check_order`` raise ``ContractBroken``, an ``AssertionError`` that
 names the clause.  They decide by plain arithmetic on the answers of the view, never with
@@ -22,22 +22,21 @@ from interlane.model import Job, Placement, Refusal, Spot, Task, Tier
 from interlane.policy import rows
 from interlane.policy.base import FreeMachine, Order, Placer, Rule, TypeRule
 from interlane.policy.scores import Score
+from interlane.testing.contract import ContractBroken, demand
+from interlane.testing.engines import World, check_engine
+
+__all__ = [
+    "ContractBroken",
+    "World",
+    "check_engine",
+    "check_finds_room",
+    "check_order",
+    "check_placement",
+    "check_placer",
+]
 
 ASKED_AGAIN = 3
 """How often a question is repeated; a placer that alternates is caught by the second."""
-
-
-class ContractBroken(AssertionError):
-    """A policy broke a clause of its contract."""
-
-    def __init__(self, clause: str, what: str) -> None:
-        super().__init__(f"{clause}: {what}")
-        self.clause = clause
-
-
-def _demand(holds: object, clause: str, what: str) -> None:
-    if not holds:
-        raise ContractBroken(clause, what)
 
 
 # -- placers ------------------------------------------------------------------------------
@@ -53,8 +52,8 @@ def check_placer(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> Non
     view = View(ledger)
     before, dice = _picture(view, ledger, job), _global_dice()
     answer = placer.place(job, view, random.Random(seed))
-    _demand(_global_dice() == dice, "no global dice", f"{placer!r} rolled them.")
-    _demand(
+    demand(_global_dice() == dice, "no global dice", f"{placer!r} rolled them.")
+    demand(
         _picture(view, ledger, job) == before,
         "view unchanged",
         f"{placer!r} changed the books.",
@@ -62,7 +61,7 @@ def check_placer(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> Non
     for number in range(ASKED_AGAIN):
         # Once more of the same view, then of fresh ones: history must not matter either.
         again = placer.place(job, View(ledger) if number else view, random.Random(seed))
-        _demand(again == answer, "same answer", f"{placer!r} said {answer}, then {again}.")
+        demand(again == answer, "same answer", f"{placer!r} said {answer}, then {again}.")
     if isinstance(answer, Refusal):
         _check_refusal(answer)
     else:
@@ -80,10 +79,10 @@ def check_finds_room(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) ->
     answer = placer.place(job, view, random.Random(seed))
     room = view.room(task, placer.types)
     if isinstance(answer, Refusal):
-        _demand(room < task.least, "finds room", f"there is room for {room}, yet: {answer}")
+        demand(room < task.least, "finds room", f"there is room for {room}, yet: {answer}")
     elif not task.same_machine:
         most = min(task.instances, room)
-        _demand(answer.instances == most, "finds room", f"{answer.instances} of {most} placed.")
+        demand(answer.instances == most, "finds room", f"{answer.instances} of {most} placed.")
 
 
 def check_placement(
@@ -104,35 +103,35 @@ def check_placement(
 def _check_spot(
     spot: Spot, job: Job, ledger: Ledger, view: View, types: TypeRule
 ) -> tuple[Task, FreeMachine]:
-    _demand(ledger.knows(spot.machine), "known machine", f"{spot.machine} does not exist.")
-    _demand(0 <= spot.task < len(job.request.tasks), "known task", f"{spot} has none.")
-    _demand(spot.instances >= 1, "complete", f"{spot} holds nobody.")
+    demand(ledger.knows(spot.machine), "known machine", f"{spot.machine} does not exist.")
+    demand(0 <= spot.task < len(job.request.tasks), "known task", f"{spot} has none.")
+    demand(spot.instances >= 1, "complete", f"{spot} holds nobody.")
     task = job.request.tasks[spot.task]
     number = ledger.number(spot.machine)
     free = view.free(number)
-    _demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
+    demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
     machine = ledger.machine(number)
-    _demand(
+    demand(
         task.demand.selectors <= set(machine.labels)
         and set(machine.taints) <= task.demand.tolerations,
         "labels and taints",
         f"{task.demand} may not use {machine}.",
     )
-    _demand(len(set(spot.gpus)) == len(spot.gpus), "no GPU twice", f"{spot} names a GPU twice.")
+    demand(len(set(spot.gpus)) == len(spot.gpus), "no GPU twice", f"{spot} names a GPU twice.")
     told_apart = task.demand.gpus and not free.pooled
-    _demand(
+    demand(
         len(spot.gpus) == (task.demand.gpus if told_apart else 0),
         "right number of GPUs",
         f"{spot} serves {task.demand}.",
     )
-    _demand(
+    demand(
         all(0 <= gpu < len(free.gpu_milli) for gpu in spot.gpus),
         "known GPU",
         f"{spot} has not.",
     )
     allowed = types.binding(task.demand) if task.demand.gpus else frozenset()
     used = [free.gpu_types[gpu] for gpu in ((0,) if free.pooled else spot.gpus)]
-    _demand(
+    demand(
         not allowed or set(used) <= allowed | {ledger.wildcard},
         "GPU types",
         f"{used} on {spot.machine} are not all among {sorted(allowed)}.",
@@ -159,29 +158,29 @@ def _check_fits(used: "Counter[str]", free: FreeMachine) -> None:
         has[f"gpu {gpu}"] = milli
         has[f"gpu memory {gpu}"] = memory_mib
     for what, amount in used.items():
-        _demand(
+        demand(
             amount <= has[what], "fits", f"{amount} of {what} on {free.id}, {has[what]} free."
         )
 
 
 def _check_task(task: Task, spots: Sequence[Spot]) -> None:
     placed = sum(spot.instances for spot in spots)
-    _demand(
+    demand(
         task.least <= placed <= task.instances,
         "complete",
         f"{placed} instances of {task.role} placed, {task.least} to {task.instances} asked.",
     )
     if task.same_machine:
         where = {spot.machine for spot in spots}
-        _demand(len(where) == 1, "togetherness", f"{task.role} is spread over {sorted(where)}.")
+        demand(len(where) == 1, "togetherness", f"{task.role} is spread over {sorted(where)}.")
 
 
 def _check_refusal(answer: Refusal) -> None:
-    _demand(isinstance(answer, Refusal), "an answer", f"{answer!r} is none.")
-    _demand(isinstance(answer.tier, Tier), "refusal has a tier", f"{answer.tier!r} is none.")
+    demand(isinstance(answer, Refusal), "an answer", f"{answer!r} is none.")
+    demand(isinstance(answer.tier, Tier), "refusal has a tier", f"{answer.tier!r} is none.")
     for what in ("reason", "remedy"):
         said = getattr(answer, what)
-        _demand(
+        demand(
             isinstance(said, str) and said.strip().endswith(".") and said[0].isupper(),
             f"refusal has a {what}",
             f"{said!r} is not a sentence.",
@@ -218,26 +217,26 @@ def check_order(order: Order, jobs: Sequence[Job]) -> None:
     later than now; accounts with more running are not preferred; no global dice.
     """
     dice = _global_dice()
-    _demand(order.preempts is order.preempts, "same answer", "preempts changed.")
-    _demand(order.keeps_accounts is order.keeps_accounts, "same answer", "accounts changed.")
+    demand(order.preempts is order.preempts, "same answer", "preempts changed.")
+    demand(order.keeps_accounts is order.keeps_accounts, "same answer", "accounts changed.")
     first = [_opinion(order, job) for job in jobs]
     for opinion in first:
         _check_numbers(opinion)
     for job, opinion in reversed(list(zip(jobs, first, strict=True))):
         again = _opinion(order, job)
         for one, two in zip(opinion, again, strict=True):
-            _demand(
+            demand(
                 two[1] >= one[1],
                 "rank never falls",
                 f"{job.id} fell from {one[1]} to {two[1]}.",
             )
-        _demand(again == opinion, "same answer", f"{opinion}, then {again}.")
+        demand(again == opinion, "same answer", f"{opinion}, then {again}.")
         if order.preempts:
             _check_rise(order, job)
         if order.keeps_accounts:
             _check_account(order, job)
     _check_total(order, jobs)
-    _demand(_global_dice() == dice, "no global dice", f"{order!r} rolled them.")
+    demand(_global_dice() == dice, "no global dice", f"{order!r} rolled them.")
 
 
 Opinion = list[tuple[tuple[float, float], float, float | None]]
@@ -252,38 +251,38 @@ def _opinion(order: Order, job: Job) -> Opinion:
 
 def _check_numbers(opinion: Opinion) -> None:
     for key, rank, _ in opinion:
-        _demand([isfinite(part) for part in key] == [True, True], "key is finite", f"{key}.")
-        _demand(isfinite(rank), "rank is finite", f"{rank}.")
+        demand([isfinite(part) for part in key] == [True, True], "key is finite", f"{key}.")
+        demand(isfinite(rank), "rank is finite", f"{rank}.")
 
 
 def _check_rise(order: Order, job: Job) -> None:
-    _demand(order.rank_slope <= 0, "slope is not above 0", f"{order.rank_slope}.")
+    demand(order.rank_slope <= 0, "slope is not above 0", f"{order.rank_slope}.")
     for ran_s in RAN_S:
         after_s = order.rank_rises_after_s(job, ran_s)
         rank, ahead_s = order.rank(job, ran_s), 10.0 if after_s is None else after_s / 2
         then = rank if order.rank_slope == 0 else max(0.0, rank + order.rank_slope * ahead_s)
-        _demand(
+        demand(
             isclose(order.rank(job, ran_s + ahead_s), then, rel_tol=1e-9, abs_tol=1e-6),
             "rank follows its slope",
             f"{job.id} has {order.rank(job, ran_s + ahead_s)}, not {then}.",
         )
         if after_s is None:
             continue
-        _demand(0 < after_s < inf, "rise comes later", f"the rank rises after {after_s} s.")
+        demand(0 < after_s < inf, "rise comes later", f"the rank rises after {after_s} s.")
         slack_s = 1e-6 * (1.0 + ran_s + after_s)
         risen = order.rank(job, ran_s + after_s + slack_s) > order.rank(job, ran_s)
-        _demand(risen, "rise comes", f"{job.id} was to rise {after_s} s after {ran_s} s.")
-        _demand(order.counts_lost_work, "service counts", "lost work would lower the rank.")
+        demand(risen, "rise comes", f"{job.id} was to rise {after_s} s after {ran_s} s.")
+        demand(order.counts_lost_work, "service counts", "lost work would lower the rank.")
 
 
 def _check_account(order: Order, job: Job) -> None:
     account = order.account(job)
-    _demand(isinstance(account, str), "account is a name", f"{account!r}.")
-    _demand(order.account(job) == account, "same answer", f"account of {job.id} changed.")
+    demand(isinstance(account, str), "account is a name", f"{account!r}.")
+    demand(order.account(job) == account, "same answer", f"account of {job.id} changed.")
     shares = [order.share(account, milli) for milli in (0, 1, 1_000, 64_000)]
-    _demand(all(isfinite(share) for share in shares), "share is finite", f"{shares}.")
-    _demand(shares == sorted(shares), "more running, less urgent", f"{shares}.")
-    _demand(
+    demand(all(isfinite(share) for share in shares), "share is finite", f"{shares}.")
+    demand(shares == sorted(shares), "more running, less urgent", f"{shares}.")
+    demand(
         shares == [order.share(account, milli) for milli in (0, 1, 1_000, 64_000)],
         "same answer",
         "the share changed.",
@@ -298,4 +297,4 @@ def _check_total(order: Order, jobs: Sequence[Job]) -> None:
             (value + slope * now_s, job.serial)
             for (value, slope), job in zip(keys, jobs, strict=True)
         }
-        _demand(len(places) == len(jobs), "total order", f"{places} at {now_s} s.")
+        demand(len(places) == len(jobs), "total order", f"{places} at {now_s} s.")

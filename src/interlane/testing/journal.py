@@ -290,6 +290,7 @@ _FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxy
             said["ran_s"],
             None if said["placement"] is None else _placement(said["placement"]),
             said["started_s"],
+            said.get("growing", 0),
         ),
         "Started": lambda said: Started(said["job_id"], _placement(said["placement"])),
         "StartFailed": lambda said: StartFailed(**_bare(said)),

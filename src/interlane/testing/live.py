@@ -23,7 +23,7 @@ from interlane.live.files.job import JobSpec, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
-from interlane.live.port import Attempt, Engine, Launch, Traits
+from interlane.live.port import Attempt, Engine, Launch, Origin, Traits
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import Record
 from interlane.live.store.store import Store
@@ -63,7 +63,8 @@ def snapshot_of(cluster: Cluster, *records: Record, now_s: float = 0.0) -> Snaps
 def launch_of(job: JobSpec, placement: Placement, machine: Machine) -> Launch:
     """Return the first attempt at a job on a machine."""
     request = request_of(job, Cluster("one", (machine,)))
-    return Launch(Attempt(JobId(f"{job.name}-1"), 1), job, request, placement, 9.0)
+    attempt = Attempt(JobId(f"{job.name}-1"), 1)
+    return Launch(attempt, job, request, placement, 9.0, Origin(1, "ann", 0.0))
 
 
 def make_engine(folder: Path, *, gpus: int = 2, lanes: Lanes | None = None) -> LocalEngine:

@@ -48,7 +48,7 @@ from interlane.model import (
     Wake,
 )
 from interlane.model.cluster import MACHINE_LEVEL
-from interlane.testing.conformance import ContractBroken
+from interlane.testing.contract import ContractBroken, demand
 from interlane.testing.naive import Host, first_fit, give_back
 from interlane.testing.strategies import LEVELS, jobs, machines
 
@@ -156,11 +156,6 @@ def check_machines(
     account.end_all()
 
 
-def _demand(holds: object, clause: str, what: str) -> None:
-    if not holds:
-        raise ContractBroken(clause, what)
-
-
 @dataclass
 class _Account:
     """Machines and holdings, as events and actions say."""
@@ -207,9 +202,7 @@ class _Account:
         try:
             self.scheduler.learn(event, self.now_s)
         except InvalidInput:
-            _demand(
-                self.scheduler.cluster == before, "unknown machine", f"{event} left traces."
-            )
+            demand(self.scheduler.cluster == before, "unknown machine", f"{event} left traces.")
             return
         raise ContractBroken("unknown machine", f"{event} was accepted.")
 
@@ -255,7 +248,7 @@ class _Account:
             actions = self.scheduler.decide(self.now_s)
             for action in actions:
                 self._carry_out(action)
-            _demand(not self.must_wait, "gone machine", f"{self.must_wait} go on there.")
+            demand(not self.must_wait, "gone machine", f"{self.must_wait} go on there.")
             self.may_wait.clear()
             if not actions:
                 break
@@ -264,17 +257,17 @@ class _Account:
         for job_id in self.jobs:
             state = self.scheduler.state(job_id)
             expected = state in HOLDING if job_id in self.held else state is JobState.QUEUED
-            _demand(expected, "states", f"{job_id} is {state}.")
+            demand(expected, "states", f"{job_id} is {state}.")
 
     def _carry_out(self, action: Action) -> None:
         match action:
             case Requeue(job_id):
                 expected = job_id in self.must_wait | self.may_wait
-                _demand(expected, "requeued", f"{job_id} had its place.")
+                demand(expected, "requeued", f"{job_id} had its place.")
                 self.must_wait.discard(job_id)
                 del self.held[job_id]
             case Start(job_id, placement):
-                _demand(job_id not in self.held, "runs once", f"{job_id} runs already.")
+                demand(job_id not in self.held, "runs once", f"{job_id} runs already.")
                 self._check_place(self.jobs[job_id], placement, Placement(()))
                 self.held[job_id] = placement
                 self.scheduler.learn(Started(job_id, placement), self.now_s)
@@ -300,7 +293,7 @@ class _Account:
             # A machine that changed may have taken instances that run to another domain.
             spots = (*before.spots[:1], *placement.spots)
             domains = {self._domain(spot.machine, level) for spot in spots}
-            _demand(
+            demand(
                 len(domains) == 1 and None not in domains,
                 "one domain",
                 f"{job.id} is in {domains}.",
@@ -326,22 +319,22 @@ class _Account:
                     *(host.gpu_milli[gpu] for gpu in gpus),
                     *(host.gpu_memory_mib[gpu] for gpu in gpus if needs.gpu_memory_mib),
                 ]
-                _demand(min(left) >= 0, "beside others", f"{job.id} on {host.machine.id}.")
+                demand(min(left) >= 0, "beside others", f"{job.id} on {host.machine.id}.")
 
     def _domain(self, name: MachineId, level: str) -> str | None:
         return name if level == MACHINE_LEVEL else self.there[name].label(level)
 
     def _check_spot(self, job: Job, spot: Spot) -> None:
         name, needs = spot.machine, job.request.tasks[spot.task].demand
-        _demand(name in self.there, "known machine", f"{job.id} goes to {name}, which is gone.")
-        _demand(name not in self.drained, "drained", f"{job.id} goes to {name}.")
-        _demand(name not in self.lost, "lost", f"{job.id} goes to {name}.")
+        demand(name in self.there, "known machine", f"{job.id} goes to {name}, which is gone.")
+        demand(name not in self.drained, "drained", f"{job.id} goes to {name}.")
+        demand(name not in self.lost, "lost", f"{job.id} goes to {name}.")
         machine = self.there[name]
-        _demand(needs.selectors <= set(machine.labels), "selectors", f"{job.id} on {machine}.")
-        _demand(set(machine.taints) <= needs.tolerations, "taints", f"{job.id} on {machine}.")
+        demand(needs.selectors <= set(machine.labels), "selectors", f"{job.id} on {machine}.")
+        demand(set(machine.taints) <= needs.tolerations, "taints", f"{job.id} on {machine}.")
         if needs.gpus and needs.gpu_types and not machine.pooled:
             used = {machine.device(gpu).type for gpu in spot.gpus}
-            _demand(used <= needs.gpu_types, "GPU types", f"{job.id} on {used} of {name}.")
+            demand(used <= needs.gpu_types, "GPU types", f"{job.id} on {used} of {name}.")
 
     def _check_fits(self) -> None:
         """Check that no machine has more to bear than it has, and others beside ours."""
@@ -352,7 +345,7 @@ class _Account:
             least = min(
                 [host.cpu_milli, host.memory_mib, *host.gpu_milli, *host.gpu_memory_mib]
             )
-            _demand(least >= 0, "fits", f"{name} is short of {-least}.")
+            demand(least >= 0, "fits", f"{name} is short of {-least}.")
 
     def _seat(self, host: Host, job: Job, place: Placement) -> None:
         for spot in place.spots:
@@ -393,11 +386,11 @@ class _Account:
             self._end(min(self.held))
             self.settle()
         known = {machine.id: machine for machine in self.scheduler.cluster}
-        _demand(known == self.there, "true cluster", f"{known} for {self.there}.")
+        demand(known == self.there, "true cluster", f"{known} for {self.there}.")
         for machine in known.values():
             number = self.scheduler.view.number(machine.id)
             left, idle = self.scheduler.view.free(number), self._idle(machine)
-            _demand(
+            demand(
                 (
                     left.cpu_milli,
                     left.memory_mib,

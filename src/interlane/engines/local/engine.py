@@ -135,7 +135,8 @@ class LocalEngine:
 
     def grow(self, launch: Launch) -> None:
         """Refuse: nothing here could let processes that run know of more."""
-        self._tell(NeverGrew(launch.attempt, "Jobs on one machine do not grow."))
+        why = "Jobs on one machine do not grow."
+        self._tell(NeverGrew(launch.attempt, launch.growth, why))
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
         """Stop an attempt, after everything that was asked before."""

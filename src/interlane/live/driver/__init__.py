@@ -16,7 +16,8 @@ The modules, in the order in which a job meets them:
 * ``observer``: looks at the engine, so that nothing stays lost.
 * ``batch``: what one cycle writes, and then does.  ``state``: what the thread knows.
 * ``users``, ``reports`` and ``machines``: what is made of what comes in.
-* ``actions``: what the scheduler decides.
+* ``adoption``: takes up what runs and is not on record.
+* ``actions``: what the scheduler decides.  ``endings``: what must end before it is begun.
 """
 
 from interlane.live.driver.errors import (

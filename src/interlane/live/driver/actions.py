@@ -1,12 +1,10 @@
 """What the scheduler decides: noted in the batch, and carried out once that is stored."""
 
-from functools import partial
 from typing import Final
 
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.reports import waiting
 from interlane.live.driver.state import attempt_of
-from interlane.live.port import Launch, Stop
 from interlane.live.store.record import HOLDING, Kind, Record, State, placement_document
 from interlane.model import (
     Action,
@@ -30,14 +28,14 @@ def decide(batch: Batch) -> None:
     """Let the scheduler decide until nothing it wants frees something at once."""
     for _ in range(DECISIONS_MAX):
         actions = batch.state.scheduler.decide(batch.now_s)
-        for action in actions:
-            _note(action, batch)
-        if not any(isinstance(action, Refuse) for action in actions):
+        freed = [_note(action, batch) for action in actions]
+        if not any(freed):
             return
     raise AssertionError("The scheduler does not come to rest.")
 
 
-def _note(action: Action, batch: Batch) -> None:
+def _note(action: Action, batch: Batch) -> bool:
+    """Note an action; return whether others may start because of what came of it."""
     jobs = batch.state.jobs
     match action:
         case Start(job_id, placement):
@@ -48,43 +46,40 @@ def _note(action: Action, batch: Batch) -> None:
             _stop(jobs[job_id], in_favour_of, batch)
         case Refuse(job_id, refusal):
             batch.end(Kind.REFUSED, jobs[job_id], State.REFUSED, reason=str(refusal))
+            return True
         case Requeue(job_id, why, work_lost_s):
-            _requeue(jobs.get(job_id), why, work_lost_s, batch)
+            return _requeue(jobs.get(job_id), why, work_lost_s, batch)
         case Wake(at_s):
             batch.postpone(at_s, Ticked())
+    return False
 
 
 def _place(record: Record, placement: Placement, batch: Batch) -> None:
+    if record.state is not State.QUEUED:
+        return  # it was cancelled and has lost its place, both in this moment
     change = {
         "state": State.STARTING,
         "attempt": record.attempt + 1,
         "placement": placement_document(placement),
         "started_s": batch.now_s,
+        "growth": 0,
         "reason": None,
     }
     placed = batch.write(Kind.PLACED, record.id, change)
-    launch = _launch(placed, placement, batch)
-    batch.afterwards.append(partial(batch.engine.begin, launch))
+    batch.launch(batch.state.launch_of(placed, placement))
 
 
 def _grow(record: Record, more: Placement, batch: Batch) -> None:
     """Note what is added as held; it is given back if the engine cannot add it."""
     assert record.placement is not None
     added = placement_document(more)
-    change = {"placement": [*record.placement, *added], "growing": len(added)}
+    change = {
+        "placement": [*record.placement, *added],
+        "growing": len(added),
+        "growth": record.growth + 1,
+    }
     grown = batch.write(Kind.GROW_PLACED, record.id, change)
-    launch = _launch(grown, more, batch)
-    batch.afterwards.append(partial(batch.engine.grow, launch))
-
-
-def _launch(record: Record, placement: Placement, batch: Batch) -> Launch:
-    return Launch(
-        attempt_of(record),
-        record.job,
-        batch.state.request_of(record.job),
-        placement,
-        record.guess_s,
-    )
+    batch.launch(batch.state.launch_of(grown, more))
 
 
 def _stop(record: Record, in_favour_of: JobId, batch: Batch) -> None:
@@ -92,20 +87,19 @@ def _stop(record: Record, in_favour_of: JobId, batch: Batch) -> None:
         return
     change = {"state": State.STOPPING, "reason": f"It makes way for job {in_favour_of}."}
     batch.write(Kind.STOP_WISHED, record.id, change)
-    stop = partial(batch.engine.stop, attempt_of(record), Stop.GRACEFUL)
-    batch.afterwards.append(stop)
+    batch.stop(attempt_of(record))
 
 
-def _requeue(record: Record | None, why: str, work_lost_s: float, batch: Batch) -> None:
+def _requeue(record: Record | None, why: str, work_lost_s: float, batch: Batch) -> bool:
     """Note that a job's place is gone; nothing of the attempt may go on."""
     if record is None or record.state not in HOLDING:
-        return  # it ended in the same moment
-    kill = partial(batch.engine.stop, attempt_of(record), Stop.KILL)
-    batch.afterwards.append(kill)
+        return False  # it ended in the same moment
+    batch.give_up(attempt_of(record), record.place)
     if record.cancelled_by is not None:
         batch.learn(Cancelled(record.id))
         batch.end(Kind.CANCELLED, record, State.CANCELLED)
-        return
+        return True
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
     ran_s = record.ran_s + max(0.0, attempted_s - work_lost_s)
     batch.write(Kind.REQUEUED, record.id, waiting(ran_s=ran_s, reason=why))
+    return False

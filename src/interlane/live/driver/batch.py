@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from interlane.kernel.lifecycle import JobState
 from interlane.live.driver.inbox import Item
 from interlane.live.driver.state import DriverState
 from interlane.live.measure.monitor import Use
-from interlane.live.port import Engine
+from interlane.live.port import Attempt, Ended, Engine, Launch, Stop
 from interlane.live.store.record import Entry, Kind, Record, State, after
 from interlane.live.store.rows import DrainRow, UsedKey
-from interlane.model import Event, JobId
+from interlane.model import Event, JobId, Placement
 
 
 @dataclass(slots=True)
@@ -50,6 +51,29 @@ class Batch:
         if use is not None:
             ended["use"] = asdict(use)
         self.write(kind, record.id, ended)
+
+    def launch(self, launch: Launch) -> None:
+        """Ask for an attempt or its growth, once it is stored and nothing is in its way."""
+        self.state.endings.hold(launch)
+
+    def stop(self, attempt: Attempt) -> None:
+        """Ask an attempt to end; what has not been asked for has ended with that."""
+        if self.state.endings.drop(attempt):
+            self.postpone(self.now_s, Ended(attempt, None, "stopped"))
+        else:
+            self.afterwards.append(partial(self.engine.stop, attempt, Stop.GRACEFUL))
+
+    def give_up(self, attempt: Attempt, place: Placement | None) -> None:
+        """End an attempt that nobody waits for; nothing takes its place before it is over."""
+        if not self.state.endings.drop(attempt):
+            self.state.endings.add(attempt, place)
+            self.afterwards.append(partial(self.engine.stop, attempt, Stop.KILL))
+
+    def release(self) -> None:
+        """Begin what nothing is in the way of any more."""
+        for launch in self.state.endings.release(self.state.wants):
+            ask = self.engine.grow if launch.growth else self.engine.begin
+            self.afterwards.append(partial(ask, launch))
 
     def learn(self, event: Event) -> None:
         """Tell the scheduler."""

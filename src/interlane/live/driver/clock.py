@@ -1,6 +1,15 @@
-"""The time that facts get."""
+"""The time that events get."""
 
 import time
+from typing import Protocol
+
+
+class Timed(Protocol):
+    """What tells the time."""
+
+    def now_s(self) -> float:
+        """Return seconds that never go back."""
+        ...
 
 
 class Clock:

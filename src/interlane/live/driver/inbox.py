@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.files.job import JobSpec
-from interlane.live.port import Attempt, Observation, Report
+from interlane.live.port import NeverBegan, NeverGrew, Observation, Report
 from interlane.live.store.record import Record
 from interlane.model import JobId, MachineId, Ticked
 
@@ -76,10 +76,9 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """An attempt could not begin, and has waited for long enough to be tried again."""
+    """What could not begin or grow has waited for long enough to be tried again."""
 
-    attempt: Attempt
-    why: str
+    report: NeverBegan | NeverGrew
 
 
 FromUser = Submit | Cancel | Drain | Ask
@@ -103,10 +102,11 @@ class Inbox:
         """Say that nothing of interest follows."""
         self._items.put(None)
 
-    def take(self, now_s: float) -> tuple[list[Item], bool]:
+    def take(self, now_s: float, *, waits: bool = True) -> tuple[list[Item], bool]:
         """Wait for something, or until something is due; return all, and if it is the last."""
         items: list[Item] = []
         patience_s = max(0.0, self._later[0][0] - now_s) if self._later else None
+        patience_s = patience_s if waits else 0.0
         try:
             item = self._items.get(timeout=patience_s)
             while item is not None:

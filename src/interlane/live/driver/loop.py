@@ -5,11 +5,13 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from interlane.live.driver import actions
+from interlane.live.driver.adoption import Adoption
 from interlane.live.driver.batch import Batch
-from interlane.live.driver.clock import Clock
+from interlane.live.driver.clock import Clock, Timed
 from interlane.live.driver.errors import NotReady
 from interlane.live.driver.inbox import (
     Ask,
@@ -24,7 +26,7 @@ from interlane.live.driver.inbox import (
     Question,
     Submit,
 )
-from interlane.live.driver.machines import reports_in
+from interlane.live.driver.machines import machine_of, reports_in
 from interlane.live.driver.observer import EVERY_S, Observer
 from interlane.live.driver.reports import Reports
 from interlane.live.driver.state import DriverState, MakeScheduler, Snapshot
@@ -71,10 +73,12 @@ class Driver:
         *,
         trained: Recall | None = None,
         observe_every_s: float = EVERY_S,
+        clock: Callable[[float], Timed] = Clock,
     ) -> None:
         """Prepare to run; ``trained`` estimates how long jobs run from the first day on."""
         self.store = store
         self.engine = engine
+        self._make_clock = clock
         self._state = DriverState(make_scheduler, engine.traits, trained)
         self._inbox = Inbox()
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
@@ -87,6 +91,7 @@ class Driver:
         self.monitor = Monitor(engine.traits.turns, self._program_of)
         self._reports = Reports(self.monitor)
         self._users = Users(store)
+        self._adoption = Adoption(store)
         self._ready = threading.Event()
         self._closing = threading.Event()
         self._failures = 0
@@ -97,18 +102,22 @@ class Driver:
 
     def start(self) -> None:
         """Take the store over, see what there is, and begin."""
+        self.open()
+        self._thread.start()
+        self._observer.start()
+
+    def open(self) -> None:
+        """Begin without threads: whoever calls this calls ``turn`` and ``observed``, too."""
         self.store.begin_life()
-        self._clock = Clock(self.store.ends().at_s)
+        self._clock = self._make_clock(self.store.ends().at_s)
         self.engine.start(self._inbox.put)
         self._state.show(self.store.open_jobs())
-        first = Observed(self.engine.observe(self._state.attempts()))
+        first = Observed(self.engine.observe(self._state.ever_asked()))
         self._see_machines(first.observation)
         self._rebuild()
         warm_up(self._state.snapshot(self.now_s()).empty_scheduler())
         self._cycle([first])
         self._ready.set()
-        self._thread.start()
-        self._observer.start()
 
     def close(self) -> None:
         """End after what has come in; jobs run on."""
@@ -169,33 +178,43 @@ class Driver:
         self._inbox.put(item)
         return item.answer
 
-    def _attempts(self) -> list[Attempt]:
+    def attempts(self) -> "Future[list[Attempt]]":
         """Return the attempts that the engine was asked for, and that have not ended.
 
-        Asked between two cycles: one that is on record since a moment ago may not have
+        Answered between two cycles: one that is on record since a moment ago may not have
         reached the engine, which would take it for one that nobody will ever begin.
         """
-        asked = Ask(lambda scheduler, now_s: self._state.attempts(), Future())
+        asked = Ask(lambda scheduler, now_s: self._state.asked(), Future())
         self._inbox.put(asked)
+        return asked.answer
+
+    def observed(self, observation: Observation) -> None:
+        """Compare with what the engine has seen since it was asked about ``attempts``."""
+        self._inbox.put(Observed(observation))
+
+    def _attempts(self) -> list[Attempt]:
+        answer = self.attempts()
         while not self._closing.is_set():
             with suppress(TimeoutError):
-                attempts: list[Attempt] = asked.answer.result(AGAIN_S)
-                return attempts
+                return answer.result(AGAIN_S)
         raise NotReady("The driver ends.")
 
     # -- the thread -------------------------------------------------------------------
 
     def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            items, is_last = self._inbox.take(self.now_s())
-            try:
-                self._cycle(items)
-            except Exception as error:
-                self._ready.clear()
-                self._fail(items, error)
-                if not self._recovered(error):
-                    return
+        while self.turn():
+            pass
+
+    def turn(self, *, waits: bool = True) -> bool:
+        """Take in what has come, decide, commit and act; False if nothing follows."""
+        items, is_last = self._inbox.take(self.now_s(), waits=waits)
+        try:
+            self._cycle(items)
+        except Exception as error:
+            self._ready.clear()
+            self._fail(items, error)
+            return self._recovered(error) and not is_last
+        return not is_last
 
     def _cycle(self, items: list[Item]) -> None:
         now_s = self.now_s()
@@ -206,6 +225,7 @@ class Driver:
         for item in items:
             self._take_in(item, batch, known)
         actions.decide(batch)
+        batch.release()
         self._commit(batch)
         for act in batch.afterwards:
             act()
@@ -216,9 +236,12 @@ class Driver:
         match item:
             case Submit() | Cancel() | Drain() | Ask():
                 self._users.take_in(item, batch, known)
-            case Begun() | Ended() | NeverBegan() | Grew() | NeverGrew() | GiveBack():
+            case Begun() | Ended() | NeverBegan() | Grew() | NeverGrew():
                 self._reports.take_in(item, batch)
+            case GiveBack(report):
+                self._reports.give_back(report, batch)
             case MachineSeen() | MachineGone() | Drained() | Occupied():
+                self._state.newer.machines.add(machine_of(item))
                 self._learn_machine(item, batch)
             case Measured():
                 self.monitor.heard(item)
@@ -227,7 +250,7 @@ class Driver:
             case Withdrawn():
                 self._users.withdrawn(item, batch, known)
             case Observed(observation):
-                self._compare(observation, batch)
+                self._compare(observation, batch, known)
             case Ticked():
                 batch.learn(item)
 
@@ -237,12 +260,17 @@ class Driver:
         for event in events:
             batch.learn(event)
 
-    def _compare(self, observation: Observation, batch: Batch) -> None:
-        """Make up for reports that did not come, or were lost."""
+    def _compare(self, observation: Observation, batch: Batch, known: KnownKeys) -> None:
+        """Make up for reports that did not come, or were lost, and for what was not stored."""
+        newer = self._state.newer.machines
         for report in reports_in(observation, self._state.machines):
-            self._learn_machine(report, batch)
+            if machine_of(report) not in newer:
+                self._learn_machine(report, batch)
+        self._adoption.take_in(observation, batch, known)
+        places = {one.attempt: one.placement for one in observation.found}
         for sight in observation.attempts:
-            self._reports.compare(sight, batch)
+            self._reports.compare(sight, places.get(sight.attempt), batch)
+        self._users.compare(observation.wanted, batch)
 
     def _commit(self, batch: Batch) -> None:
         self.store.commit(batch.entries, batch.changed.values(), batch.keys, batch.drains)
@@ -255,16 +283,14 @@ class Driver:
     def _see_machines(self, observation: Observation) -> None:
         """Know the machines of an observation, before there is a scheduler to tell."""
         state = self._state
-        for row in self.store.drains():
-            state.machines, _ = state.machines.with_drain(
-                MachineId(row.machine_id), drained=True
-            )
         for report in reports_in(observation, state.machines):
             state.machines, _ = state.machines.after(report)
 
     def _rebuild(self) -> None:
         """Begin again with what is stored; the engine is looked at again."""
         self._inbox.drop_later()
+        drained = frozenset(MachineId(row.machine_id) for row in self.store.drains())
+        self._state.machines = replace(self._state.machines, drained_here=drained)
         self._state.read(self.store)
         self._state.rebuild(self.now_s())
 

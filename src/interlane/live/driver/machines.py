@@ -97,6 +97,11 @@ class Machines:
         return replace(self, known=left, occupied=taken), [MachineLeft(machine_id)]
 
 
+def machine_of(report: MachineReport) -> MachineId:
+    """Return the machine that a report is about."""
+    return report.machine.id if isinstance(report, MachineSeen) else report.machine_id
+
+
 def reports_in(observation: Observation, machines: Machines) -> Iterator[MachineReport]:
     """Yield reports that make up for all that were missed since machines were as they are."""
     there = {machine.id for machine in observation.machines}

@@ -1,12 +1,12 @@
 """What the engine reports of attempts: that they run, have ended or never ran."""
 
-from functools import partial
 from typing import Final
 
 from interlane.kernel.lifecycle import JobState
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.inbox import GiveBack
-from interlane.live.driver.state import DriverState
+from interlane.live.driver.state import DriverState, attempt_of
+from interlane.live.files import job as spec
 from interlane.live.measure.monitor import Monitor, Use
 from interlane.live.port import (
     Attempt,
@@ -17,7 +17,6 @@ from interlane.live.port import (
     NeverBegan,
     NeverGrew,
     Pending,
-    Stop,
 )
 from interlane.live.questions.estimates import asked_before
 from interlane.live.store.record import HOLDING, Kind, Record, State
@@ -26,6 +25,7 @@ from interlane.model import (
     Finished,
     GrowFailed,
     Grown,
+    Placement,
     Preempted,
     Started,
     StartFailed,
@@ -37,6 +37,12 @@ START_TRIES: Final = 3
 START_AGAIN_S: Final = 1.0
 """Seconds before a job that could not be started may try again; doubles each time."""
 
+GROW_AGAIN_S: Final = 30.0
+"""Seconds before a gang that could not grow may try again."""
+
+
+LOST: Final = "It went with its machine."
+
 
 class Reports:
     """Notes what the engine reports; a report of another attempt than the present is void."""
@@ -44,9 +50,13 @@ class Reports:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
 
-    def take_in(self, report: AttemptReport | GiveBack, batch: Batch) -> None:
+    def take_in(self, report: AttemptReport, batch: Batch) -> None:
         """Note one report."""
-        record = _holder(report.attempt, batch.state)
+        state = batch.state
+        state.newer.attempts.add(report.attempt)
+        if isinstance(report, Ended | NeverBegan):
+            state.endings.over(report.attempt)
+        record = _holder(report.attempt, state)
         if record is None:
             return
         match report:
@@ -55,31 +65,43 @@ class Reports:
             case Ended():
                 self._ended(record, report, batch)
             case NeverBegan():
-                _postpone(record, report, batch)
-            case GiveBack():
-                _never_began(record, report.why, batch)
+                _never_began(record, report, batch)
             case Grew():
-                _grew(record, batch)
+                _grew(record, report, batch)
             case NeverGrew():
-                _never_grew(record, report.why, batch)
+                batch.postpone(batch.now_s + GROW_AGAIN_S, GiveBack(report))
 
-    def compare(self, sight: Pending | Begun | NeverBegan | Ended, batch: Batch) -> None:
-        """Note what an observation says of an attempt: it may contradict what is on record."""
-        record = _holder(sight.attempt, batch.state)
+    def give_back(self, report: NeverBegan | NeverGrew, batch: Batch) -> None:
+        """Let what could not begin or grow try again; its place was held meanwhile."""
+        record = _holder(report.attempt, batch.state)
         if record is None:
-            if isinstance(sight, Begun):
-                # Nobody knows it, or it was given up: it must not go on beside another.
-                _stop(sight.attempt, Stop.KILL, batch)
             return
+        if isinstance(report, NeverBegan):
+            _try_again(record, report.why, batch)
+        else:
+            _never_grew(record, report, batch)
+
+    def compare(
+        self, sight: Pending | Begun | NeverBegan | Ended, place: Placement | None, batch: Batch
+    ) -> None:
+        """Note what an observation says of an attempt: it may contradict what is on record.
+
+        An attempt that nobody knows, or that was given up, must not go on beside another.
+        What reports have said since of one that ran is newer.
+        """
+        if isinstance(sight, Ended | NeverBegan):
+            batch.state.endings.over(sight.attempt)
+        record = _holder(sight.attempt, batch.state)
         match sight:
-            case Begun() if record.state is State.STOPPING:
-                _stop(sight.attempt, Stop.GRACEFUL, batch)
-            case Begun() | Ended():
-                self.take_in(sight, batch)
-            case NeverBegan():
+            case Pending() | Begun() if record is None:
+                if sight.attempt not in batch.state.newer.attempts:
+                    batch.give_up(sight.attempt, place)
+            case Begun() if record is not None:
+                _still_runs(record, batch)
+            case Ended() if record is not None:
+                self._ended(record, sight, batch)
+            case NeverBegan() if record is not None:
                 _requeue(record, batch)
-            case Pending():
-                pass
 
     def _ended(self, record: Record, report: Ended, batch: Batch) -> None:
         if record.cancelled_by is not None:
@@ -87,6 +109,8 @@ class Reports:
             _cancelled(record, batch, use=use, exit_code=report.exit_code)
         elif report.was_stopped:
             _preempted(record, batch)
+        elif report.was_lost:
+            _lost(record, batch)
         else:
             self._finished(record, report, batch)
 
@@ -112,10 +136,6 @@ def _holder(attempt: Attempt, state: DriverState) -> Record | None:
     return record
 
 
-def _stop(attempt: Attempt, how: Stop, batch: Batch) -> None:
-    batch.afterwards.append(partial(batch.engine.stop, attempt, how))
-
-
 def _begun(record: Record, batch: Batch) -> None:
     batch.state.failed_starts.pop(record.id, None)
     if record.state is not State.STARTING:
@@ -124,6 +144,15 @@ def _begun(record: Record, batch: Batch) -> None:
     if batch.stands(record.id) is JobState.STARTING:
         batch.learn(Started(record.id, record.place))
     batch.write(Kind.STARTED, record.id, {"state": State.RUNNING})
+
+
+def _still_runs(record: Record, batch: Batch) -> None:
+    """Ask again for what was asked and perhaps not heard."""
+    _begun(record, batch)
+    if record.state is State.STOPPING:
+        batch.stop(attempt_of(record))
+    elif record.growing:
+        batch.launch(batch.state.launch_of(record, record.added))
 
 
 def _let_go(record: Record, batch: Batch) -> None:
@@ -141,10 +170,28 @@ def _preempted(record: Record, batch: Batch) -> None:
     """Let a stopped job wait again; without checkpoints it has lost this attempt's work."""
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
     lost_s = attempted_s if record.job.checkpoint is None else 0.0
-    if batch.stands(record.id) is not JobState.QUEUED:
-        batch.learn(Preempted(record.id, lost_s))
+    _back_to_queue(record, lost_s, batch)
     ran_s = record.ran_s + attempted_s - lost_s
     batch.write(Kind.PREEMPTED, record.id, waiting(ran_s=ran_s))
+
+
+def _lost(record: Record, batch: Batch) -> None:
+    """Let a job wait again that went with its machine, whether that is known or not."""
+    attempted_s = batch.now_s - (record.started_s or batch.now_s)
+    every_s = spec.checkpoint_s(record.job)
+    lost_s = attempted_s % every_s if every_s else attempted_s
+    _back_to_queue(record, lost_s, batch)
+    ran_s = record.ran_s + attempted_s - lost_s
+    batch.write(Kind.REQUEUED, record.id, waiting(ran_s=ran_s, reason=LOST))
+
+
+def _back_to_queue(record: Record, lost_s: float, batch: Batch, why: str = "") -> None:
+    """Tell the scheduler that a job waits again, unless it has requeued it by itself."""
+    stands = batch.stands(record.id)
+    if stands is JobState.STARTING:
+        batch.learn(StartFailed(record.id, why))
+    elif stands is not JobState.QUEUED:
+        batch.learn(Preempted(record.id, lost_s))
 
 
 def _why_failed(record: Record, report: Ended) -> str | None:
@@ -157,17 +204,19 @@ def _why_failed(record: Record, report: Ended) -> str | None:
     return f"It ended with exit code {report.exit_code}."
 
 
-def _postpone(record: Record, report: NeverBegan, batch: Batch) -> None:
-    """Let a job that could not be started wait before it tries again; its place is held."""
+def _never_began(record: Record, report: NeverBegan, batch: Batch) -> None:
+    """Let a job that could not be started wait before it tries again; its place is held.
+
+    One that was to stop has failed at nothing.
+    """
     failed = batch.state.failed_starts.get(record.id, 0)
-    again = GiveBack(report.attempt, report.why)
-    if record.cancelled_by is not None:
-        _never_began(record, report.why, batch)
+    if record.state is State.STOPPING:
+        _requeue(record, batch)
     else:
-        batch.postpone(batch.now_s + START_AGAIN_S * 2**failed, again)
+        batch.postpone(batch.now_s + START_AGAIN_S * 2**failed, GiveBack(report))
 
 
-def _never_began(record: Record, why: str, batch: Batch) -> None:
+def _try_again(record: Record, why: str, batch: Batch) -> None:
     """Let a job try again that could not be started, but not for ever."""
     failed_starts = batch.state.failed_starts
     failed = failed_starts[record.id] = failed_starts.get(record.id, 0) + 1
@@ -184,12 +233,8 @@ def _requeue(record: Record, batch: Batch, why: str | None = None) -> None:
     if record.cancelled_by is not None:
         _cancelled(record, batch)
         return
-    stands = batch.stands(record.id)
-    if stands is JobState.STARTING:
-        batch.learn(StartFailed(record.id, why or ""))
-    elif stands is not JobState.QUEUED:
-        lost_s = batch.now_s - (record.started_s or batch.now_s)
-        batch.learn(Preempted(record.id, lost_s))
+    lost_s = batch.now_s - (record.started_s or batch.now_s)
+    _back_to_queue(record, lost_s, batch, why or "")
     batch.write(Kind.START_FAILED, record.id, waiting(reason=why))
 
 
@@ -198,23 +243,21 @@ def waiting(**more: object) -> dict[str, object]:
     return {"state": State.QUEUED, "placement": None, "growing": 0, **more}
 
 
-def _grew(record: Record, batch: Batch) -> None:
-    if not record.growing or record.place is None:
+def _grew(record: Record, report: Grew, batch: Batch) -> None:
+    if not record.growing or record.growth != report.growth:
         return
     if batch.stands(record.id) is JobState.GROWING:
         batch.learn(Grown(record.id, record.added))
     batch.write(Kind.GREW, record.id, {"growing": 0})
 
 
-def _never_grew(record: Record, why: str, batch: Batch) -> None:
-    """Give back what was to be added.
-
-    After a restart the scheduler does not know that the job was growing: then it goes on to
-    hold what it does not use, until it ends.
-    """
-    if not record.growing or batch.stands(record.id) is not JobState.GROWING:
+def _never_grew(record: Record, report: NeverGrew, batch: Batch) -> None:
+    """Give back what was to be added; one that stops gives it back with all the rest."""
+    if not record.growing or record.growth != report.growth:
         return
-    batch.learn(GrowFailed(record.id, why))
+    if batch.stands(record.id) is not JobState.GROWING:
+        return
+    batch.learn(GrowFailed(record.id, report.why))
     assert record.placement is not None
     kept = list(record.placement[: -record.growing])
     batch.write(Kind.GROW_FAILED, record.id, {"placement": kept, "growing": 0})

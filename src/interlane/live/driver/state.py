@@ -2,19 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.driver.endings import Endings
 from interlane.live.driver.machines import Machines
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.port import Attempt, Traits
+from interlane.live.port import Attempt, Launch, Origin, Traits
 from interlane.live.questions.estimates import Guesses, remembered
-from interlane.live.store.record import HOLDING, Record
+from interlane.live.store.record import HOLDING, Record, State
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
-from interlane.model import Cluster, Job, JobId, Recovered, Request
+from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Request
 from interlane.predict.recall import Recall
 
 RequestCounts = tuple[tuple[Request, int], ...]
@@ -71,7 +72,17 @@ class Snapshot:
     def recovered(self, record: Record) -> Recovered:
         """Return what a scheduler must learn of a job that is there already."""
         job = job_of(record, self.request_of(record.job))
-        return Recovered(job, record.ran_s, record.place, record.started_s or 0.0)
+        started_s = record.started_s or 0.0
+        return Recovered(job, record.ran_s, record.place, started_s, record.growing)
+
+
+@dataclass(slots=True)
+class Newer:
+    """What reports have named since a look at the engine began: it may have seen it before."""
+
+    machines: set[MachineId] = field(default_factory=set)
+    attempts: set[Attempt] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
 
 
 class DriverState:
@@ -94,10 +105,14 @@ class DriverState:
         """The same as they are stored: what other threads may see."""
         self.failed_starts: dict[JobId, int] = {}
         """How often in a row a job could not be started."""
+        self.endings = Endings()
+        self.newer = Newer()
         self.seq = 0
         """Number of the last entry of the log."""
         self.serial = 0
         """Number of the last job."""
+        self.serial_least = 0
+        """No job has a lower number from now on, whatever is stored."""
 
     @property
     def cluster(self) -> Cluster:
@@ -111,7 +126,7 @@ class DriverState:
     def read(self, store: Store) -> None:
         """Begin again with what is stored; ``rebuild`` tells everybody else."""
         ends = store.ends()
-        self.seq, self.serial = ends.seq, ends.serial
+        self.seq, self.serial = ends.seq, max(ends.serial, self.serial_least)
         self.jobs = {record.id: record for record in store.open_jobs()}
         self.estimates = remembered(store, self.request_of, self._trained)
         lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
@@ -124,6 +139,9 @@ class DriverState:
     def rebuild(self, now_s: float) -> None:
         """Begin again with a scheduler that knows the jobs as they stand."""
         self.show(self.jobs.values())
+        self.endings.forget_launches()
+        for attempt in self.attempts():
+            self.endings.over(attempt)  # it was given up in a cycle that was not stored
         self.scheduler = self.snapshot(now_s).scheduler()
 
     def snapshot(self, now_s: float) -> Snapshot:
@@ -136,6 +154,45 @@ class DriverState:
     def attempts(self) -> list[Attempt]:
         """Return the attempts on record that have not ended, as they are stored."""
         return [attempt_of(one) for one in list(self.stored.values()) if one.state in HOLDING]
+
+    def ever_asked(self) -> list[Attempt]:
+        """Return every attempt at the jobs that have not ended.
+
+        Whoever asked for the earlier ones may have died before it stopped them: one that is
+        still on its way would begin beside the next, unless the engine is asked about it.
+        """
+        return [
+            Attempt(one.id, number)
+            for one in self.stored.values()
+            for number in range(1, one.attempt + 1)
+        ]
+
+    def asked(self) -> list[Attempt]:
+        """Return the attempts to look at: the engine was asked for them, and they may run."""
+        self.newer = Newer()
+        asked = [one for one in self.attempts() if not self.endings.holds(one)]
+        return [*asked, *self.endings.attempts()]
+
+    def launch_of(self, record: Record, placement: Placement) -> Launch:
+        """Return what the engine must know to begin an attempt, or to let it grow."""
+        return Launch(
+            attempt_of(record),
+            record.job,
+            self.request_of(record.job),
+            placement,
+            record.guess_s,
+            Origin(record.serial, record.user, record.submitted_s, record.key),
+            record.growth,
+        )
+
+    def wants(self, launch: Launch) -> bool:
+        """Tell whether a launch is still what the record of its job says."""
+        record = self.jobs.get(launch.attempt.job_id)
+        if record is None or attempt_of(record) != launch.attempt:
+            return False
+        if launch.growth:
+            return record.growing > 0 and record.growth == launch.growth
+        return record.state is State.STARTING
 
     def settle(self, changed: Mapping[JobId, Record]) -> None:
         """Show what is stored now, and drop the jobs that have ended."""

@@ -1,6 +1,6 @@
 """What users ask: to submit a job, to cancel one, to drain a machine, to know."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +15,19 @@ from interlane.live.driver.errors import (
     NoSuchMachine,
     VersionDiffers,
 )
-from interlane.live.driver.inbox import Ask, Cancel, Drain, FromUser, Item, Key, Submit
+from interlane.live.driver.inbox import (
+    Ask,
+    Cancel,
+    Drain,
+    FromUser,
+    Item,
+    Key,
+    Observed,
+    Submit,
+)
 from interlane.live.driver.state import DriverState, attempt_of, job_of
 from interlane.live.files.job import JobSpec
-from interlane.live.port import Stop, Wanted, Withdrawn
+from interlane.live.port import Origin, Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
 from interlane.live.store.record import Kind, Record, State, record_document
 from interlane.live.store.rows import DrainRow, UsedKey
@@ -33,7 +42,7 @@ ENGINE: Final = "@engine"
 
 _MADE: Final = (
     *("serial", "name", "user", "queue", "spec", "submitted_s"),
-    *("guess_s", "low_s", "high_s", "basis"),
+    *("guess_s", "low_s", "high_s", "basis", "key"),
 )
 """The fields of a new record that the log must tell."""
 
@@ -46,7 +55,7 @@ class Users:
 
     def known_keys(self, items: Iterable[Item]) -> KnownKeys:
         """Return the used keys among those that came in."""
-        wanted = {key for item in items if (key := _key_of(item)) is not None}
+        wanted = {key for item in items for key in _keys_of(item)}
         return {(used.user, used.key): used for used in self.store.used_keys(wanted)}
 
     def take_in(self, item: FromUser, batch: Batch, known: KnownKeys) -> None:
@@ -63,19 +72,28 @@ class Users:
 
     def wanted(self, report: Wanted, batch: Batch, known: KnownKeys) -> None:
         """Take in a job that was submitted through the engine; it may be told again."""
+        batch.state.newer.keys.add(report.key)
         if (ENGINE, report.key) in known:
             return
-        key = Key(report.key, digest_of(report.job))
-        record = _new_job(report.job, report.user, batch)
-        _note_key(ENGINE, key, record, batch, known)
+        record = _new_job(report.job, report.user, batch, report.key)
+        note_engine_key(record, batch, known)
 
     def withdrawn(self, report: Withdrawn, batch: Batch, known: KnownKeys) -> None:
         """Cancel a job that was submitted through the engine, if it has not ended."""
         used = known.get((ENGINE, report.key))
-        if used is not None and used.job_id in batch.state.jobs:
-            self._cancel(
-                Cancel(used.job_id, batch.state.jobs[used.job_id].user, None, Future()), batch
-            )
+        record = None if used is None else batch.state.jobs.get(used.job_id)
+        if record is not None:
+            self._withdraw(record, batch)
+
+    def compare(self, wanted: Iterable[Wanted], batch: Batch) -> None:
+        """Cancel the jobs that nobody wants any more by an observation."""
+        keys = {one.key for one in wanted} | batch.state.newer.keys
+        for record in list(batch.state.jobs.values()):
+            if record.key is not None and record.key not in keys:
+                self._withdraw(record, batch)
+
+    def _withdraw(self, record: Record, batch: Batch) -> None:
+        self._cancel(Cancel(record.id, record.user, None, Future()), batch)
 
     def _submit(self, item: Submit, batch: Batch, known: KnownKeys) -> None:
         key = item.key
@@ -117,8 +135,7 @@ class Users:
         elif record.cancelled_by is None:
             change = {"state": State.STOPPING, "cancelled_by": item.by}
             batch.write(Kind.CANCEL_ASKED, record.id, change)
-            stop = partial(batch.engine.stop, attempt_of(record), Stop.GRACEFUL)
-            batch.afterwards.append(stop)
+            batch.stop(attempt_of(record))
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
     def _cancellable(self, item: Cancel, state: DriverState) -> Record:
@@ -141,15 +158,26 @@ def digest_of(job: JobSpec) -> str:
     return sha256(job.model_dump_json().encode()).hexdigest()
 
 
-def _key_of(item: Item) -> tuple[str, str] | None:
-    """Return the key that something came in with, and under whose name it is kept."""
+def _keys_of(item: Item) -> Iterator[tuple[str, str]]:
+    """Yield the keys that something came in with, and under whose name they are kept."""
     match item:
         case Submit(user=user, key=Key(text)):
-            return user, text
+            yield user, text
         case Wanted(key) | Withdrawn(key):
-            return ENGINE, key
+            yield ENGINE, key
+        case Observed(observation):
+            for found in observation.found:
+                if found.origin.key is not None:
+                    yield ENGINE, found.origin.key
         case _:
-            return None
+            pass
+
+
+def note_engine_key(record: Record, batch: Batch, known: KnownKeys) -> None:
+    """Note what the engine calls a job, so that it makes one job only."""
+    if record.key is not None and (ENGINE, record.key) not in known:
+        key = Key(record.key, digest_of(record.job))
+        _note_key(ENGINE, key, record, batch, known)
 
 
 def _note_key(user: str, key: Key, record: Record, batch: Batch, known: KnownKeys) -> None:
@@ -158,35 +186,46 @@ def _note_key(user: str, key: Key, record: Record, batch: Batch, known: KnownKey
     batch.keys.append(used)
 
 
-def _new_job(job: JobSpec, user: str, batch: Batch) -> Record:
+def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> Record:
     """Put a job on record and tell the scheduler."""
     state = batch.state
     state.serial += 1
     job_id = JobId(f"{job.name}-{state.serial}")
-    request = state.request_of(job)
-    guess = state.estimates.guess(asked_of(job_id, job, user, batch.now_s, request))
+    origin = Origin(state.serial, user, batch.now_s, key)
+    record = put_on_record(job_id, state.serial, job, origin, batch)
+    batch.learn(Submitted(job_of(record, state.request_of(job))))
+    return record
+
+
+def put_on_record(
+    job_id: JobId, serial: int, job: JobSpec, origin: Origin, batch: Batch
+) -> Record:
+    """Write the first entry of a job, with an estimate of how long it will run."""
+    state, user, submitted_s = batch.state, origin.user, origin.submitted_s
+    asked = asked_of(job_id, job, user, submitted_s, state.request_of(job))
+    guess = state.estimates.guess(asked)
     record = Record(
-        state.serial,
+        serial,
         job_id,
         job.name,
         user,
         job.queue,
         job,
-        batch.now_s,
+        submitted_s,
         guess.seconds,
         guess.low_s,
         guess.high_s,
         guess.basis,
+        key=origin.key,
     )
     document = record_document(record)
-    batch.write(Kind.SUBMITTED, job_id, {name: document[name] for name in _MADE})
-    batch.learn(Submitted(job_of(record, request)))
-    return record
+    return batch.write(Kind.SUBMITTED, job_id, {name: document[name] for name in _MADE})
 
 
 def _drain(item: Drain, batch: Batch) -> None:
+    """Note a drain; one of a machine that is away can be lifted, too."""
     state = batch.state
-    if item.machine_id not in state.machines.known:
+    if item.machine_id not in {*state.machines.known, *state.machines.drained_here}:
         known = ", ".join(state.machines.known)
         said = f"There is no machine {item.machine_id!r}; there are: {known or 'none'}."
         batch.afterwards.append(partial(item.answer.set_exception, NoSuchMachine(said)))

@@ -111,6 +111,8 @@ class Record:
     placement: tuple[Mapping[str, Any], ...] | None = None
     growing: int = 0
     """Spots at the end of its placement that are held for it and not yet its own."""
+    growth: int = 0
+    """Number of the present or last growth of its attempt."""
     started_s: float | None = None
     """When the present or last attempt began."""
     ended_s: float | None = None
@@ -122,6 +124,8 @@ class Record:
     cancelled_by: str | None = None
     use: Mapping[str, Any] | None = None
     """What it did on its device, once it has ended; see ``monitor.Use``."""
+    key: str | None = None
+    """What the engine calls it, if it came in through the engine."""
 
     @property
     def is_open(self) -> bool:

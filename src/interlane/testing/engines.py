@@ -1,0 +1,651 @@
+"""The contract of every engine, checked the same way for all of them.
+
+``check_engine`` plays a script that a seed decides: jobs and gangs are submitted and cancelled,
+preempt each other, finish and fail; the driver dies at any moment and another takes over;
+commits fail; reports are lost, late, doubled and out of order; looks come at any moment and
+are late, too; and the world has mishaps of its own.  Then all comes to rest, and what runs must
+be what is on record.  At last everything that is left runs to its end.
+
+The driver is the real one on a real store, but without its threads: the script says what comes
+next, so that a seed plays the same way again wherever the engine does.
+
+What is checked is computed from what the world shows, never with the code that is judged.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from shutil import copy
+from tempfile import TemporaryDirectory
+from typing import Final, Protocol
+
+from interlane.kernel.scheduler import Scheduler
+from interlane.live.driver import Driver, NotReady
+from interlane.live.driver.clock import Timed
+from interlane.live.files.job import JobSpec, read_spec
+from interlane.live.port import (
+    Attempt,
+    Begun,
+    Ended,
+    Engine,
+    Grew,
+    NeverBegan,
+    NeverGrew,
+    Observation,
+    Report,
+)
+from interlane.live.store.record import ENDED, HOLDING, Kind, Record, State, fold
+from interlane.live.store.rows import JobsWanted
+from interlane.live.store.store import Store
+from interlane.model import Demand, JobId, Machine, MachineId, Occupied, Placement
+from interlane.policy.order import PriorityWithAgeing
+from interlane.policy.place import pack
+from interlane.policy.policy import Policy
+from interlane.testing.contract import ContractBroken, demand
+from interlane.testing.delivery import FaultyStore, Fuse, Gate, Killed, Rates
+
+ROUNDS_MAX: Final = 40
+"""Rounds of work and looks within which everything must have come to rest."""
+
+POLICY: Final = Policy(PriorityWithAgeing(preemptive=True), pack(), name="test")
+LOOK_STEPS: Final = 3
+"""Moves that a look takes: to ask what is known, to look, and to say what was seen."""
+LAST: Final = (Kind.ENDED, Kind.CANCELLED, Kind.REFUSED)
+SHM: Final = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What jobs an engine can run at all."""
+
+    gpus_max: int = 2
+    nodes_max: int = 3
+    elastic: bool = True
+
+
+class World(Protocol):
+    """How the suite looks behind an engine, and disturbs what is there."""
+
+    limits: Limits
+
+    def engine(self) -> Engine:
+        """Return a new engine on the same world, as a new server makes it."""
+        ...
+
+    def engine_died(self, engine: Engine) -> None:
+        """Let an engine end as it does with its server: without a word."""
+        ...
+
+    def clock(self, at_least_s: float) -> Timed:
+        """Return the time that drivers keep."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; a real world may do with less."""
+        ...
+
+    def command(self) -> str:
+        """Return what a job runs that ends when it is told to."""
+        ...
+
+    def running(self) -> Mapping[Attempt, Placement]:
+        """Return what runs now, and where; of a gang, what has begun."""
+        ...
+
+    def begun(self) -> Mapping[Attempt, int]:
+        """Return how often each attempt has begun."""
+        ...
+
+    def exits(self) -> Mapping[Attempt, int | None]:
+        """Return the exit codes of attempts that ended by themselves."""
+        ...
+
+    def machines(self) -> Mapping[MachineId, Machine]:
+        """Return the machines that there are."""
+        ...
+
+    def drained(self) -> frozenset[MachineId]:
+        """Return the machines that somebody drained through the engine."""
+        ...
+
+    def occupied(self) -> Mapping[MachineId, Occupied]:
+        """Return what others have."""
+        ...
+
+    def withdrawn(self) -> frozenset[str]:
+        """Return the keys of jobs that were withdrawn through the engine."""
+        ...
+
+    def finish(self, attempt: Attempt, exit_code: int) -> None:
+        """Let an attempt end by itself."""
+        ...
+
+    def work(self) -> bool:
+        """Let the engine do one thing; False if it has nothing to do."""
+        ...
+
+    def mishap(self) -> None:
+        """Let something happen that nobody asked for."""
+        ...
+
+    def calm(self) -> None:
+        """Let nothing go wrong any more."""
+        ...
+
+    def restore(self) -> None:
+        """Let all machines be there, and nobody but us use them."""
+        ...
+
+
+def check_engine(make: Callable[[Random], World], seed: int, steps: int = 90) -> None:
+    """Play one script on an engine and raise ``ContractBroken`` if it breaks a clause."""
+    rng = Random(seed)
+    folder = SHM if SHM.is_dir() else None
+    with TemporaryDirectory(prefix="interlane-", dir=folder) as name, _complaints() as heard:
+        play = _Play(make(Random(seed)), rng, Path(name), heard)
+        try:
+            play.script(steps)
+        finally:
+            play.close()
+
+
+@contextmanager
+def _complaints() -> Iterator[list[logging.LogRecord]]:
+    """Collect what the live half says of its own faults."""
+    heard: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = heard.append  # type: ignore[method-assign, assignment]
+    logger = logging.getLogger("interlane.live")
+    level, passes_on = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        yield heard
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = passes_on
+
+
+def _rates(rng: Random) -> Rates:
+    """Return how much goes wrong: in some scripts nothing, so that the rest is seen."""
+    if rng.random() < 0.2:
+        return Rates()
+    return Rates(*(rng.choice((0.0, 0.1, 0.3)) for _ in range(4)))
+
+
+@dataclass
+class _Look:
+    """A look at the engine, which takes its time."""
+
+    known: "Future[list[Attempt]]"
+    seen: Observation | None = None
+
+
+@dataclass
+class _Play:
+    """One script, and all that it has to remember."""
+
+    world: World
+    rng: Random
+    folder: Path
+    complaints: list[logging.LogRecord]
+    acknowledged: set[JobId] = field(default_factory=set)
+    asked: "list[Future[Record]]" = field(default_factory=list)
+    cancelled: set[JobId] = field(default_factory=set)
+    told: list[Report] = field(default_factory=list)
+    """What earlier engines have said of attempts."""
+    most: dict[MachineId, Machine] = field(default_factory=dict)
+    """Each machine as it was when it was largest."""
+    look: _Look | None = None
+    submitted: int = 0
+
+    def __post_init__(self) -> None:
+        self.rates = _rates(self.rng)
+        self.gangs = self.rng.choice((0.2, 0.8))
+        self.fuse = Fuse()
+        self._open()
+
+    # -- lives ------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Let a server begin on what there is."""
+        path = self.folder / "state.db"
+        if not path.exists():
+            copy(_empty_store(), path)
+        self.store = FaultyStore(f"sqlite:///{path}", self.fuse)
+        self.raw = self.world.engine()
+        self.gate = Gate(self.raw, self.rng, self.rates, self.fuse)
+        self.driver = Driver(
+            self.store,
+            lambda cluster, workload: Scheduler(cluster, POLICY),
+            self.gate,
+            clock=self.world.clock,
+        )
+        self.look = None
+        self.driver.open()
+
+    def _die(self) -> None:
+        """Kill the server and let another take over."""
+        self._note_answers()
+        self.fuse.left = None
+        before = self.world.running()
+        self.close()
+        after = self.world.running()
+        what = f"{len(before)} attempts ran when the server ended, {len(after)} afterwards."
+        demand(before.keys() == after.keys(), "what runs goes on", what)
+        self.told += self._said()
+        if self.gate.traits.keeps_record and self.rng.random() < 0.4:
+            self._lose_store()
+        self._open()
+
+    def close(self) -> None:
+        """Let the server end without a word."""
+        self.store.close()
+        self.world.engine_died(self.raw)
+
+    def _lose_store(self) -> None:
+        """Lose all but what the engine keeps: what runs, and what came in through it."""
+        for path in self.folder.glob("state.db*"):
+            path.unlink()
+        runs = {attempt.job_id for attempt in self.world.running()}
+        self.acknowledged &= runs
+        self.asked.clear()
+
+    def _said(self) -> list[Report]:
+        return [*self.gate.reports.told, *self.gate.looked]
+
+    # -- the script -------------------------------------------------------------------
+
+    def script(self, steps: int) -> None:
+        """Play everything: jobs come, then fewer, all comes to rest and runs to its end."""
+        self._moves(steps * 2 // 3, submits=self.rng.choice((6, 14, 24)), finishes=8)
+        self._moves(steps // 3, submits=1, finishes=16)
+        self._come_to_rest()
+        self._repeat_what_was_said()
+        self._run_out()
+        self._check_stories()
+
+    def _moves(self, steps: int, *, submits: int, finishes: int) -> None:
+        """Do one thing after another; how often which is a matter of weights."""
+        moves = (
+            (self._submit, submits),
+            (self._cancel, 5),
+            (self._finish, finishes),
+            (self._late, 6),
+            (self._look, 14),
+            (self._pass_time, 6),
+            (self._mishap, 12),
+            (self._drain, 2),
+            (self._fail_commit, 1),
+            (self._light_fuse, 1),
+            (self._die, 1),
+        )
+        weights = [weight for _, weight in moves]
+        for _ in range(steps):
+            (move, _), *_ = self.rng.choices(moves, weights)
+            move()
+            for follows in (self._turn, self._work, self._turn):
+                if self.rng.random() < 0.5:
+                    follows()
+                    self.audit()
+
+    def _turn(self) -> None:
+        try:
+            self.driver.turn(waits=False)
+        except Killed:
+            self._die()
+        self._note_answers()
+
+    def _work(self) -> None:
+        self.world.work()
+
+    def _submit(self) -> None:
+        self.submitted += 1
+        with suppress(NotReady):
+            self.asked.append(self.driver.submit(self._job(), self.rng.choice(("ann", "bob"))))
+
+    def _job(self) -> JobSpec:
+        rng, limits = self.rng, self.world.limits
+        gpu: dict[str, object] = {"count": rng.choice((0, 1, 1, limits.gpus_max))}
+        if gpu["count"] == 1 and rng.random() < 0.5:
+            gpu["compute"] = rng.choice(("250m", "500m"))
+        nodes = limits.nodes_max if rng.random() < self.gangs else 1
+        gang: dict[str, object] = {"nodes": nodes}
+        if limits.elastic and rng.random() < 0.7:
+            gang["min"] = 1
+        return read_spec(
+            {
+                "name": rng.choice(("a", "b", "c")),
+                "run": self.world.command(),
+                "priority": rng.choice((10, 50, 90)),
+                "resources": {"gpu": gpu, "cpu": rng.choice((0, 1))},
+                "gang": gang,
+                "checkpoint": {"grace": "1s"},
+            }
+        )
+
+    def _cancel(self) -> None:
+        known = sorted(self.acknowledged)
+        if known:
+            job_id = self.rng.choice(known)
+            self.cancelled.add(job_id)
+            with suppress(NotReady):
+                self.driver.cancel(job_id, "ann")
+
+    def _finish(self) -> None:
+        """Let a job end that somebody knows: others go on until they are stopped."""
+        running = sorted(self.world.running(), key=str)
+        running = [one for one in running if self.driver.open_record(one.job_id)]
+        if running:
+            self.world.finish(self.rng.choice(running), self.rng.choice((0, 0, 3)))
+
+    def _late(self) -> None:
+        self.gate.reports.deliver()
+
+    def _look(self) -> None:
+        """Take the next step of a look: ask what is known, look, and say what was seen."""
+        if self.look is None:
+            self.look = _Look(self.driver.attempts())
+        elif self.look.seen is not None:
+            self.driver.observed(self.look.seen)
+            self.look = None
+        elif self.look.known.done():
+            self.look.seen = self.gate.observe(self.look.known.result())
+
+    def _pass_time(self) -> None:
+        self.world.wait(self.rng.choice((0.1, 2.0, 40.0)))
+
+    def _mishap(self) -> None:
+        self.world.mishap()
+
+    def _drain(self) -> None:
+        machines = sorted(self.driver.snapshot().machines.known)
+        if machines:
+            drained = self.rng.random() < 0.5
+            with suppress(NotReady):
+                self.driver.drain(self.rng.choice(machines), "op", drained=drained)
+
+    def _fail_commit(self) -> None:
+        self.store.fails_next = True
+
+    def _light_fuse(self) -> None:
+        self.fuse.left = self.rng.randrange(6)
+
+    def _note_answers(self) -> None:
+        """Note which submissions were acknowledged."""
+        open_ = []
+        for future in self.asked:
+            if not future.done():
+                open_.append(future)
+            elif future.exception() is None:
+                self.acknowledged.add(future.result().id)
+        self.asked = open_
+
+    # -- at every moment --------------------------------------------------------------
+
+    def audit(self) -> None:
+        """Check what must hold at every moment."""
+        for complaint in self.complaints:
+            error = complaint.exc_info[1] if complaint.exc_info else None
+            raise ContractBroken("no cycle fails", complaint.getMessage()) from error
+        said = [*self.told, *self._said()]
+        running = self.world.running()
+        _check_once(self.world.begun())
+        _check_one_at_a_time(running)
+        for report in said:
+            if isinstance(report, NeverBegan):
+                what = f"{report.attempt} runs, which was said never to begin."
+                demand(report.attempt not in running, "never means never", what)
+            elif isinstance(report, Ended):
+                what = f"{report.attempt} runs, which was said to have ended."
+                demand(report.attempt not in running, "over means over", what)
+        self._check_capacity(running)
+
+    def _check_capacity(self, running: Mapping[Attempt, Placement]) -> None:
+        """Check that what we run nowhere exceeds the most that a machine ever had."""
+        there = self.world.machines()
+        for machine in there.values():
+            had = self.most.get(machine.id, machine)
+            self.most[machine.id] = max(had, machine, key=lambda one: one.gpu_milli)
+        used: dict[MachineId, Counter[str]] = {}
+        for attempt, placement in running.items():
+            job = self._demand_of(attempt)
+            if job is None:
+                continue  # nobody's: it takes what it finds
+            for spot in placement.spots:
+                what = f"{attempt} runs on {spot.machine}, which is gone."
+                demand(spot.machine in there, "machines that are there", what)
+                taken = used.setdefault(spot.machine, Counter())
+                taken["cpu"] += spot.instances * job.cpu_milli
+                for gpu in spot.gpus:
+                    taken[f"gpu {gpu}"] += spot.instances * job.gpu_milli
+        for machine_id, taken in used.items():
+            _check_fits(self.most[machine_id], taken)
+
+    def _demand_of(self, attempt: Attempt) -> Demand | None:
+        record = self.driver.open_record(attempt.job_id) or self.store.job(attempt.job_id)
+        return None if record is None else _demand(record)
+
+    # -- at rest ----------------------------------------------------------------------
+
+    def _come_to_rest(self) -> None:
+        """Let nothing go wrong any more, and wait until the world is as the records say."""
+        self.fuse.left, self.store.fails_next = None, False
+        self.rates.lost = self.rates.doubled = self.rates.late = self.rates.stale = 0.0
+        self.world.calm()
+        self._eventually(self._check_rest)
+
+    def _eventually(self, check: Callable[[], None]) -> None:
+        for left in reversed(range(ROUNDS_MAX)):
+            self._round()
+            self.audit()
+            try:
+                check()
+            except ContractBroken:
+                if not left:
+                    raise
+            else:
+                return
+
+    def _round(self) -> None:
+        """Let everybody do all that there is to do, look once, and let time pass."""
+        self.gate.reports.deliver(everything=True)
+        self._work_off()
+        while self.look is not None:
+            self._look()
+            self._turn()
+        for _ in range(LOOK_STEPS):
+            self._look()
+            self._turn()
+        self._work_off()
+        self.world.wait(40.0)
+        self._turn()
+
+    def _work_off(self) -> None:
+        self._turn()
+        while self.world.work():
+            while self.world.work():
+                pass
+            self._turn()
+
+    def _check_rest(self) -> None:
+        """Check that the world, the records and the scheduler say the same."""
+        records = {one.id: one for one in self.driver.open_records()}
+        holders = [one for one in records.values() if one.state in HOLDING]
+        running = {at: _instances(place) for at, place in self.world.running().items()}
+        for record in holders:
+            what = f"Job {record.id} is {record.state} (growing {record.growing})."
+            is_at_rest = record.state is State.RUNNING and not record.growing
+            demand(is_at_rest, "comes to rest", what)
+        recorded = {
+            Attempt(one.id, one.attempt): _instances(one.place or Placement(()))
+            for one in holders
+        }
+        for attempt in running.keys() - recorded.keys():
+            demand(False, "unknown attempts end", f"{attempt} runs and is not on record.")
+        for attempt in recorded.keys() - running.keys():
+            demand(False, "lost reports are made good", f"{attempt} does not run.")
+        for attempt, instances in recorded.items():
+            what = f"{attempt} runs as {running[attempt]}, not {instances}."
+            demand(running[attempt] == instances, "a gang runs as a whole", what)
+        self._check_machines()
+        self._check_scheduler(records)
+
+    def _check_machines(self) -> None:
+        known = self.driver.snapshot().machines
+        machines = self.world.machines()
+        there = frozenset(machines)
+        what = f"The driver knows {sorted(known.known)}, there are {sorted(there)}."
+        demand(dict(known.known) == dict(machines), "machines are known", what)
+        demand(
+            known.drained_there & there == self.world.drained() & there,
+            "drains are known",
+            f"{sorted(known.drained_there)} are drained by the driver.",
+        )
+        taken = {one: what for one, what in known.occupied.items() if what != Occupied(one)}
+        demand(taken == dict(self.world.occupied()), "occupied is known", f"Known is {taken}.")
+
+    def _check_scheduler(self, records: Mapping[JobId, Record]) -> None:
+        def question(scheduler: Scheduler, now_s: float) -> dict[JobId, Placement | None]:
+            scheduler.check()
+            return {job_id: scheduler.placement(job_id) for job_id in records}
+
+        asked = self.driver.ask(question)
+        self._turn()
+        for job_id, placement in asked.result(0).items():
+            what = f"The scheduler has job {job_id} at {placement}."
+            demand(placement == records[job_id].place, "the scheduler's state balances", what)
+
+    def _repeat_what_was_said(self) -> None:
+        """Say again what was said of attempts that are over: it must change nothing."""
+        current = {Attempt(one.id, one.attempt) for one in self.driver.open_records()}
+        old = [
+            one
+            for one in [*self.told, *self._said()]
+            if isinstance(one, Begun | Ended | NeverBegan | Grew | NeverGrew)
+            and one.attempt not in current
+        ]
+        before = self.store.ends().seq
+        self.gate.reports.repeat(old)
+        self._turn()
+        self.world.wait(40.0)
+        self._turn()
+        what = f"{len(old)} reports of attempts that are over were noted."
+        demand(self.store.ends().seq == before, "late reports change nothing", what)
+
+    # -- to the end -------------------------------------------------------------------
+
+    def _run_out(self) -> None:
+        """Let every job end that is left."""
+        self.world.restore()
+        for machine_id in sorted(self.driver.snapshot().machines.drained_here):
+            self.driver.drain(machine_id, "op", drained=False)
+        machines = list(self.world.machines().values())
+        for record in self.driver.open_records():
+            if not _could_run(record, machines):  # it waits for others, and may for ever
+                self.cancelled.add(record.id)
+                self.driver.cancel(record.id, "ann")
+        self._eventually(self._check_rest)
+        for _ in range(ROUNDS_MAX):
+            running = list(self.world.running())
+            for attempt in running[: (len(running) + 1) // 2]:  # what is left may grow
+                self.world.finish(attempt, 0)
+            self._eventually(self._check_rest)
+            if not self.driver.open_records():
+                return
+        left = [f"{one.id} ({one.state})" for one in self.driver.open_records()]
+        demand(False, "every job ends", f"{', '.join(left)} did not.")
+
+    def _check_stories(self) -> None:
+        """Check that nothing was lost, and that every end is told once and truly."""
+        records = {one.id: one for one in self.store.jobs(JobsWanted(limit=100_000))}
+        log = list(self.store.whole_log())
+        demand(fold(log) == records, "the log folds to the records", "It does not.")
+        lost = self.acknowledged - records.keys()
+        demand(not lost, "nothing acknowledged is lost", f"{sorted(lost)} are.")
+        ends = Counter(entry.job_id for entry in log if entry.kind in LAST)
+        exits = self.world.exits()
+        for record in records.values():
+            what = f"Job {record.id} is {record.state} and has ended {ends[record.id]} times."
+            demand(ends[record.id] == 1 and record.state in ENDED, "every job ends once", what)
+            self._check_end(record, exits.get(Attempt(record.id, record.attempt), -1))
+
+    def _check_end(self, record: Record, exit_code: int | None) -> None:
+        """Check one end; -1 stands for an attempt that did not end by itself."""
+        what = f"Job {record.id} is {record.state}, its exit code was {exit_code}."
+        match record.state:
+            case State.SUCCEEDED:
+                demand(exit_code == 0, "ends are true", what)
+            case State.FAILED:
+                tries = "could not be started" in (record.reason or "")
+                demand(exit_code not in (0, -1) or tries, "ends are true", what)
+            case State.CANCELLED:
+                was_asked = record.id in self.cancelled or record.key in self.world.withdrawn()
+                demand(was_asked, "ends are true", what)
+            case _:
+                pass
+
+
+def _demand(record: Record) -> Demand:
+    """Return what an instance of a job of the suite asks for."""
+    gpu = record.job.resources.gpu
+    share = 1000 if gpu is None or gpu.compute is None else int(str(gpu.compute)[:-1])
+    cpu_milli = 1000 * int(record.job.resources.cpu)
+    return Demand(gpu.count if gpu else 0, share, cpu_milli=cpu_milli)
+
+
+def _could_run(record: Record, machines: Iterable[Machine]) -> bool:
+    """Tell whether a job would fit if nobody else were there."""
+    asks, gang = _demand(record), record.job.gang
+    room = 0
+    for machine in machines:
+        by_gpu = machine.gpus // asks.gpus * (1000 // asks.gpu_milli) if asks.gpus else 1_000
+        by_cpu = machine.cpu_milli // asks.cpu_milli if asks.cpu_milli else 1_000
+        room += min(by_gpu, by_cpu)
+    return room >= (gang.min or gang.nodes)
+
+
+def _check_once(begun: Mapping[Attempt, int]) -> None:
+    for attempt, times in begun.items():
+        demand(times <= 1, "an attempt begins once", f"{attempt} began {times} times.")
+
+
+def _check_one_at_a_time(running: Mapping[Attempt, Placement]) -> None:
+    for job_id, count in Counter(attempt.job_id for attempt in running).items():
+        demand(count == 1, "one attempt at a time", f"{count} attempts at {job_id} run.")
+
+
+def _check_fits(machine: Machine, taken: Mapping[str, int]) -> None:
+    for what, amount in taken.items():
+        has = machine.cpu_milli if what == "cpu" else 1000
+        said = f"{amount} of {what} are used on {machine.id}, which has {has}."
+        demand(amount <= has, "within capacity", said)
+
+
+def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...], int]]:
+    """Return where each instance runs, however they are written down together."""
+    return Counter(
+        (spot.machine, spot.gpus, spot.task)
+        for spot in placement.spots
+        for _ in range(spot.instances)
+    )
+
+
+_EMPTY: Final[list[tuple[TemporaryDirectory[str], Path]]] = []
+
+
+def _empty_store() -> Path:
+    """Return a store without jobs; it is made once, because that takes a while."""
+    if not _EMPTY:
+        folder = TemporaryDirectory(prefix="interlane-")
+        path = Path(folder.name) / "empty.db"
+        Store(f"sqlite:///{path}").close()
+        _EMPTY.append((folder, path))
+    return _EMPTY[0][1]
