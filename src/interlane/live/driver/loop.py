@@ -259,6 +259,8 @@ class Driver:
         state.machines, events = state.machines.after(report)
         for event in events:
             batch.learn(event)
+        if isinstance(report, MachineGone):
+            self.monitor.forget(report.machine_id)
 
     def _compare(self, observation: Observation, batch: Batch, known: KnownKeys) -> None:
         """Make up for reports that did not come, or were lost, and for what was not stored."""
