@@ -107,6 +107,8 @@ class Gate:
         self.reports: Faulty
         self.looked: list[Report] = []
         """All that looks said of attempts for good."""
+        self.stopped: set[Attempt] = set()
+        """Attempts that were to stop."""
 
     def start(self, tell: Tell) -> None:
         """Begin to report."""
@@ -144,6 +146,7 @@ class Gate:
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
         """Pass it on, at times twice, or die."""
+        self.stopped.add(attempt)
         for _ in self._times():
             self._engine.stop(attempt, how)
 

@@ -1,0 +1,37 @@
+"""The driver and an engine that pretends keep the contract, whatever goes wrong.
+
+``make conformance`` plays a thousand scripts: ``INTERLANE_SCRIPTS`` says how many.
+"""
+
+import os
+from random import Random
+
+import pytest
+
+from interlane.testing.conformance import check_engine
+from interlane.testing.worlds import PretendedWorld, pretended
+
+SCRIPTS = int(os.environ.get("INTERLANE_SCRIPTS", "60"))
+BUNDLE = 10
+"""Scripts that one test plays."""
+
+
+@pytest.mark.parametrize("first", range(0, SCRIPTS, BUNDLE))
+def test_an_engine_that_pretends_keeps_the_contract(first: int) -> None:
+    for seed in range(first, first + BUNDLE):
+        check_engine(pretended, seed)
+
+
+def test_a_script_plays_the_same_way_again() -> None:
+    ends = []
+
+    class Remembered(PretendedWorld):
+        def restore(self) -> None:
+            ends.append(dict(self.world.over))
+            super().restore()
+
+    for _ in range(2):
+        check_engine(lambda rng: Remembered(Random(rng.random())), 7)
+
+    assert ends[0] == ends[1]
+    assert ends[0]
