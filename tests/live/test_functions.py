@@ -74,7 +74,7 @@ def gateway(folder: Path, **settings: Any) -> Iterator[Client]:  # noqa: ANN401
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = tmp_path_factory.mktemp("state")
     with gateway(folder) as client:
-        (folder / "secrets").mkdir()
+        (folder / "secrets").mkdir(exist_ok=True)
         (folder / "secrets" / "KEY").write_text("opensesame\n")
         yield client
 

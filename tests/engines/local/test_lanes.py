@@ -341,7 +341,7 @@ def test_a_job_that_the_daemon_keeps_waiting_is_shown_with_the_reason(
         socket = make_lanes(folder).settings.socket
         stranger = Wish("stranger", persistent_bytes=15 << 30, ephemeral_bytes=0)
         with Client(stranger, socket, Unmeasured):
-            record = submit(driver, folder, "train.py 30 0")
+            record = submit(driver, folder, "train.py 30 0 1")
             until(lambda: device_state(driver, record) == "queued", "the daemon's queue")
             (tenant,) = view_of(driver).devices()[0].jobs
             monkeypatch.setenv("INTERLANE_TOKEN", tokens[Role.VIEWER])

@@ -33,7 +33,7 @@ from interlane.live.functions.port import (
     ReplicaReport,
     Tell,
 )
-from interlane.model import GpuRef, InvalidField
+from interlane.model import GpuRef, InterlaneError, InvalidField
 
 LAST_WORDS_S: Final = 0.1
 """Seconds after the end of a process in which what it said last is heard."""
@@ -45,6 +45,10 @@ _OUTCOMES: Final[Mapping[int, Outcome]] = {
     Status.RAISED: Outcome.RAISED,
     Status.NOT_JSON: Outcome.NOT_JSON,
 }
+
+
+class NoSuchGpu(InterlaneError):
+    """A GPU was lost, or was never there."""
 
 
 class LocalReplicas:
@@ -107,9 +111,9 @@ class LocalEnvironment:
                 replica.process = self._fork(
                     number, gpu, (theirs.fileno(), self._output, page), replica.ended
                 )
-            except (NoForkServer, OSError, KeyError) as error:
+            except (NoForkServer, NoSuchGpu, OSError) as error:
                 ours.close()
-                loop.call_soon(tell, Ended(_why(error, gpu)))
+                loop.call_soon(tell, Ended(str(error)))
                 return replica
             finally:
                 os.close(page)
@@ -127,6 +131,8 @@ class LocalEnvironment:
         on_end: Callable[[str], None],
     ) -> Process:
         devices, spec = self._owner.devices(), self._spec
+        if gpu not in devices.gpus:
+            raise NoSuchGpu(f"There is no GPU {gpu} any more.")
         device = gpu.index
         own = {
             "INTERLANE_FUNCTION": spec.name,
@@ -252,7 +258,3 @@ def _report(frame: Frame) -> ReplicaReport:
     if frame.kind == Kind.READY:
         return Ready()
     return Failed(frame.items[0].data.decode(errors="replace"))
-
-
-def _why(error: Exception, gpu: GpuRef) -> str:
-    return f"There is no GPU {gpu} any more." if isinstance(error, KeyError) else str(error)
