@@ -7,10 +7,10 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit conformance bench docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv --help >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q python3-venv)
@@ -51,6 +51,10 @@ browser: # pages are opened in a real one
 
 unit: $(STAMP) postgres browser
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
+	INTERLANE_SCRIPTS=1000 $(BIN)/python -m pytest tests/live/test_conformance.py -n $(WORKERS)
+	@echo 'The engine that pretends has kept the contract in 1000 scripts.'
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run
