@@ -38,7 +38,7 @@ class Sketch:
         return gpus
 
     def _gpus(self, task: Task) -> tuple[int, ...] | None:
-        needs = task.demand
+        needs, types = task.demand, self.machine.gpu_types
         if not needs.gpus:
             return ()
         if self.machine.pooled:  # one divisible amount: there are no GPUs to number
@@ -49,7 +49,10 @@ class Sketch:
         able = [
             gpu
             for gpu, milli in enumerate(self.gpu_milli)
-            if milli >= needs.gpu_milli and self.gpu_memory_mib[gpu] >= needs.gpu_memory_mib
+            if milli >= needs.gpu_milli
+            and self.gpu_memory_mib[gpu] >= needs.gpu_memory_mib
+            # GPUs of one machine may differ; a wildcard machine is a pool.
+            and types[gpu] in (needs.gpu_types or types)
         ]
         if len(able) < needs.gpus:
             return None

@@ -19,6 +19,7 @@ from interlane.compiling import compiled, inlined
 from interlane.policy.packing import looseness, pack_score
 from interlane.policy.rows import (
     ANY_FULLNESS,
+    ASK_BOUND,
     ASK_GPUS,
     ASK_MILLI,
     ASK_TOGETHER,
@@ -31,6 +32,7 @@ from interlane.policy.rows import (
     choose_gpus,
     fullness,
     may_fit,
+    may_use,
     next_candidate,
     next_random,
     room_for,
@@ -76,7 +78,7 @@ GROUP_PROFILE: Final = 0
 GROUP_NEED: Final = 1
 GROUP_BARRED: Final = 2
 GROUP_MOST: Final = 3
-"""Units that a job may use, or 0 if it has several tasks and is placed by other means."""
+"""Units that a job may use, or 0 if room alone does not place it: several tasks, domains."""
 GROUP_WIDTH: Final = 4
 
 _FIRST: Final = int(Score.FIRST)
@@ -788,9 +790,13 @@ def _all_sound(free, asks, out, count, runs):
     """Return whether all that a placement took was there to be taken: the referee."""
     for index in range(count):
         machine = out[index, AT_MACHINE]
-        if free[machine, UP] == 0 and not runs:
+        profile = out[index, AT_ASK]
+        if not runs and (
+            free[machine, UP] == 0
+            or (asks[profile, ASK_BOUND] == 1 and not may_use(free, machine, asks, profile))
+        ):
             return False
-        if not was_there(free, machine, asks, out[index, AT_ASK], out[index, AT_MASK]):
+        if not was_there(free, machine, asks, profile, out[index, AT_MASK]):
             return False
     return True
 
@@ -842,6 +848,16 @@ def room_on(rows, asks, profile):
 
 
 @compiled
+def room_by(rows, asks, profile, domain, domains):
+    """Return how many units of a profile fit on the machines of each domain."""
+    room = np.zeros(domains, np.int64)
+    for machine in range(rows.shape[0]):
+        if domain[machine] >= 0:
+            room[domain[machine]] += room_for(rows, machine, asks, profile)
+    return room
+
+
+@compiled
 def fits(rows, asks, out, runs):
     """Return whether a placement fits on these machine rows, which are left unchanged."""
     change_rows(rows, asks, out, 0, out.shape[0], 1)
@@ -851,33 +867,43 @@ def fits(rows, asks, out, runs):
 
 
 @compiled
-def imagine_ends(rows, asks, profiles, missing, held, first):
-    """Let jobs end one by one until nothing is missing; return the last one's number, or -1.
+def imagine_ends(rows, asks, profiles, missing, domain, held, first):
+    """Let jobs end one by one until nothing is missing in some domain.
 
-    Job ``j`` holds the rows ``first[j]`` to ``first[j + 1]`` of ``held``; ``missing`` is how
-    many units of each profile do not fit yet.
+    Job ``j`` holds the rows ``first[j]`` to ``first[j + 1]`` of ``held``; ``missing[p, d]`` is
+    how many units of each profile do not fit yet on the machines of domain ``d``, and
+    ``domain`` says where each machine is (-1: in none).  Returns the last job's number and
+    the domain, or -1 for both.
     """
     for job in range(first.shape[0] - 1):
         for index in range(first[job], first[job + 1]):
             machine = held[index, AT_MACHINE]
+            at = domain[machine]
             for part in range(profiles.shape[0]):
-                missing[part] += room_for(rows, machine, asks, profiles[part])
+                if at >= 0:
+                    missing[part, at] += room_for(rows, machine, asks, profiles[part])
             change_rows(rows, asks, held, index, index + 1, -1)
             for part in range(profiles.shape[0]):
-                missing[part] -= room_for(rows, machine, asks, profiles[part])
-        if missing.max() <= 0:
-            return job
-    return -1
+                if at >= 0:
+                    missing[part, at] -= room_for(rows, machine, asks, profiles[part])
+        for index in range(first[job], first[job + 1]):
+            at = domain[held[index, AT_MACHINE]]
+            if at >= 0 and missing[:, at].max() <= 0:
+                return job, at
+    return -1, -1
 
 
 @compiled
-def seat(rows, asks, profile, units, used):
-    """Seat units on the first rows with room, on the tightest GPUs; mark who is used."""
+def seat(rows, asks, profile, units, apart, used):
+    """Seat units on the first rows with room, on the tightest GPUs; mark who is used.
+
+    Machines that are ``apart`` are left alone.
+    """
     dice = np.zeros(1, np.uint64)
     for machine in range(rows.shape[0]):
         if units == 0:
             break
-        here = min(units, room_for(rows, machine, asks, profile))
+        here = 0 if apart[machine] else min(units, room_for(rows, machine, asks, profile))
         if here == 0:
             continue
         used[machine] = True

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from interlane.kernel import compiled
 from interlane.kernel.queue import Entry, Queue
-from interlane.kernel.view import Shape, View
-from interlane.model import Job, Request, Task
+from interlane.kernel.view import Domain, Shape, View
+from interlane.model import Closeness, Job, Request, Task
 from interlane.policy.base import Order, Stage, TypeRule
 
 _TASKS_MAX = 1 << 10
@@ -38,7 +38,7 @@ class Growth:
         """The wants of all jobs."""
         self._view = view
         self._types = types
-        self._requests: dict[tuple[Task, int], Request] = {}
+        self._requests: dict[tuple[Task, int, Closeness], Request] = {}
 
     def want(self, entry: Entry, now_s: float) -> None:
         """Let a running job wait for whatever it lacks."""
@@ -54,28 +54,37 @@ class Growth:
         entry.wants = ()
 
     def _wants(self, entry: Entry) -> Iterator[Want]:
-        job, stage = entry.job, entry.shape.stage
+        job, stage, within = entry.job, entry.shape.stage, self._within(entry)
         for number, task in enumerate(job.request.tasks):
             lacking = task.instances - held_instances(entry, number)
             if not task.grows or not lacking:
                 continue
-            request = self._request(task, lacking)
+            request = self._request(task, lacking, job.request.closeness)
             serial = job.serial * _TASKS_MAX + number
             asks = replace(job, request=request, serial=serial)
-            yield Want(entry, number, asks, self._shape(request, stage))
+            yield Want(entry, number, asks, self._shape(request, stage, within))
 
-    def _request(self, task: Task, lacking: int) -> Request:
-        key = task, lacking
+    def _within(self, entry: Entry) -> Domain | None:
+        """Return the domain that the job must stay in, if so."""
+        same = entry.job.request.closeness.same
+        if same is None or entry.rows is None:
+            return None
+        return same, self._view.domain_of(same, int(entry.rows[0, compiled.AT_MACHINE]))
+
+    def _request(self, task: Task, lacking: int, closeness: Closeness) -> Request:
+        key = task, lacking, closeness
         request = self._requests.get(key)
         if request is None:
-            request = Request((replace(task, instances=lacking, instances_min=1),))
+            more = replace(task, instances=lacking, instances_min=1)
+            # The domain that it must stay in is that of the instances that it has.
+            request = Request((more,), replace(closeness, same=None))
             self._requests[key] = request
         return request
 
-    def _shape(self, request: Request, stage: Stage | None) -> Shape:
-        if stage is None:
+    def _shape(self, request: Request, stage: Stage | None, within: Domain | None) -> Shape:
+        if stage is None and within is None:
             return self._view.shape(request, self._types)
-        return self._view.staged_shape(request, self._types, stage)
+        return self._view.staged_shape(request, self._types, stage, within)
 
 
 def held_instances(entry: Entry, task: int) -> int:

@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.kernel import compiled
+from interlane.kernel.eligibility import Eligibility
+from interlane.kernel.topology import Domains, Topology
 from interlane.model import (
+    MILLI,
     CapacityViolated,
     Cluster,
     Demand,
@@ -96,8 +99,13 @@ class Ledger:
         """The machine of each row."""
         self._index = {machine.id: number for number, machine in enumerate(cluster)}
         self.types = TypeBits()
-        for machine in cluster:
+        self.topology = Topology(cluster.topology)
+        """Where the machines are."""
+        self._eligibility = Eligibility()
+        for number, machine in enumerate(cluster):
             self.types.add(_types_of(machine))
+            self.topology.put(number, machine)
+            self._eligibility.put(number, machine)
         self.generation = 0
         """Rises when a machine joins, changes or leaves: what fits at all may be another."""
         self.lost: set[int] = set()
@@ -110,8 +118,8 @@ class Ledger:
             (len(self._machines), rows.width(_slots(cluster))), np.int64
         )
         """Capacity, one row per machine."""
-        for machine in cluster:
-            self.total[self._index[machine.id]] = self.row_of(machine)
+        for number, machine in enumerate(cluster):
+            self.total[number] = self.row_of(machine, number)
         self.free: Table = self.total.copy()
         """What is left; ``UP`` is 0 for machines that take nothing new."""
         self._begin_brief()
@@ -119,6 +127,8 @@ class Ledger:
         """Demands as rows, by profile number; written by ``add_ask``."""
         self._asked_types: list[frozenset[str]] = []
         """The GPU types of each, by name: machines of a new type may come."""
+        self._classes: Table = np.zeros(64, np.int64)
+        """The class of each, by labels that it selects and taints that it tolerates."""
         self.profiles = 0
         self.changes = np.empty(_CHANGES, np.int64)
         """Machines that changed, in order, from 0 to ``changed``."""
@@ -176,13 +186,19 @@ class Ledger:
         """Return whether the cluster has such a machine."""
         return machine_id in self._index
 
-    def row_of(self, machine: Machine) -> Table:
-        """Return a machine as a row; its types must have bits, its GPUs must have columns."""
-        slots = rows.slots_of(self.total)
-        return _row(machine, self.types, slots)
+    def domains(self, level: str) -> Domains:
+        """Return the domains of a level of the topology."""
+        return self.topology.domains(level, self.height)
+
+    def row_of(self, machine: Machine, number: int) -> Table:
+        """Return a machine as a row; it must have been made ready for."""
+        row = _row(machine, self.types, rows.slots_of(self.total))
+        row[rows.NUMBER] = number
+        return row
 
     def make_ready_for(self, machine: Machine) -> None:
-        """Give a machine that comes the bits and columns that it needs."""
+        """Give a machine that comes the bits and columns that it needs, or refuse it."""
+        self.topology.check(self._index.get(machine.id), machine)
         for gpu_type in self.types.add(_types_of(machine)):
             for profile, types in enumerate(self._asked_types):
                 if gpu_type in types:
@@ -204,23 +220,21 @@ class Ledger:
         if number is None:
             number = self._index[machine.id] = self._vacant_row()
         before = self.total[number] - self._taken(number) - self.free[number]
-        self._machines[number] = machine
-        self.total[number] = self.row_of(machine)
+        self._set_machine(number, machine)
+        self.total[number] = self.row_of(machine, number)
         self.free[number] = self.total[number] - self._taken(number) - before
         self.free[number, rows.TYPE : rows.UP + 1] = self.total[number, rows.TYPE : rows.UP + 1]
-        self._note_machines()
         self._refresh(number)
 
     def remove(self, number: int) -> None:
         """Let a machine leave on which nothing is held."""
         del self._index[self.machine(number).id]
-        self._machines[number] = None
+        self._set_machine(number, None)
         self.lost.discard(number)
         self.drained.discard(number)
         self._occupied.pop(number, None)
         self.total[number] = 0
         self.free[number] = 0
-        self._note_machines()
         self._refresh(number)
 
     def set_up(self, number: int, *, up: bool) -> None:
@@ -284,9 +298,26 @@ class Ledger:
         self._proposed = None
         return self._machines.index(None)
 
-    def _note_machines(self) -> None:
+    def _set_machine(self, number: int, machine: Machine | None) -> None:
+        self._machines[number] = machine
         self._cluster = None
         self.generation += 1
+        self.topology.put(number, machine)
+        self._eligibility.put(number, machine)
+        self._bind_asks()
+
+    def _bind_asks(self) -> None:
+        """Write down which machines are left to each demand, where that matters."""
+        bound, words = self._eligibility.bound, self._eligibility.words
+        width = rows.ASK_WIDTH + (words.shape[1] if bound.any() else 0)
+        if width != self.asks.shape[1]:
+            asks = np.zeros((len(self.asks), width), np.int64)
+            asks[:, : rows.ASK_WIDTH] = self.asks[:, : rows.ASK_WIDTH]
+            self.asks = asks
+        of = self._classes[: self.profiles]
+        self.asks[: self.profiles, rows.ASK_BOUND] = bound[of]
+        if width > rows.ASK_WIDTH:
+            self.asks[: self.profiles, rows.ASK_WIDTH :] = words[of]
 
     def _refresh(self, number: int) -> None:
         """Let everybody see what has become of a machine."""
@@ -308,7 +339,8 @@ class Ledger:
         """Enter a demand and return its profile number."""
         if self.profiles == len(self.asks):
             self.asks = np.concatenate([self.asks, np.empty_like(self.asks)])
-        self.asks[self.profiles] = (
+            self._classes = np.concatenate([self._classes, np.zeros_like(self._classes)])
+        self.asks[self.profiles, : rows.ASK_WIDTH] = (
             demand.gpus,
             demand.gpu_milli,
             demand.gpu_memory_mib,
@@ -316,9 +348,13 @@ class Ledger:
             demand.memory_mib,
             self.types.mask(types),
             together,
+            0,
         )
         self._asked_types.append(types)
+        self._classes[self.profiles] = self._eligibility.class_of(demand)
         self.profiles += 1
+        if self._eligibility.bound.any():
+            self._bind_asks()
         return self.profiles - 1
 
     def to_placement(self, table: Table) -> Placement:
@@ -489,16 +525,21 @@ def _row(machine: Machine, types: TypeBits, slots: int) -> Table:
     row[rows.CPU] = machine.cpu_milli
     row[rows.MEMORY] = machine.memory_mib
     row[rows.TYPE] = types.bit(machine.gpu_type)
+    row[rows.TYPES] = 1 << types.bit(machine.gpu_type)
     row[rows.POOLED] = machine.pooled
+    row[rows.MIXED] = bool(machine.devices)
     row[rows.UP] = 1
+    milli, memory, kinds = (row[rows.FREE + group * slots :][:slots] for group in range(3))
     if machine.pooled:
-        row[rows.GPUS] = 1
-        row[rows.FREE] = machine.gpu_milli
-        row[rows.FREE + slots] = machine.gpu_memory_mib
-    else:
-        row[rows.GPUS] = machine.gpus
-        row[rows.FREE : rows.FREE + machine.gpus] = 1000
-        row[rows.FREE + slots : rows.FREE + slots + machine.gpus] = machine.gpu_memory_mib
+        row[rows.GPUS], milli[0], memory[0] = 1, machine.gpu_milli, machine.gpu_memory_mib
+        return row
+    row[rows.GPUS] = gpus = machine.gpus
+    milli[:gpus], memory[:gpus], kinds[:gpus] = MILLI, machine.gpu_memory_mib, row[rows.TYPE]
+    for number, device in enumerate(machine.devices):
+        milli[number], memory[number] = device.compute_milli, device.memory_mib
+        kinds[number] = types.bit(device.type)
+    if machine.devices:
+        row[rows.TYPES] = sum(1 << types.bit(kind) for kind in machine.gpu_types)
     return row
 
 

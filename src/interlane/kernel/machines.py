@@ -80,7 +80,7 @@ class Machines:
 
     def _who_no_longer_fits(self, number: int, machine: Machine) -> list[Entry]:
         """Return the jobs that a machine has no room for once it is as this one is."""
-        row = self._ledger.row_of(machine)[np.newaxis]
+        row = self._ledger.row_of(machine, number)[np.newaxis]
         asks = self._ledger.asks
         gone = []
         there = self._running.on_machine(number)
@@ -124,6 +124,6 @@ class Machines:
 def _held_on(number: int, entry: Entry) -> Table:
     """Return what a job holds on one machine, as if that were the only one."""
     assert entry.rows is not None
-    held = entry.rows[entry.rows[:, compiled.AT_MACHINE] == number].copy()
+    held: Table = entry.rows[entry.rows[:, compiled.AT_MACHINE] == number].copy()
     held[:, compiled.AT_MACHINE] = 0
     return held

@@ -440,7 +440,8 @@ class Queue:
         part = entry.shape.parts[0]
         awaited = self._awaited.setdefault(part.profile, Awaited(part.profile))
         group = Group(number, entry.shape, account, line, awaited)
-        most = part.most if len(entry.shape.parts) == 1 else 0
+        is_plain = len(entry.shape.parts) == 1 and not entry.shape.is_close
+        most = part.most if is_plain else 0
         self.groups[number] = part.profile, part.least, -1, most
         rank = BORROWER if group.borrows else 0.0
         if account is not None:

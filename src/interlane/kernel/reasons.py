@@ -14,6 +14,7 @@ import numpy as np
 from interlane.kernel import compiled
 from interlane.model import (
     MILLI,
+    Closeness,
     Demand,
     JobId,
     Placement,
@@ -28,7 +29,7 @@ from interlane.policy.base import Stage, TypeRule
 
 if TYPE_CHECKING:
     from interlane.kernel.ledger import Ledger, Table
-    from interlane.kernel.view import Part
+    from interlane.kernel.view import Part, Shape
 
 _RELAXATIONS = (
     ("less CPU", rows.ASK_CPU, 0),
@@ -56,20 +57,33 @@ def describe(demand: Demand) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def explain_shortage(
-    ledger: "Ledger", request: Request, parts: Sequence["Part"]
-) -> Refusal | None:
+def explain_shortage(ledger: "Ledger", shape: "Shape") -> Refusal | None:
     """Return why the request could not run even on the empty cluster, or None.
 
     A cluster without machines refuses nobody: they are yet to come.
     """
-    if not len(ledger.cluster):
-        return None
-    for task, part in zip(request.tasks, parts, strict=True):
+    unknown = _unknown_level(ledger, shape.closeness)
+    if unknown is not None or not len(ledger.cluster):
+        return unknown
+    request = shape.request
+    for task, part in zip(request.tasks, shape.parts, strict=True):
         room = int(compiled.room_on(ledger.total, ledger.asks, part.profile))
         if room < part.least:
             return _never(ledger, task, part, room)
-    return _never_together(ledger, request)
+    return _never_together(ledger, request) or _never_in_one(ledger, shape)
+
+
+def _unknown_level(ledger: "Ledger", closeness: Closeness) -> Refusal | None:
+    levels = ledger.topology.levels
+    for wish in ("same", "pack", "spread"):
+        level = getattr(closeness, wish)
+        if level is not None and level not in levels:
+            return Refusal(
+                Tier.INVALID,
+                f"The job asks for {wish} {level}, but the topology has no level {level}.",
+                f"Use one of {', '.join(levels)}.",
+            )
+    return None
 
 
 def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
@@ -83,6 +97,13 @@ def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
         )
     asked = f"{part.least * part.instances_per_unit} x ({describe(demand)})"
     place = " on one machine" if task.same_machine else ""
+    if _room_if_unbound(ledger.total, ledger.asks[part.profile]) >= part.least:
+        only = f"; machines that it may use have room for {room}" if room else ""
+        return Refusal(
+            Tier.NEVER_FITS,
+            f"Task {task.role} asks for {asked}{place}{only}. {why_kept_away(ledger, demand)}",
+            "Select labels that machines have, or tolerate their taints.",
+        )
     if room == 0:
         ways = _what_would_help(ledger.total, ledger.asks[part.profile], part.least)
         return Refusal(
@@ -97,34 +118,123 @@ def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
     )
 
 
+def why_kept_away(ledger: "Ledger", demand: Demand) -> str:
+    """Return which label no machine has, or which taint is not tolerated, as a sentence."""
+    machines = [machine for _, machine in ledger.numbered()]
+    wanted = sorted(demand.selectors)
+    for key, value in wanted:
+        if not any(machine.label(key) == value for machine in machines):
+            others = sorted({here for one in machines if (here := one.label(key)) is not None})
+            there = f"; {key} is {_listed(others)} there" if others else ""
+            return f"No machine has the label {key}={value}{there}."
+    able = [one for one in machines if demand.selectors <= set(one.labels)]
+    labels = _listed([f"{key}={value}" for key, value in wanted] or ["asked for"])
+    if not able:
+        return f"No machine has all of the labels {labels}."
+    for machine in able:
+        for key, value in machine.taints:
+            if (key, value) not in demand.tolerations:
+                alike = sum((key, value) in one.taints for one in able) - 1
+                more = f" and {alike} more" if alike else ""
+                return f"The taint {key}={value} of {machine.id}{more} is not tolerated."
+    return f"Only {_listed([one.id for one in able])} {_has(able)} the label {labels}."
+
+
+def _has(several: Sequence[object]) -> str:
+    return "has" if len(several) == 1 else "have"
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    """Return a few names, and how many more there are."""
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    shown = [*names[:most], *more]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
 def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
     """Return why several tasks that fit alone cannot fit at the same time, if sums show it."""
     least_gpu, least_cpu = request.least_gpu_milli, request.least_cpu_milli
-    gpu = int(ledger.cluster.gpus) * MILLI
-    if least_gpu <= gpu and least_cpu <= ledger.cluster.cpu_milli:
+    cluster = ledger.cluster
+    gpu = cluster.gpu_milli
+    if least_gpu <= gpu and least_cpu <= cluster.cpu_milli:
         return None
     return Refusal(
         Tier.NEVER_FITS,
         f"Its tasks ask for {least_gpu / MILLI:g} GPUs and {least_cpu / MILLI:g} CPUs "
         f"together; the cluster has {gpu / MILLI:g} and "
-        f"{ledger.cluster.cpu_milli / MILLI:g}.",
+        f"{cluster.cpu_milli / MILLI:g}.",
         "Ask for fewer instances.",
     )
 
 
-def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"]) -> Refusal:
+def _never_in_one(ledger: "Ledger", shape: "Shape") -> Refusal | None:
+    """Return why no single domain is large enough, if the job must be in one."""
+    short = _short_of_one_domain(ledger, ledger.total, shape)
+    if short is None:
+        return None
+    reason, remedy = short
+    return Refusal(Tier.NEVER_FITS, f"{reason} even when it is empty.", remedy)
+
+
+def scattered(ledger: "Ledger", shape: "Shape") -> Refusal | None:
+    """Return why a job that must be in one domain fits in none now, if so."""
+    short = _short_of_one_domain(ledger, ledger.free, shape)
+    if short is None:
+        return None
+    reason, _ = short
+    return Refusal(
+        Tier.FRAGMENTATION,
+        f"{reason} now; the cluster has room, but scattered.",
+        "It starts when more becomes free in one of them.",
+    )
+
+
+def _short_of_one_domain(
+    ledger: "Ledger", machines: "Table", shape: "Shape"
+) -> tuple[str, str] | None:
+    """Return which domain comes closest to having what the job needs; None if one has it."""
+    level = shape.closeness.same
+    if level is None:
+        return None
+    domains, parts = ledger.domains(level), shape.parts
+    if not domains.names:
+        return f"The job must be in one {level}, and no machine is in any", "Ask for another."
+    least = np.array([[part.least] for part in parts])
+    room = np.stack(
+        [
+            compiled.room_by(
+                machines, ledger.asks, part.profile, domains.of, len(domains.names)
+            )
+            for part in parts
+        ]
+    )
+    if (room >= least).all(axis=0).any():
+        return None
+    best = int((np.minimum(room, least) / least).min(axis=0).argmax())
+    part = int((np.minimum(room[:, best], least[:, 0]) / least[:, 0]).argmin())
+    task, units = shape.request.tasks[part], parts[part].instances_per_unit
+    needed, found = int(least[part, 0]) * units, int(room[part, best]) * units
+    return (
+        f"Task {task.role} needs room for {needed} x ({describe(task.demand)}) in one {level}; "
+        f"{level} {domains.names[best]}, the best, has room for {found}"
+    ), f"Ask for at most {found} instance{'s' * (found != 1)}, or a wider level."
+
+
+def explain_waiting(ledger: "Ledger", shape: "Shape") -> Refusal:
     """Return why the request does not fit now."""
     if not len(ledger.cluster):
         return Refusal(
             Tier.CAPACITY, "The cluster has no machines.", "It starts when machines join."
         )
+    request, parts = shape.request, shape.parts
     for task, part in zip(request.tasks, parts, strict=True):
         room = int(compiled.room_on(ledger.free, ledger.asks, part.profile))
         if room < part.least:
             return _waiting(ledger, task, part, room, alone=len(parts) == 1)
-    return Refusal(
+    where = "" if shape.closeness.same is None else f" in one {shape.closeness.same}"
+    return scattered(ledger, shape) or Refusal(
         Tier.FRAGMENTATION,
-        "Each task fits alone, but not all of them together.",
+        f"Each task fits alone, but not all of them together{where}.",
         "It starts when more becomes free.",
     )
 
@@ -132,27 +242,85 @@ def explain_waiting(ledger: "Ledger", request: Request, parts: Sequence["Part"])
 def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int, *, alone: bool) -> Refusal:
     ask = ledger.asks[part.profile]
     needed, found = part.least * part.instances_per_unit, room * part.instances_per_unit
-    enough = _enough_in_sum(ledger.free, ask, needed)
+    enough = _enough_in_sum(ledger.free, ledger.asks, part.profile, needed)
     # What would help one task of several need not help the job, so that nothing is promised.
     ways = list(_what_would_help(ledger.free, ask, part.least)) if alone else []
     if room and alone:
         ways.append(f"at most {found} instance{'s' * (found != 1)}")
     together = " on one machine" if task.same_machine else ""
     scattered = "; enough is free in sum, but scattered" if enough else ""
+    causes = "".join(f" {cause}" for cause in _causes(ledger, task.demand, part))
     return Refusal(
         Tier.FRAGMENTATION if enough else Tier.CAPACITY,
         f"Task {task.role} needs room for {needed} x ({describe(task.demand)}){together}, "
-        f"found {found}{scattered}.",
+        f"found {found}{scattered}.{causes}",
         "It starts when more becomes free"
         + (f"; with {' or '.join(ways)} it would fit now." if ways else "."),
     )
 
 
-def _enough_in_sum(free: "Table", ask: "Table", instances: int) -> bool:
+def _causes(ledger: "Ledger", demand: Demand, part: "Part") -> Iterator[str]:
+    """Yield what keeps the task from room that is there: each alone would let it fit."""
+    asks, profile = ledger.asks, part.profile
+    for state, numbers in (("drained", ledger.drained), ("lost", ledger.lost)):
+        if numbers:
+            # A machine may be both; this is about those that are only one of them.
+            only = sorted(numbers - (ledger.lost if state == "drained" else ledger.drained))
+            machines = ledger.free.copy()
+            machines[only, rows.UP] = 1
+            able = [at for at in only if rows.room_for(machines, at, asks, profile)]
+            if compiled.room_on(machines, asks, profile) >= part.least:
+                where = _listed([ledger.machine(at).id for at in able])
+                yield f"It would fit on {where}, which {_is(able)} {state}."
+    machines = ledger.free.copy()
+    taken = np.zeros_like(machines[0])
+    names = []
+    for number, row in ledger.occupied():
+        machines[number] += row
+        if rows.room_for(machines, number, asks, profile) > 0:
+            taken += row
+            names.append(ledger.machine(number).id)
+    if names and compiled.room_on(machines, asks, profile) >= part.least:
+        yield f"Others occupy {_amounts(taken)} of {_listed(names)}; without them it would fit."
+    if _room_if_unbound(ledger.free, asks[profile]) >= part.least:
+        yield f"Other machines have room. {why_kept_away(ledger, demand)}"
+
+
+def _is(several: Sequence[object]) -> str:
+    return "is" if len(several) == 1 else "are"
+
+
+def _amounts(row: "Table") -> str:
+    """Return what others have, in a few words."""
+    slots = rows.slots_of(row[np.newaxis])
+    gpu_milli = int(row[rows.FREE : rows.FREE + slots].sum())
+    memory_mib = int(row[rows.FREE + slots : rows.FREE + 2 * slots].sum())
+    parts = [
+        (gpu_milli, f"{gpu_milli / MILLI:g} GPU"),
+        (memory_mib, f"{memory_mib} MiB of GPU memory"),
+        (int(row[rows.CPU]), f"{int(row[rows.CPU]) / MILLI:g} CPU"),
+        (int(row[rows.MEMORY]), f"{int(row[rows.MEMORY])} MiB"),
+    ]
+    return _listed([words for amount, words in parts if amount])
+
+
+def _room_if_unbound(machines: "Table", ask: "Table") -> int:
+    """Return the room on all machines, whatever their labels and taints; -1 if none matters."""
+    if ask[rows.ASK_BOUND] == 0:
+        return -1
+    free = ask[np.newaxis].copy()
+    free[0, rows.ASK_BOUND] = 0
+    return int(compiled.room_on(machines, free, 0))
+
+
+def _enough_in_sum(free: "Table", asks: "Table", profile: int, instances: int) -> bool:
     """Return whether the machines that may be used have enough of everything in sum."""
+    ask = asks[profile]
     usable = free[:, rows.UP] == 1
     slots = rows.slots_of(free)
-    usable &= (ask[rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1 == 1
+    usable &= ask[rows.ASK_TYPES] & free[:, rows.TYPES] != 0
+    if ask[rows.ASK_BOUND]:
+        usable &= [bool(rows.is_left_to(free, at, asks, profile)) for at in range(len(free))]
     idle = np.maximum(free[usable], 0)
     gpu_milli = ask[rows.ASK_GPUS] * ask[rows.ASK_MILLI]
     return bool(
@@ -237,10 +405,15 @@ def _names_its_gpus(ledger: "Ledger", demand: Demand, types: TypeRule, spot: Spo
     machine = ledger.machine(ledger.number(spot.machine))
     if demand.gpus == 0:
         return not spot.gpus
+    if machine.pooled:
+        named = {machine.gpu_type}
+    elif all(0 <= gpu < machine.gpus for gpu in spot.gpus):
+        named = {machine.device(gpu).type for gpu in spot.gpus}
+    else:
+        return False
     allowed = types.binding(demand)
-    if allowed and machine.gpu_type not in allowed | {ledger.wildcard}:
+    if allowed and not named <= allowed | {ledger.wildcard}:
         return False
     if machine.pooled:
         return not spot.gpus
-    in_range = all(0 <= gpu < machine.gpus for gpu in spot.gpus)
-    return in_range and len(set(spot.gpus)) == len(spot.gpus) == demand.gpus
+    return len(set(spot.gpus)) == len(spot.gpus) == demand.gpus

@@ -35,6 +35,8 @@ class Reservation:
         """What is free at the shadow time, after the head has taken its place."""
         self.machines: NDArray[np.bool_] = np.zeros(ledger.height, np.bool_)
         """Machines that the head will use."""
+        self._apart: NDArray[np.bool_] = np.zeros(ledger.height, np.bool_)
+        """Machines outside of the domain that the head will be in, if it wants to be in one."""
         self.at_s = self._find_shadow(now_s)
         self._take_place()
 
@@ -68,21 +70,36 @@ class Reservation:
         slots, ends_s = self._running.by_expected_end(now_s)
         parts = self.head.shape.parts
         profiles = np.array([part.profile for part in parts])
-        missing = np.array([part.least for part in parts]) - np.array(
-            [compiled.room_on(self.spare, self._ledger.asks, p) for p in profiles.tolist()]
+        domain, count = self._domains()
+        missing = np.stack(
+            [
+                part.least
+                - compiled.room_by(self.spare, self._ledger.asks, part.profile, domain, count)
+                for part in parts
+            ]
         )
         begin, look = 0, _FIRST_LOOK
         while begin < len(slots):
             tables = self._running.held_by(slots[begin : begin + look])
             first = np.cumsum([0, *map(len, tables)])
-            at = compiled.imagine_ends(
-                self.spare, self._ledger.asks, profiles, missing, np.concatenate(tables), first
-            )
+            at, where = compiled.imagine_ends(
+                self.spare, self._ledger.asks, profiles, missing, domain,
+                np.concatenate(tables), first,
+            )  # fmt: skip
             if at >= 0:
+                self._apart = domain != where
                 self._imagine_ties(slots, ends_s, begin + at)
                 return float(ends_s[begin + at])
             begin, look = begin + look, 2 * look
         return inf
+
+    def _domains(self) -> tuple[Table, int]:
+        """Return the domain of each machine in one of which the head must be, and how many."""
+        same = self.head.shape.closeness.same
+        if same is None:
+            return np.zeros(self._ledger.height, np.int64), 1
+        domains = self._ledger.domains(same)
+        return domains.of, len(domains.names)
 
     def _imagine_ties(self, slots: list[int], ends_s: NDArray[np.float64], last: int) -> None:
         """Let those end too that are expected to at the very same moment."""
@@ -94,5 +111,6 @@ class Reservation:
         """Seat the head at the shadow time, on the first machines that have room for it."""
         for part in self.head.shape.parts:
             compiled.seat(
-                self.spare, self._ledger.asks, part.profile, part.least, self.machines
-            )
+                self.spare, self._ledger.asks, part.profile, part.least, self._apart,
+                self.machines,
+            )  # fmt: skip

@@ -15,6 +15,7 @@ from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import Entry
 from interlane.kernel.view import Part
 from interlane.model import MILLI, JobId, gang_ratio
+from interlane.policy import rows
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
@@ -24,6 +25,9 @@ OVERDUE_SHARE: Final = 0.5
 
 FIRST_CANDIDATES: Final = 256
 """How many of the least deserving jobs are looked at before more of them are."""
+
+DOMAINS_TRIED: Final = 16
+"""In how many domains room is made, at most, for a job that must be in one."""
 
 _PAST_THE_STEP_S: Final = 1e-3
 
@@ -327,8 +331,34 @@ def _stopping_gpu_s(
 def _cheapest_victims(
     waiting: Entry, eligible: list[Entry], cost: NDArray[np.float64], ledger: Ledger
 ) -> list[Entry]:
+    """Return whom to stop so that the job fits, in one domain if it must; none if in vain."""
+    same = waiting.shape.closeness.same
+    if same is None:
+        return _victims_on(ledger.free, waiting, eligible, cost, ledger)
+    found = []
+    domains = ledger.domains(same)
+    room = compiled.room_by(
+        ledger.free, ledger.asks, waiting.shape.parts[0].profile, domains.of, len(domains.names)
+    )
+    # The roomiest domains need the fewest victims; not all are tried where there are many.
+    for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED].tolist():
+        free = ledger.free.copy()
+        free[domains.outside(domain), rows.UP] = 0
+        victims = _victims_on(free, waiting, eligible, cost, ledger)
+        if victims:
+            found.append((sum(cost[eligible.index(one)] for one in victims), victims))
+    return min(found, key=lambda one: one[0])[1] if found else []
+
+
+def _victims_on(
+    machines: Table,
+    waiting: Entry,
+    eligible: list[Entry],
+    cost: NDArray[np.float64],
+    ledger: Ledger,
+) -> list[Entry]:
     """Return whom to stop so that every task fits beside those before it; none if in vain."""
-    free = ledger.free if len(waiting.shape.parts) == 1 else ledger.free.copy()
+    free = machines if len(waiting.shape.parts) == 1 else machines.copy()
     stopped: list[tuple[float, int]] = []
     left = list(range(len(eligible)))
     for part in waiting.shape.parts:
@@ -347,7 +377,7 @@ def _cheapest_victims(
             left = [at for at in left if at not in set(newly)]
         else:
             newly = []
-        if free is not ledger.free:
+        if free is not machines:
             _rehearse(free, part, [eligible[at] for at in newly], ledger)
     return [eligible[at] for _, at in sorted(stopped)]
 
@@ -357,8 +387,8 @@ def _rehearse(free: Table, part: Part, gone: list[Entry], ledger: Ledger) -> Non
     for entry in gone:
         assert entry.rows is not None
         compiled.change_rows(free, ledger.asks, entry.rows, 0, len(entry.rows), -1)
-    used = np.zeros(len(free), np.bool_)
-    compiled.seat(free, ledger.asks, part.profile, part.least, used)
+    nowhere, used = np.zeros((2, len(free)), np.bool_)
+    compiled.seat(free, ledger.asks, part.profile, part.least, nowhere, used)
 
 
 def _holdings(

@@ -14,12 +14,14 @@ may hold more from ``Grow`` on, which ``Grown`` confirms and ``GrowFailed`` give
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interlane.kernel import compiled, reasons
+from interlane.kernel.closeness import Choices, Portion
 from interlane.kernel.growth import Growth, Want, held_instances
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
@@ -51,6 +53,7 @@ from interlane.model import (
     Refusal,
     Refuse,
     Requeue,
+    Spot,
     Start,
     Started,
     StartFailed,
@@ -152,7 +155,7 @@ class Scheduler:
     def _machines_of_types(self, types: frozenset[str]) -> NDArray[np.bool_]:
         found = np.zeros(self._ledger.height, np.bool_)
         for number, machine in self._ledger.numbered():
-            found[number] = machine.gpu_type in types
+            found[number] = machine.gpu_type in types or bool(machine.gpu_types & types)
         return found
 
     # -- facts in, wishes out ---------------------------------------------------------
@@ -261,7 +264,7 @@ class Scheduler:
             self._view.catch_up(part.profile)
             if self._view.sums[part.profile] < part.least:
                 return self._view.why_not_now(entry.shape)
-        return None
+        return reasons.scattered(self._ledger, entry.shape)
 
     def check(self) -> None:
         """Raise if the books do not balance; expensive, for tests and paranoid runs."""
@@ -606,13 +609,56 @@ class Scheduler:
     def _place(
         self, entry: Entry, avoid: NDArray[np.bool_] | None = None
     ) -> Placement | Refusal:
-        """Ask the placer; for a rule, in the stage of the plan and apart from some machines."""
+        """Ask the placer for a place apart from some machines, as close as the job wants."""
+        if not entry.shape.is_close:
+            return self._ask(entry.job, entry.shape, avoid, planned=bool(entry.plan))
+        held: list[int] = []
+        if isinstance(entry, Want) and entry.of.rows is not None:
+            held = entry.of.rows[:, compiled.AT_MACHINE].tolist()
+        nowhere = self._view.nowhere if avoid is None else avoid
+        for portions in Choices(entry.shape, self._view, self._ledger, nowhere, held):
+            placement = self._place_portions(entry, portions)
+            if placement is not None:
+                return placement
+        return self._view.why_not_now(entry.shape)
+
+    def _place_portions(self, entry: Entry, portions: tuple[Portion, ...]) -> Placement | None:
+        """Return where all portions of a job go, or None if one of them has no place."""
+        spots: list[Spot] = []
+        for portion in portions:
+            job, shape = entry.job, entry.shape
+            if portion.request is not None:
+                job = replace(job, request=portion.request)
+                types = self.policy.placer.types
+                shape = self._view.staged_shape(portion.request, types, shape.stage)
+            answer = self._ask(job, shape, portion.avoid, planned=bool(entry.plan))
+            if isinstance(answer, Refusal) or self._strays(answer, portion.avoid):
+                return None
+            if portion.request is None:
+                return answer
+            spots += [replace(spot, task=portion.tasks[spot.task]) for spot in answer.spots]
+        return Placement(tuple(spots))
+
+    def _strays(self, placement: Placement, avoid: NDArray[np.bool_]) -> bool:
+        """Return whether a placer went to machines that it was not offered."""
+        return any(
+            not self._ledger.knows(machine) or avoid[self._ledger.number(machine)]
+            for machine in placement.machines
+        )
+
+    def _ask(
+        self, job: Job, shape: Shape, avoid: NDArray[np.bool_] | None, *, planned: bool
+    ) -> Placement | Refusal:
+        """Ask the placer for a place apart from some machines."""
         placer = self.policy.placer
-        if not isinstance(placer, RulePlacer) or (avoid is None and not entry.plan):
-            return placer.place(entry.job, self._view, self._rng)
+        if not isinstance(placer, RulePlacer):
+            view = self._view if avoid is None else self._view.without(avoid)
+            return placer.place(job, view, self._rng)
+        if avoid is None and not planned:
+            return placer.place(job, self._view, self._rng)
         draws = placer.rule.spread is Spread.SAMPLE
         seed = self._rng.getrandbits(53) if draws else 0
-        return self._view.choose_shape(entry.shape, placer.rule, seed, avoid)
+        return self._view.choose_shape(shape, placer.rule, seed, avoid)
 
     def _start(
         self, entry: Entry, placement: Placement, now_s: float, wishes: list[Action]
@@ -877,8 +923,8 @@ class Scheduler:
         free = self._ledger.free
         slots = slice(rows.FREE, rows.FREE + rows.slots_of(free))
         for task, part in zip(entry.job.request.tasks, entry.shape.parts, strict=True):
-            may = (self._ledger.asks[part.profile, rows.ASK_TYPES] >> free[:, rows.TYPE]) & 1
-            idle = int(np.maximum(free[may == 1, slots], 0).sum())
+            may = self._ledger.asks[part.profile, rows.ASK_TYPES] & free[:, rows.TYPES]
+            idle = int(np.maximum(free[may != 0, slots], 0).sum())
             if idle + lent_milli < task.least * task.demand.gpu_milli_total:
                 return False
         return True

@@ -14,11 +14,23 @@ from numpy.typing import NDArray
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.reasons import explain_shortage, explain_waiting, in_stage
-from interlane.model import Demand, Job, Placement, Refusal, Request, Task
+from interlane.model import (
+    ANYWHERE,
+    Demand,
+    Job,
+    MachineId,
+    Placement,
+    Refusal,
+    Request,
+    Task,
+)
 from interlane.policy import rows
 from interlane.policy import scores as prices
 from interlane.policy.base import FreeMachine, Rule, Stage, Terms, TypeRule, TypicalDemand
 from interlane.policy.scores import TYPICAL_WIDTH, Score, knowledge
+
+Domain = tuple[str, str]
+"""A level of the topology, and one of its domains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +52,8 @@ class Shape:
     """What all jobs with the same request have in common, in the same stage of a plan."""
 
     __slots__ = (
-        "generation", "grows", "instances", "never", "parts", "profiles", "reclaims", "request",
-        "stage",
+        "closeness", "generation", "grows", "instances", "is_close", "never", "parts",
+        "profiles", "reclaims", "request", "stage", "within",
     )  # fmt: skip
 
     def __init__(
@@ -49,9 +61,15 @@ class Shape:
         request: Request,
         parts: tuple[Part, ...],
         stage: Stage | None = None,
+        within: Domain | None = None,
     ) -> None:
         self.request = request
         self.stage = stage
+        self.closeness = request.closeness
+        self.within = within
+        """The domain in which the job is already and must stay, where it grows."""
+        self.is_close = within is not None or request.closeness != ANYWHERE
+        """Whether it cares in which domains it is, so that placing it takes more than room."""
         self.reclaims = False
         """Whether borrowers of machines are stopped for it."""
         self.parts = parts
@@ -87,7 +105,7 @@ class View:
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
         self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
         self._every_type = ledger.types.seen
-        self._staged: dict[tuple[Request, TypeRule, Stage], Shape] = {}
+        self._staged: dict[tuple[Request, TypeRule, Stage | None, Domain | None], Shape] = {}
         self._compiled: CompiledRule | None = None
         self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
         self.sums = np.zeros(0, np.int64)
@@ -103,15 +121,19 @@ class View:
 
     def room(self, task: Task, types: TypeRule = TypeRule.EXACT) -> int:
         """Return how many instances of the task would fit now, over all machines."""
-        part = self._part(task, types)
+        part = self.part(task, types)
         self.catch_up(part.profile)
         return int(self.sums[part.profile]) * part.instances_per_unit
 
     def candidates(self, task: Task, types: TypeRule = TypeRule.EXACT) -> Iterator[int]:
         """Yield the machines that could take an instance now, in cluster order."""
-        profile = self._part(task, types).profile
+        profile = self.part(task, types).profile
         self.catch_up(profile)
         yield from np.nonzero(self.rooms[profile])[0].tolist()
+
+    def number(self, machine_id: MachineId) -> int:
+        """Return the number by which ``free`` knows a machine."""
+        return self._ledger.number(machine_id)
 
     def free(self, machine: int) -> FreeMachine:
         """Return what one machine has left."""
@@ -128,7 +150,12 @@ class View:
             gpu_milli=_at_least_0(row[rows.FREE : rows.FREE + gpus]),
             gpu_memory_mib=_at_least_0(row[rows.FREE + slots : rows.FREE + slots + gpus]),
             pooled=at.pooled,
+            gpu_types=tuple(at.device(number).type for number in range(gpus)),
         )
+
+    def without(self, avoid: NDArray[np.bool_]) -> "Without":
+        """Return a view in which some machines are not there."""
+        return Without(self, avoid)
 
     def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
         """Return the placement that a compiled rule chooses, or why there is none."""
@@ -143,7 +170,7 @@ class View:
         never = self.never(shape)
         if never is not None:
             return never
-        refusal = explain_waiting(self._ledger, shape.request, shape.parts)
+        refusal = explain_waiting(self._ledger, shape)
         return refusal if shape.stage is None else in_stage(refusal, shape.stage)
 
     # -- for the kernel ---------------------------------------------------------------
@@ -186,7 +213,7 @@ class View:
         """Return what the request becomes under a type rule."""
         shape = self._shapes[types].get(request)
         if shape is None:
-            parts = tuple(self._part(task, types) for task in request.tasks)
+            parts = tuple(self.part(task, types) for task in request.tasks)
             shape = self._shapes[types][request] = Shape(request, parts)
             self.never(shape)
         return shape
@@ -195,7 +222,7 @@ class View:
         """Return why a shape does not fit on the machines that are known now, if so."""
         if shape.generation != self._ledger.generation:
             shape.generation = self._ledger.generation
-            shape.never = explain_shortage(self._ledger, shape.request, shape.parts)
+            shape.never = explain_shortage(self._ledger, shape)
             if shape.never is None:
                 self.make_room_for(shape)
         return shape.never
@@ -205,15 +232,33 @@ class View:
         if shape.instances > len(self.out):
             self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
 
-    def staged_shape(self, request: Request, types: TypeRule, stage: Stage) -> Shape:
-        """Return what the request becomes in one stage of a plan."""
-        key = request, types, stage
+    def staged_shape(
+        self,
+        request: Request,
+        types: TypeRule,
+        stage: Stage | None,
+        within: Domain | None = None,
+    ) -> Shape:
+        """Return what the request becomes in one stage of a plan, or in one domain."""
+        key = request, types, stage, within
         shape = self._staged.get(key)
         if shape is None:
-            parts = tuple(self._part(task, types, stage) for task in request.tasks)
-            shape = self._staged[key] = Shape(request, parts, stage)
+            parts = tuple(self.part(task, types, stage) for task in request.tasks)
+            shape = self._staged[key] = Shape(request, parts, stage, within)
             self.never(shape)
         return shape
+
+    def domain_of(self, level: str, machine: int) -> str:
+        """Return the domain that a machine is in; empty if in none."""
+        domains = self._ledger.domains(level)
+        at = int(domains.of[machine])
+        return domains.names[at] if at >= 0 else ""
+
+    def room_of(self, profile: int) -> NDArray[np.int32]:
+        """Return how many units of a profile each machine could take now."""
+        self.catch_up(profile)
+        room: NDArray[np.int32] = self.rooms[profile]
+        return room
 
     def catch_up(self, profile: int) -> None:
         """Bring one profile's room up to date."""
@@ -243,7 +288,8 @@ class View:
 
     # -- inside -----------------------------------------------------------------------
 
-    def _part(self, task: Task, types: TypeRule, stage: Stage | None = None) -> Part:
+    def part(self, task: Task, types: TypeRule, stage: Stage | None = None) -> Part:
+        """Return what a task becomes under a type rule."""
         together = task.least if task.same_machine else 1
         bare = task.demand.gpus == 0
         binding = frozenset() if bare else types.binding(task.demand)
@@ -366,6 +412,36 @@ class View:
         compiled.change_rows(ledger.free, ledger.asks, self.out, 0, end, -1)
         ledger.note_changes(self.out[:end])
         return None if count < 0 else self.out[:end].copy()
+
+
+class Without:
+    """A view in which some machines are not there, for placers that no rule expresses."""
+
+    def __init__(self, view: View, avoid: NDArray[np.bool_]) -> None:
+        self._view = view
+        self._avoid = avoid
+
+    def room(self, task: Task, types: TypeRule = TypeRule.EXACT) -> int:
+        """Return how many instances of the task would fit now, over all machines."""
+        part = self._view.part(task, types)
+        room = self._view.room_of(part.profile)[~self._avoid]
+        return int(room.sum()) * part.instances_per_unit
+
+    def candidates(self, task: Task, types: TypeRule = TypeRule.EXACT) -> Iterator[int]:
+        """Yield the machines that could take an instance now, in cluster order."""
+        return (at for at in self._view.candidates(task, types) if not self._avoid[at])
+
+    def free(self, machine: int) -> FreeMachine:
+        """Return what one machine has left."""
+        return self._view.free(machine)
+
+    def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
+        """Return the placement that a compiled rule chooses, or why there is none."""
+        return self._view.choose_avoiding(job, rule, seed, self._avoid)
+
+    def why_not(self, job: Job, types: TypeRule = TypeRule.EXACT) -> Refusal:
+        """Return why the job does not fit now."""
+        return self._view.why_not(job, types)
 
 
 def _at_least_0(amounts: list[int]) -> tuple[int, ...]:

@@ -53,6 +53,11 @@ class Cluster:
         return sum(machine.cpu_milli for machine in self.machines)
 
     @cached_property
+    def gpu_milli(self) -> int:
+        """GPU share of all machines together; less than its GPUs where some are slices."""
+        return sum(machine.gpu_milli for machine in self.machines)
+
+    @cached_property
     def gpu_types(self) -> frozenset[str]:
         """GPU types that at least one machine carries."""
         return frozenset(kind for machine in self.machines for kind in machine.gpu_types)

@@ -251,6 +251,8 @@ class FreeMachine:
     gpu_milli: tuple[int, ...]
     gpu_memory_mib: tuple[int, ...]
     pooled: bool
+    gpu_types: tuple[str, ...]
+    """The type of each GPU; all the same, unless the machine's GPUs differ."""
 
 
 class ClusterView(Protocol):

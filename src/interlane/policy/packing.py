@@ -31,7 +31,7 @@ _LEFT: Final = 100_000 * FULLNESS_TIE
 @inlined
 def pack_score(free, total, at, asks, of):
     """Return how full the machine is for this ask; the fullest wins."""
-    slots = (free.shape[1] - FREE) // 2
+    slots = (free.shape[1] - FREE) // 3
     shares = asks[of, ASK_GPUS] == 1 and free[at, POOLED] == 0
     milli = asks[of, ASK_MILLI]
     left = MILLI if shares else 0
@@ -48,7 +48,7 @@ def pack_score(free, total, at, asks, of):
 @inlined
 def left_over(free, at, asks, of):
     """Return what the tightest GPU that fits would have left; 0 unless one GPU is shared."""
-    slots = (free.shape[1] - FREE) // 2
+    slots = (free.shape[1] - FREE) // 3
     milli = asks[of, ASK_MILLI]
     if asks[of, ASK_GPUS] != 1 or free[at, POOLED] == 1:
         return 0

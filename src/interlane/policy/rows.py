@@ -2,15 +2,21 @@
 
 Placement is the hot path: at 6,500 GPUs a scheduler asks thousands of times a second how
 many instances of a demand a machine could take.  Objects are too slow for that, so the
-kernel's books are two integer tables with this layout, one row a machine:
+kernel's ledger is two integer tables with this layout, one row per machine:
 
-    CPU MEMORY TYPE GPUS POOLED UP | KIND x 10 | FREE x g | GPU_MEMORY x g
+    CPU MEMORY TYPE TYPES GPUS POOLED MIXED NUMBER UP | KIND x 10
+    | FREE x g | GPU_MEMORY x g | GPU_TYPE x g
 
-``FREE`` is the free share of each GPU in thousandths, ``GPU_MEMORY`` its free memory, and
-``KIND`` counts what runs there by kind of instance (see ``kind_of``).  ``TYPE`` is the bit of
-the machine's GPU type.  A pooled machine has a single wide "GPU" that holds all its share.
+``FREE`` is the free share of each GPU in thousandths, ``GPU_MEMORY`` its free memory,
+``GPU_TYPE`` the bit of its type, and ``KIND`` counts what runs there by kind of instance (see
+``kind_of``).  ``TYPE`` is the bit of what the machine is called by type, ``TYPES`` the set of
+its GPUs' types.  Only where ``MIXED`` is 1 do GPUs differ, so that each is looked at; nearly
+all machines are uniform and skip that.  A pooled machine has a single wide "GPU" that holds
+all its share.
 
-A demand is a row too (an *ask*), with the layout of the ``ASK_*`` names.  Everything below is
+A demand is a row too (an *ask*), with the layout of the ``ASK_*`` names.  Where ``ASK_BOUND``
+is 1, labels and taints leave only some machines to it: one bit per machine, by its ``NUMBER``,
+in the words after the other columns.  Everything below is
 compiled by numba, and the functions stay readable as plain Python: ``f.py_func`` is the twin
 that tests compare with.
 """
@@ -26,10 +32,13 @@ from interlane.model.units import MILLI
 CPU: Final = 0
 MEMORY: Final = 1
 TYPE: Final = 2
-GPUS: Final = 3
-POOLED: Final = 4
-UP: Final = 5
-KIND: Final = 6
+TYPES: Final = 3
+GPUS: Final = 4
+POOLED: Final = 5
+MIXED: Final = 6
+NUMBER: Final = 7
+UP: Final = 8
+KIND: Final = 9
 KINDS: Final = 10
 FREE: Final = KIND + KINDS
 
@@ -40,7 +49,10 @@ ASK_CPU: Final = 3
 ASK_MEMORY: Final = 4
 ASK_TYPES: Final = 5
 ASK_TOGETHER: Final = 6
-ASK_WIDTH: Final = 7
+ASK_BOUND: Final = 7
+ASK_WIDTH: Final = 8
+WORD: Final = 5
+"""A word of an ask's machines has 2 to this power of bits."""
 
 ANY_TYPE: Final = -1
 """Type mask of a demand that any GPU type satisfies: all bits set."""
@@ -87,7 +99,7 @@ DRAWN: Final = 3
 
 def width(slots: int) -> int:
     """Return how many columns a row with so many GPU columns has."""
-    return FREE + 2 * slots
+    return FREE + 3 * slots
 
 
 def widened(table: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
@@ -104,7 +116,7 @@ def widened(table: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
 @compiled
 def slots_of(free):
     """Return how many GPU columns the row's layout has."""
-    return (free.shape[1] - FREE) // 2
+    return (free.shape[1] - FREE) // 3
 
 
 @compiled
@@ -118,17 +130,40 @@ def kind_of(asks, of):
 
 
 @inlined
+def is_of(free, at, slots, gpu, types):
+    """Return whether a GPU is of one of these types."""
+    return (types >> free[at, FREE + 2 * slots + gpu]) & 1 == 1
+
+
+@inlined
+def may_use(free, at, asks, of):
+    """Return whether labels and taints leave this machine to the ask."""
+    number = free[at, NUMBER]
+    return (asks[of, ASK_WIDTH + (number >> WORD)] >> (number & ((1 << WORD) - 1))) & 1 == 1
+
+
+@compiled
+def is_left_to(free, at, asks, of):
+    """Return whether labels and taints leave this machine to the ask; see ``may_use``."""
+    return may_use(free, at, asks, of)
+
+
+@inlined
 def admits(free, at, slots, gpu, asks, of):
-    """Return whether this GPU has the share and memory that the ask wants of each GPU."""
-    return free[at, FREE + gpu] >= asks[of, ASK_MILLI] and (
-        free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
-        or asks[of, ASK_GPU_MEMORY] == 0
+    """Return whether this GPU has the type, share and memory that the ask wants of each."""
+    return (
+        free[at, FREE + gpu] >= asks[of, ASK_MILLI]
+        and (
+            free[at, FREE + slots + gpu] >= asks[of, ASK_GPU_MEMORY]
+            or asks[of, ASK_GPU_MEMORY] == 0
+        )
+        and (free[at, MIXED] == 0 or is_of(free, at, slots, gpu, asks[of, ASK_TYPES]))
     )
 
 
 @compiled
 def gpu_admits(free, at, slots, gpu, asks, of):
-    """Return whether this GPU has the share and memory that the ask wants of each GPU."""
+    """Return whether this GPU has the type, share and memory that the ask wants of each."""
     return admits(free, at, slots, gpu, asks, of)
 
 
@@ -192,10 +227,12 @@ def room_for_inlined(free, at, asks, of):
         or (free[at, MEMORY] < asks[of, ASK_MEMORY] and asks[of, ASK_MEMORY] > 0)
     ):
         return 0
-    if (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
+    if asks[of, ASK_TYPES] & free[at, TYPES] == 0:
+        return 0
+    if asks[of, ASK_BOUND] == 1 and not may_use(free, at, asks, of):
         return 0
     if free[at, POOLED] == 1 and asks[of, ASK_GPUS] > 0:
-        slots = (free.shape[1] - FREE) // 2
+        slots = (free.shape[1] - FREE) // 3
         if free[at, FREE] < asks[of, ASK_GPUS] * asks[of, ASK_MILLI] or (
             free[at, FREE + slots] < asks[of, ASK_GPU_MEMORY] and asks[of, ASK_GPU_MEMORY] > 0
         ):
@@ -279,7 +316,7 @@ def summarise(free, total, at, brief, shares):
     brief[BRIEF_MEMORY, at] = min(max(free[at, MEMORY], 0), _BRIEF_MAX)
     brief[BRIEF_GPU, at] = min(emptiest, _BRIEF_MAX)
     brief[BRIEF_IDLE, at] = min(idle, _BRIEF_MAX)
-    brief[BRIEF_TYPES, at] = _folded(np.int64(1) << free[at, TYPE])
+    brief[BRIEF_TYPES, at] = _folded(free[at, TYPES])
     brief[BRIEF_RATE, at] = free_rate(free, total, at)
     brief[BRIEF_ALLOCATED, at] = np.int32(allocation(free, total, at) * ALLOCATED)
     brief[BRIEF_TYPE, at] = free[at, TYPE]
@@ -382,7 +419,7 @@ def was_there(free, at, asks, of, mask):
         return False
     if asks[of, ASK_GPUS] == 0:
         return mask == 0
-    if (asks[of, ASK_TYPES] >> free[at, TYPE]) & 1 == 0:
+    if asks[of, ASK_TYPES] & free[at, TYPES] == 0:
         return False
     if free[at, POOLED] == 1:
         return mask == 0 and free[at, FREE] >= 0
@@ -395,13 +432,15 @@ def was_there(free, at, asks, of, mask):
                 asks[of, ASK_GPU_MEMORY] > 0 and free[at, FREE + slots + gpu] < 0
             ):
                 return False
+            if free[at, MIXED] == 1 and not is_of(free, at, slots, gpu, asks[of, ASK_TYPES]):
+                return False
     return used == asks[of, ASK_GPUS] and mask >> free[at, GPUS] == 0
 
 
 @compiled
 def is_sound(free, total, at):
     """Return whether nothing is held below zero or above what the machine has."""
-    for column in range(free.shape[1]):
+    for column in range(FREE + 2 * slots_of(free)):
         if TYPE <= column <= UP:
             continue
         if free[at, column] < 0:

@@ -39,14 +39,17 @@ from interlane.policy.rows import (
     GPUS,
     KIND,
     KINDS,
+    MIXED,
     POOLED,
     TIGHTEST,
     TYPE,
+    TYPES,
     allocation,
     choose_gpus,
     free_milli,
     fullness,
     gpu_admits,
+    is_of,
     kind_of,
     slots_of,
 )
@@ -128,28 +131,41 @@ _GOLDEN: Final = 0.6180339887498949
 
 
 @compiled
+def _unusable(free, at, idle, gpus, milli, types):
+    """Return the idle GPU share lost to a kind whose CPU the machine has."""
+    if types & free[at, TYPES] == 0:
+        return idle
+    if free[at, MIXED] == 0:
+        return unusable(free, at, FREE, free[at, GPUS], free[at, POOLED], idle, gpus, milli)
+    slots = slots_of(free)
+    usable = 0
+    slivers = 0
+    for gpu in range(free[at, GPUS]):
+        if free[at, FREE + gpu] >= milli and is_of(free, at, slots, gpu, types):
+            usable += 1
+        else:
+            slivers += free[at, FREE + gpu]
+    return slivers if usable >= gpus else idle
+
+
+@compiled
 def fragments(free, at, cpu, typical, weights):
     """Return the idle GPU share that typical demands cannot use here.
 
     For a kind whose type or CPU is not here that is all of it.
     """
     idle = free_milli(free, at)
-    if idle == 0:
+    if idle <= 0:
         return 0.0
     lost = 0.0
     for kind in range(typical.shape[0]):
         gpus = typical[kind, TYPICAL_GPUS]
         milli = typical[kind, TYPICAL_MILLI]
-        if (
-            gpus == 0
-            or cpu < typical[kind, TYPICAL_CPU]
-            or (typical[kind, TYPICAL_TYPES] >> free[at, TYPE]) & 1 == 0
-        ):
+        if gpus == 0 or cpu < typical[kind, TYPICAL_CPU]:
             lost += weights[kind] * idle
             continue
-        lost += weights[kind] * unusable(
-            free, at, FREE, free[at, GPUS], free[at, POOLED], idle, gpus, milli
-        )
+        types = typical[kind, TYPICAL_TYPES]
+        lost += weights[kind] * _unusable(free, at, idle, gpus, milli, types)
     return lost
 
 
@@ -184,11 +200,13 @@ def _sigmoid_100(gain):
 
 @compiled
 def _seen_before(free, at, slots, gpu, asks, of):
-    """Return whether an earlier GPU that admits the ask has as much left: it would do too."""
+    """Return whether an earlier GPU of the type that admits the ask has as much left."""
     for earlier in range(gpu):
-        if free[at, FREE + earlier] == free[at, FREE + gpu] and gpu_admits(
-            free, at, slots, earlier, asks, of
-        ):
+        alike = (
+            free[at, FREE + earlier] == free[at, FREE + gpu]
+            and free[at, FREE + 2 * slots + earlier] == free[at, FREE + 2 * slots + gpu]
+        )
+        if alike and gpu_admits(free, at, slots, earlier, asks, of):
             return True
     return False
 
@@ -269,8 +287,9 @@ def out_of_reach(free, at, cpu, typical, weights):
     for: ten cores beside eight idle GPUs serve one instance that asks for eight cores, not
     eight.  Kinds without GPUs would add the same everywhere and are left out.
     """
+    slots = slots_of(free)
     idle = free_milli(free, at)
-    if idle == 0:
+    if idle <= 0:
         return 0.0
     lost = 0.0
     for kind in range(typical.shape[0]):
@@ -279,13 +298,16 @@ def out_of_reach(free, at, cpu, typical, weights):
             continue
         milli = typical[kind, TYPICAL_MILLI]
         cores = typical[kind, TYPICAL_CPU]
-        if cpu < cores or (typical[kind, TYPICAL_TYPES] >> free[at, TYPE]) & 1 == 0:
+        types = typical[kind, TYPICAL_TYPES]
+        if cpu < cores or types & free[at, TYPES] == 0:
             lost += weights[kind] * idle
             continue
         fitting = 0
         usable = 0
         for gpu in range(free[at, GPUS]):
-            if free[at, FREE + gpu] >= milli:
+            if free[at, FREE + gpu] >= milli and (
+                free[at, MIXED] == 0 or is_of(free, at, slots, gpu, types)
+            ):
                 fitting += 1
                 usable += free[at, FREE + gpu]
         if free[at, POOLED] == 1:

@@ -9,16 +9,21 @@ from interlane.kernel.ledger import Ledger
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog, Fact
 from interlane.model import (
+    ANYWHERE,
     MILLI,
+    Closeness,
     Cluster,
     Demand,
+    Device,
     Job,
     JobId,
+    Label,
     Machine,
     MachineId,
     Request,
     Submitted,
     Task,
+    with_devices,
 )
 from interlane.policy import place
 from interlane.policy.base import Order, Placer
@@ -40,10 +45,19 @@ def demand(
     cpus: float = 0,
     memory_mib: int = 0,
     types: Collection[str] = (),
+    selects: Collection[Label] = (),
+    tolerates: Collection[Label] = (),
 ) -> Demand:
     """Return what one instance needs; CPUs count in whole cores here."""
     return Demand(
-        gpus, gpu_milli, gpu_memory_mib, round(cpus * MILLI), memory_mib, frozenset(types)
+        gpus,
+        gpu_milli,
+        gpu_memory_mib,
+        round(cpus * MILLI),
+        memory_mib,
+        frozenset(types),
+        frozenset(selects),
+        frozenset(tolerates),
     )
 
 
@@ -55,6 +69,8 @@ def task(
     cpus: float = 0,
     memory_mib: int = 0,
     types: Collection[str] = (),
+    selects: Collection[Label] = (),
+    tolerates: Collection[Label] = (),
     instances: int = 1,
     at_least: int | None = None,
     same_machine: bool = False,
@@ -68,6 +84,8 @@ def task(
         cpus=cpus,
         memory_mib=memory_mib,
         types=types,
+        selects=selects,
+        tolerates=tolerates,
     )
     return Task(needs, instances, at_least, same_machine, role)
 
@@ -81,9 +99,12 @@ def job(
     cpus: float = 0,
     memory_mib: int = 0,
     types: Collection[str] = (),
+    selects: Collection[Label] = (),
+    tolerates: Collection[Label] = (),
     instances: int = 1,
     at_least: int | None = None,
     same_machine: bool = False,
+    near: Closeness = ANYWHERE,
     at: float = 0.0,
     guess: float | None = None,
     serial: int | None = None,
@@ -103,6 +124,8 @@ def job(
         cpus=cpus,
         memory_mib=memory_mib,
         types=types,
+        selects=selects,
+        tolerates=tolerates,
         instances=instances,
         at_least=at_least,
         same_machine=same_machine,
@@ -110,7 +133,7 @@ def job(
     if serial is None:
         serial = int.from_bytes(name.encode()[:6].ljust(6, b"\0"))
     return Job(
-        JobId(name), Request(tasks or (only,)), at, serial, guess, user, queue, priority,
+        JobId(name), Request(tasks or (only,), near), at, serial, guess, user, queue, priority,
         checkpoint_s,
     )  # fmt: skip
 
@@ -124,17 +147,36 @@ def machine(
     memory_mib: int = MEMORY_MIB,
     gpu_memory_mib: int = GPU_MEMORY_MIB,
     pooled: bool = False,
+    devices: Sequence[Device] = (),
+    labels: Mapping[str, str] | None = None,
+    taints: Collection[Label] = (),
 ) -> Machine:
-    """Return a host with plenty of CPU and memory, unless said otherwise."""
+    """Return a host with plenty of CPU and memory, unless said otherwise.
+
+    With ``devices``, they are its GPUs.
+    """
+    found = tuple(sorted((labels or {}).items())), tuple(sorted(taints))
+    if devices:
+        return with_devices(
+            MachineId(name),
+            devices,
+            cpu_milli=round(cpus * MILLI),
+            memory_mib=memory_mib,
+            labels=found[0],
+            taints=found[1],
+        )
     return Machine(
-        MachineId(name), type, gpus, round(cpus * MILLI), memory_mib, gpu_memory_mib, pooled
-    )
+        MachineId(name), type, gpus, round(cpus * MILLI), memory_mib, gpu_memory_mib, pooled,
+        (), *found,
+    )  # fmt: skip
 
 
-def cluster(*machines: Machine, gpus: Sequence[int] = ()) -> Cluster:
+def cluster(
+    *machines: Machine, gpus: Sequence[int] = (), levels: Sequence[str] = ()
+) -> Cluster:
     """Return a cluster of these machines, or of one machine for every number of ``gpus``."""
     made = tuple(machine(f"m{number}", gpus=count) for number, count in enumerate(gpus))
-    return Cluster("test", machines + made)
+    return Cluster("test", machines + made, topology=tuple(levels))
 
 
 def pool(gpus: int, cpus: float = 1_000_000) -> Cluster:
@@ -207,7 +249,7 @@ def _take(ledger: Ledger, number: int, mask: int, needs: Demand, instances: int)
     row[0, compiled.AT_MASK] = mask
     row[0, compiled.AT_INSTANCES] = instances
     row[0, compiled.AT_ASK] = profile
-    assert ledger.hold(row), f"{needs} does not fit on machine {number}"
+    assert ledger.hold_again(row), f"{needs} does not fit on machine {number}"
 
 
 def play(

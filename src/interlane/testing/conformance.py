@@ -22,7 +22,8 @@ from interlane.model import Job, Placement, Refusal, Spot, Task, Tier
 from interlane.policy import rows
 from interlane.policy.base import FreeMachine, Order, Placer, Rule, TypeRule
 from interlane.policy.scores import Score
-from interlane.testing.contract import ContractBroken, demand
+from interlane.testing.contract import ContractBroken
+from interlane.testing.contract import demand as _demand
 from interlane.testing.engines import World, check_engine
 
 __all__ = [
@@ -52,8 +53,8 @@ def check_placer(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> Non
     view = View(ledger)
     before, dice = _picture(view, ledger, job), _global_dice()
     answer = placer.place(job, view, random.Random(seed))
-    demand(_global_dice() == dice, "no global dice", f"{placer!r} rolled them.")
-    demand(
+    _demand(_global_dice() == dice, "no global dice", f"{placer!r} rolled them.")
+    _demand(
         _picture(view, ledger, job) == before,
         "view unchanged",
         f"{placer!r} changed the books.",
@@ -61,7 +62,7 @@ def check_placer(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> Non
     for number in range(ASKED_AGAIN):
         # Once more of the same view, then of fresh ones: history must not matter either.
         again = placer.place(job, View(ledger) if number else view, random.Random(seed))
-        demand(again == answer, "same answer", f"{placer!r} said {answer}, then {again}.")
+        _demand(again == answer, "same answer", f"{placer!r} said {answer}, then {again}.")
     if isinstance(answer, Refusal):
         _check_refusal(answer)
     else:
@@ -79,10 +80,10 @@ def check_finds_room(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) ->
     answer = placer.place(job, view, random.Random(seed))
     room = view.room(task, placer.types)
     if isinstance(answer, Refusal):
-        demand(room < task.least, "finds room", f"there is room for {room}, yet: {answer}")
+        _demand(room < task.least, "finds room", f"there is room for {room}, yet: {answer}")
     elif not task.same_machine:
         most = min(task.instances, room)
-        demand(answer.instances == most, "finds room", f"{answer.instances} of {most} placed.")
+        _demand(answer.instances == most, "finds room", f"{answer.instances} of {most} placed.")
 
 
 def check_placement(
@@ -103,30 +104,38 @@ def check_placement(
 def _check_spot(
     spot: Spot, job: Job, ledger: Ledger, view: View, types: TypeRule
 ) -> tuple[Task, FreeMachine]:
-    demand(ledger.knows(spot.machine), "known machine", f"{spot.machine} does not exist.")
-    demand(0 <= spot.task < len(job.request.tasks), "known task", f"{spot} has none.")
-    demand(spot.instances >= 1, "complete", f"{spot} holds nobody.")
+    _demand(ledger.knows(spot.machine), "known machine", f"{spot.machine} does not exist.")
+    _demand(0 <= spot.task < len(job.request.tasks), "known task", f"{spot} has none.")
+    _demand(spot.instances >= 1, "complete", f"{spot} holds nobody.")
     task = job.request.tasks[spot.task]
     number = ledger.number(spot.machine)
     free = view.free(number)
-    demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
-    demand(len(set(spot.gpus)) == len(spot.gpus), "no GPU twice", f"{spot} names a GPU twice.")
+    _demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
+    machine = ledger.machine(number)
+    _demand(
+        task.demand.selectors <= set(machine.labels)
+        and set(machine.taints) <= task.demand.tolerations,
+        "labels and taints",
+        f"{task.demand} may not use {machine}.",
+    )
+    _demand(len(set(spot.gpus)) == len(spot.gpus), "no GPU twice", f"{spot} names a GPU twice.")
     told_apart = task.demand.gpus and not free.pooled
-    demand(
+    _demand(
         len(spot.gpus) == (task.demand.gpus if told_apart else 0),
         "right number of GPUs",
         f"{spot} serves {task.demand}.",
     )
-    demand(
+    _demand(
         all(0 <= gpu < len(free.gpu_milli) for gpu in spot.gpus),
         "known GPU",
         f"{spot} has not.",
     )
     allowed = types.binding(task.demand) if task.demand.gpus else frozenset()
-    demand(
-        not allowed or free.gpu_type in allowed | {ledger.wildcard},
+    used = [free.gpu_types[gpu] for gpu in ((0,) if free.pooled else spot.gpus)]
+    _demand(
+        not allowed or set(used) <= allowed | {ledger.wildcard},
         "GPU types",
-        f"{free.gpu_type} on {spot.machine} is none of {sorted(allowed)}.",
+        f"{used} on {spot.machine} are not all among {sorted(allowed)}.",
     )
     return task, free
 
@@ -150,29 +159,29 @@ def _check_fits(used: "Counter[str]", free: FreeMachine) -> None:
         has[f"gpu {gpu}"] = milli
         has[f"gpu memory {gpu}"] = memory_mib
     for what, amount in used.items():
-        demand(
+        _demand(
             amount <= has[what], "fits", f"{amount} of {what} on {free.id}, {has[what]} free."
         )
 
 
 def _check_task(task: Task, spots: Sequence[Spot]) -> None:
     placed = sum(spot.instances for spot in spots)
-    demand(
+    _demand(
         task.least <= placed <= task.instances,
         "complete",
         f"{placed} instances of {task.role} placed, {task.least} to {task.instances} asked.",
     )
     if task.same_machine:
         where = {spot.machine for spot in spots}
-        demand(len(where) == 1, "togetherness", f"{task.role} is spread over {sorted(where)}.")
+        _demand(len(where) == 1, "togetherness", f"{task.role} is spread over {sorted(where)}.")
 
 
 def _check_refusal(answer: Refusal) -> None:
-    demand(isinstance(answer, Refusal), "an answer", f"{answer!r} is none.")
-    demand(isinstance(answer.tier, Tier), "refusal has a tier", f"{answer.tier!r} is none.")
+    _demand(isinstance(answer, Refusal), "an answer", f"{answer!r} is none.")
+    _demand(isinstance(answer.tier, Tier), "refusal has a tier", f"{answer.tier!r} is none.")
     for what in ("reason", "remedy"):
         said = getattr(answer, what)
-        demand(
+        _demand(
             isinstance(said, str) and said.strip().endswith(".") and said[0].isupper(),
             f"refusal has a {what}",
             f"{said!r} is not a sentence.",
@@ -186,7 +195,7 @@ def _global_dice() -> tuple[object, ...]:
 
 def _picture(view: View, ledger: Ledger, job: Job) -> tuple[object, ...]:
     """Return the books and everything that the view says about them."""
-    said: list[object] = [view.free(number) for number in range(len(ledger.cluster))]
+    said: list[object] = [view.free(number) for number, _ in ledger.numbered()]
     for types in TypeRule:
         for task in job.request.tasks:
             said += [view.room(task, types), tuple(view.candidates(task, types))]
@@ -209,26 +218,26 @@ def check_order(order: Order, jobs: Sequence[Job]) -> None:
     later than now; accounts with more running are not preferred; no global dice.
     """
     dice = _global_dice()
-    demand(order.preempts is order.preempts, "same answer", "preempts changed.")
-    demand(order.keeps_accounts is order.keeps_accounts, "same answer", "accounts changed.")
+    _demand(order.preempts is order.preempts, "same answer", "preempts changed.")
+    _demand(order.keeps_accounts is order.keeps_accounts, "same answer", "accounts changed.")
     first = [_opinion(order, job) for job in jobs]
     for opinion in first:
         _check_numbers(opinion)
     for job, opinion in reversed(list(zip(jobs, first, strict=True))):
         again = _opinion(order, job)
         for one, two in zip(opinion, again, strict=True):
-            demand(
+            _demand(
                 two[1] >= one[1],
                 "rank never falls",
                 f"{job.id} fell from {one[1]} to {two[1]}.",
             )
-        demand(again == opinion, "same answer", f"{opinion}, then {again}.")
+        _demand(again == opinion, "same answer", f"{opinion}, then {again}.")
         if order.preempts:
             _check_rise(order, job)
         if order.keeps_accounts:
             _check_account(order, job)
     _check_total(order, jobs)
-    demand(_global_dice() == dice, "no global dice", f"{order!r} rolled them.")
+    _demand(_global_dice() == dice, "no global dice", f"{order!r} rolled them.")
 
 
 Opinion = list[tuple[tuple[float, float], float, float | None]]
@@ -243,38 +252,38 @@ def _opinion(order: Order, job: Job) -> Opinion:
 
 def _check_numbers(opinion: Opinion) -> None:
     for key, rank, _ in opinion:
-        demand([isfinite(part) for part in key] == [True, True], "key is finite", f"{key}.")
-        demand(isfinite(rank), "rank is finite", f"{rank}.")
+        _demand([isfinite(part) for part in key] == [True, True], "key is finite", f"{key}.")
+        _demand(isfinite(rank), "rank is finite", f"{rank}.")
 
 
 def _check_rise(order: Order, job: Job) -> None:
-    demand(order.rank_slope <= 0, "slope is not above 0", f"{order.rank_slope}.")
+    _demand(order.rank_slope <= 0, "slope is not above 0", f"{order.rank_slope}.")
     for ran_s in RAN_S:
         after_s = order.rank_rises_after_s(job, ran_s)
         rank, ahead_s = order.rank(job, ran_s), 10.0 if after_s is None else after_s / 2
         then = rank if order.rank_slope == 0 else max(0.0, rank + order.rank_slope * ahead_s)
-        demand(
+        _demand(
             isclose(order.rank(job, ran_s + ahead_s), then, rel_tol=1e-9, abs_tol=1e-6),
             "rank follows its slope",
             f"{job.id} has {order.rank(job, ran_s + ahead_s)}, not {then}.",
         )
         if after_s is None:
             continue
-        demand(0 < after_s < inf, "rise comes later", f"the rank rises after {after_s} s.")
+        _demand(0 < after_s < inf, "rise comes later", f"the rank rises after {after_s} s.")
         slack_s = 1e-6 * (1.0 + ran_s + after_s)
         risen = order.rank(job, ran_s + after_s + slack_s) > order.rank(job, ran_s)
-        demand(risen, "rise comes", f"{job.id} was to rise {after_s} s after {ran_s} s.")
-        demand(order.counts_lost_work, "service counts", "lost work would lower the rank.")
+        _demand(risen, "rise comes", f"{job.id} was to rise {after_s} s after {ran_s} s.")
+        _demand(order.counts_lost_work, "service counts", "lost work would lower the rank.")
 
 
 def _check_account(order: Order, job: Job) -> None:
     account = order.account(job)
-    demand(isinstance(account, str), "account is a name", f"{account!r}.")
-    demand(order.account(job) == account, "same answer", f"account of {job.id} changed.")
+    _demand(isinstance(account, str), "account is a name", f"{account!r}.")
+    _demand(order.account(job) == account, "same answer", f"account of {job.id} changed.")
     shares = [order.share(account, milli) for milli in (0, 1, 1_000, 64_000)]
-    demand(all(isfinite(share) for share in shares), "share is finite", f"{shares}.")
-    demand(shares == sorted(shares), "more running, less urgent", f"{shares}.")
-    demand(
+    _demand(all(isfinite(share) for share in shares), "share is finite", f"{shares}.")
+    _demand(shares == sorted(shares), "more running, less urgent", f"{shares}.")
+    _demand(
         shares == [order.share(account, milli) for milli in (0, 1, 1_000, 64_000)],
         "same answer",
         "the share changed.",
@@ -289,4 +298,4 @@ def _check_total(order: Order, jobs: Sequence[Job]) -> None:
             (value + slope * now_s, job.serial)
             for (value, slope), job in zip(keys, jobs, strict=True)
         }
-        demand(len(places) == len(jobs), "total order", f"{places} at {now_s} s.")
+        _demand(len(places) == len(jobs), "total order", f"{places} at {now_s} s.")

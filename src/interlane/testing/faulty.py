@@ -15,7 +15,25 @@ from typing import Final
 import numpy as np
 
 from interlane.kernel.ledger import Ledger
-from interlane.model import Job, MachineId, Placement, Refusal, Request, Spot, Task
+from interlane.kernel.scheduler import Scheduler
+from interlane.model import (
+    Event,
+    Job,
+    MachineChanged,
+    MachineDrained,
+    MachineId,
+    MachineJoined,
+    MachineLeft,
+    MachineReturned,
+    MachineUndrained,
+    Occupied,
+    Placement,
+    Refusal,
+    Request,
+    Spot,
+    Submitted,
+    Task,
+)
 from interlane.policy.base import ClusterView, FreeMachine, Key, Order, Placer, Rule, TypeRule
 from interlane.policy.order import Fifo
 from interlane.policy.scores import Score
@@ -33,7 +51,7 @@ class _Sketch:
         self.gpu_milli = list(free.gpu_milli)
         self.gpu_memory_mib = list(free.gpu_memory_mib)
 
-    def take(self, task: Task) -> tuple[int, ...] | None:
+    def take(self, task: Task, types: TypeRule) -> tuple[int, ...] | None:
         """Take one instance and return its GPUs, or None if it does not fit."""
         needs = task.demand
         if self.cpu_milli < needs.cpu_milli or self.memory_mib < needs.memory_mib:
@@ -47,7 +65,9 @@ class _Sketch:
             able = [
                 gpu
                 for gpu, milli in enumerate(self.gpu_milli)
-                if milli >= needs.gpu_milli and self.gpu_memory_mib[gpu] >= needs.gpu_memory_mib
+                if milli >= needs.gpu_milli
+                and self.gpu_memory_mib[gpu] >= needs.gpu_memory_mib
+                and self.free.gpu_types[gpu] in (types.binding(needs) or self.free.gpu_types)
             ]
             # The emptiest first: with several shares, anything else may strand the next.
             able.sort(key=lambda gpu: -self.gpu_milli[gpu])
@@ -88,7 +108,7 @@ class PlainFirstFit:
             sketch = sketches.setdefault(index, _Sketch(view.free(index)))
             here: list[Spot] = []
             while len(spots) + len(here) < wanted:
-                gpus = sketch.take(task)
+                gpus = sketch.take(task, self.types)
                 if gpus is None:
                     break
                 here.append(Spot(sketch.free.id, gpus, 1, number))
@@ -555,4 +575,102 @@ FAULTY_ORDERS: Final[dict[str, Callable[[], Order]]] = {
     "service that is forgotten": ForgetsService,
     "a slope that is not there": SlopesTheOtherWay,
     "favours the rich": FavoursTheRich,
+}
+
+
+# -- planted faults: schedulers -----------------------------------------------------------
+
+
+class _Misheard(Scheduler):
+    """A scheduler that learns events as ``hears`` tells them."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Return what the scheduler understands; None for nothing."""
+        return event
+
+    def learn(self, event: Event, now_s: float) -> None:
+        """Take in what was understood."""
+        heard = self.hears(event)
+        if heard is not None:
+            super().learn(heard, now_s)
+
+
+class IgnoresDrains(_Misheard):
+    """Places new work on drained machines."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Miss drains."""
+        return None if isinstance(event, MachineDrained) else event
+
+
+class IgnoresOthers(_Misheard):
+    """Gives away what others occupy."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Miss what others have."""
+        return None if isinstance(event, Occupied) else event
+
+
+class KeepsJobsOnGoneMachines(_Misheard):
+    """Takes a machine that left for one that takes nothing new."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Mistake leaving for draining."""
+        return MachineDrained(event.machine_id) if isinstance(event, MachineLeft) else event
+
+
+class ForgetsDrains(_Misheard):
+    """Takes a machine that returns for one that takes new work."""
+
+    def learn(self, event: Event, now_s: float) -> None:
+        """Undrain whoever returns."""
+        super().learn(event, now_s)
+        if isinstance(event, MachineReturned):
+            super().learn(MachineUndrained(event.machine_id), now_s)
+
+
+class IgnoresTaints(_Misheard):
+    """Places work on machines whose taints it does not tolerate."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Miss taints."""
+        if isinstance(event, MachineJoined | MachineChanged):
+            return type(event)(replace(event.machine, taints=()))
+        return event
+
+
+class TakesDevicesForAlike(_Misheard):
+    """Takes all GPUs of a machine for what its first one is."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Miss the differences."""
+        if isinstance(event, MachineJoined | MachineChanged) and event.machine.devices:
+            machine = event.machine
+            first = machine.devices[0]
+            alike = replace(
+                machine, gpu_type=first.type, gpu_memory_mib=first.memory_mib, devices=()
+            )
+            return type(event)(alike)
+        return event
+
+
+class CrossesDomains(_Misheard):
+    """Places gangs wherever there is room."""
+
+    def hears(self, event: Event) -> Event | None:
+        """Miss how close a job wants to be."""
+        if isinstance(event, Submitted):
+            job = event.job
+            return Submitted(replace(job, request=Request(job.request.tasks)))
+        return event
+
+
+FAULTY_SCHEDULERS: Final[dict[str, type[Scheduler]]] = {
+    "ignores drains": IgnoresDrains,
+    "forgets drains": ForgetsDrains,
+    "ignores what others occupy": IgnoresOthers,
+    "keeps jobs on machines that left": KeepsJobsOnGoneMachines,
+    "ignores taints": IgnoresTaints,
+    "takes devices for alike": TakesDevicesForAlike,
+    "crosses domains": CrossesDomains,
 }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from interlane.kernel.ledger import Ledger
-from interlane.model import MILLI, Cluster, Demand, Job, Machine, Request, Task
+from interlane.model import MILLI, Cluster, Demand, Job, Machine, Occupied, Request, Task
 from interlane.policy.base import Order, TypeRule
 
 
@@ -24,35 +24,61 @@ class Host:
     gpu_memory_mib: list[int]
 
     @classmethod
-    def idle(cls, machine: Machine) -> "Host":
-        """Return a machine on which nothing runs."""
-        milli = [machine.gpu_milli] if machine.pooled else [MILLI] * machine.gpus
-        return cls(
-            machine,
-            machine.cpu_milli,
-            machine.memory_mib,
-            milli,
-            [machine.gpu_memory_mib] * len(milli),
-        )
+    def idle(cls, machine: Machine, taken: Occupied | None = None) -> "Host":
+        """Return a machine on which nothing of ours runs, and others have what they took.
+
+        They cannot have more than there is.
+        """
+        if machine.pooled:
+            milli, memory_mib = [machine.gpu_milli], [machine.gpu_memory_mib]
+        else:
+            devices = [machine.device(number) for number in range(machine.gpus)]
+            milli = [device.compute_milli for device in devices]
+            memory_mib = [device.memory_mib for device in devices]
+        host = cls(machine, machine.cpu_milli, machine.memory_mib, milli, memory_mib)
+        if taken is not None:
+            host._give_to_others(taken)
+        return host
+
+    def _give_to_others(self, taken: Occupied) -> None:
+        self.cpu_milli = max(0, self.cpu_milli - taken.cpu_milli)
+        self.memory_mib = max(0, self.memory_mib - taken.memory_mib)
+        for gpu in taken.gpus:
+            at = 0 if self.machine.pooled else gpu.index
+            if at < len(self.gpu_milli):
+                self.gpu_milli[at] = max(0, self.gpu_milli[at] - gpu.milli)
+                self.gpu_memory_mib[at] = max(0, self.gpu_memory_mib[at] - gpu.memory_mib)
 
     def gpus_for(self, needs: Demand, types: TypeRule) -> tuple[int, ...] | None:
         """Return the GPUs that an instance would use, or None if it does not fit."""
-        if self.cpu_milli < needs.cpu_milli or self.memory_mib < needs.memory_mib:
+        if not needs.selectors <= set(self.machine.labels):
+            return None
+        if not set(self.machine.taints) <= needs.tolerations:
+            return None
+        if _lacks(self.cpu_milli, needs.cpu_milli) or _lacks(self.memory_mib, needs.memory_mib):
             return None
         if needs.gpus == 0:
             return ()
-        allowed = types.binding(needs)
-        if allowed and self.machine.gpu_type not in allowed | {Ledger.wildcard}:
-            return None
         if self.machine.pooled:
+            right = self._is_of(self.machine.gpu_type, needs, types)
             fits = self.gpu_milli[0] >= needs.gpu_milli_total
-            return () if fits and self.gpu_memory_mib[0] >= needs.gpu_memory_mib else None
-        able = [gpu for gpu in range(self.machine.gpus) if self._shares(gpu, needs)]
+            enough = not _lacks(self.gpu_memory_mib[0], needs.gpu_memory_mib)
+            return () if right and fits and enough else None
+        able = [
+            gpu
+            for gpu in range(self.machine.gpus)
+            if self._is_of(self.machine.device(gpu).type, needs, types)
+            and self._shares(gpu, needs) > 0
+        ]
         if needs.gpus == 1:
             able.sort(key=lambda gpu: self.gpu_milli[gpu])
         elif needs.gpu_milli < MILLI:
             able.sort(key=lambda gpu: -self._shares(gpu, needs))
         return tuple(sorted(able[: needs.gpus])) if len(able) >= needs.gpus else None
+
+    def _is_of(self, gpu_type: str, needs: Demand, types: TypeRule) -> bool:
+        allowed = types.binding(needs)
+        return not allowed or gpu_type in allowed | {Ledger.wildcard}
 
     def _shares(self, gpu: int, needs: Demand) -> int:
         shares = self.gpu_milli[gpu] // needs.gpu_milli
@@ -69,6 +95,11 @@ class Host:
         for gpu in gpus:
             self.gpu_milli[gpu] -= sign * needs.gpu_milli
             self.gpu_memory_mib[gpu] -= sign * needs.gpu_memory_mib
+
+
+def _lacks(free: int, wanted: int) -> bool:
+    """Return whether something that is wanted is not there; who wants none lacks none."""
+    return free < wanted and wanted > 0
 
 
 class Seat(NamedTuple):

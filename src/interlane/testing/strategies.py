@@ -9,39 +9,73 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
-from interlane.model import Cluster, Demand, Job, JobId, Machine, MachineId, Request, Task
+from interlane.model import (
+    Cluster,
+    Demand,
+    Device,
+    Job,
+    JobId,
+    Machine,
+    MachineId,
+    Request,
+    Task,
+    with_devices,
+)
 from interlane.testing.build import GPU_MEMORY_MIB, ledger_with
 
 TYPES = ("T4", "V100", "A10")
 
 _SHARE = st.sampled_from([1000, 1000, 1000, 500, 250, 300, 700, 100, 1])
+TAINT = ("dedicated", "lab")
+"""The taint that some machines have."""
+LEVELS = ("zone", "rack")
+
+_DEVICE = st.builds(
+    Device,
+    st.sampled_from(TYPES),
+    st.sampled_from([GPU_MEMORY_MIB, GPU_MEMORY_MIB, 8_192, 0]),
+    st.sampled_from([1000, 1000, 1000, 500, 0]),
+)
 _USED = st.sampled_from([0, 0, 0, 0, 1000, 1000, 500, 250, 750, 999])
 
 
 @st.composite
-def machines(draw: st.DrawFn, number: int = 0, *, pools: bool = True) -> Machine:
-    """Draw a host: with GPUs or without, its GPUs told apart or pooled."""
+def machines(
+    draw: st.DrawFn, number: int = 0, *, pools: bool = True, racks: int = 2
+) -> Machine:
+    """Draw a host: with GPUs or without, its GPUs told apart or pooled, alike or not.
+
+    Some have labels and taints; racks are numbered, and each is in one zone.
+    """
     pooled = pools and draw(st.sampled_from([False, False, False, True]))
     gpus = draw(st.sampled_from([0, 1, 2, 2, 4, 8] if not pooled else [1, 3, 20]))
     kind = draw(st.sampled_from(TYPES)) if gpus else "CPU"
     if pooled and draw(st.booleans()):
         kind = Ledger.wildcard
+    rack = draw(st.one_of(st.none(), st.integers(0, racks - 1)))
+    places = () if rack is None else (("rack", f"r{rack}"), ("zone", f"z{rack % 2}"))
+    taints = draw(st.sampled_from([(), (), (), (), (TAINT,)]))
+    name = MachineId(f"m{number}")
+    cpu_milli = draw(st.sampled_from([2_000, 8_000, 96_000]))
+    memory_mib = draw(st.sampled_from([1_024, 8_192, 524_288]))
+    if gpus and not pooled and draw(st.integers(0, 3)) == 0:
+        devices = draw(st.lists(_DEVICE, min_size=gpus, max_size=gpus))
+        return with_devices(
+            name, devices, cpu_milli=cpu_milli, memory_mib=memory_mib, labels=places,
+            taints=taints,
+        )  # fmt: skip
     return Machine(
-        MachineId(f"m{number}"),
-        kind,
-        gpus,
-        draw(st.sampled_from([2_000, 8_000, 96_000])),
-        draw(st.sampled_from([1_024, 8_192, 524_288])),
-        GPU_MEMORY_MIB if gpus else 0,
-        pooled,
-    )
+        name, kind, gpus, cpu_milli, memory_mib, GPU_MEMORY_MIB if gpus else 0, pooled, (),
+        places, taints,
+    )  # fmt: skip
 
 
 @st.composite
 def clusters(draw: st.DrawFn, *, most: int = 5, pools: bool = True) -> Cluster:
     """Draw a few machines."""
     count = draw(st.integers(1, most))
-    return Cluster("drawn", tuple(draw(machines(n, pools=pools)) for n in range(count)))
+    drawn = tuple(draw(machines(n, pools=pools)) for n in range(count))
+    return Cluster("drawn", drawn, topology=LEVELS)
 
 
 @st.composite
@@ -53,13 +87,19 @@ def ledgers(draw: st.DrawFn, *, most: int = 5, pools: bool = True) -> Ledger:
         return ledger_with(on)
     used, memory, cpus = [], [], []
     for machine in on:
-        shares = [
-            draw(_USED) * (machine.gpus if machine.pooled else 1)
-            for _ in range(min(1, machine.gpus) if machine.pooled else machine.gpus)
-        ]
+        if machine.pooled:
+            shares = [draw(_USED) * machine.gpus]
+        else:
+            devices = [machine.device(gpu) for gpu in range(machine.gpus)]
+            shares = [min(draw(_USED), device.compute_milli) for device in devices]
         used.append(shares)
         memory.append(
-            [share * draw(st.sampled_from([0, 0, 8, 16])) if share else 0 for share in shares]
+            [
+                min(
+                    share * draw(st.sampled_from([0, 0, 8, 16])), machine.device(gpu).memory_mib
+                )
+                for gpu, share in enumerate(shares)
+            ]
         )
         cpus.append(machine.cpu_milli / 1000 * draw(st.sampled_from([0, 0, 0, 0.5, 1])))
     lost = [n for n in range(len(on)) if draw(st.integers(0, 9)) == 9]
@@ -79,6 +119,8 @@ def demands(draw: st.DrawFn) -> Demand:
         draw(st.sampled_from([frozenset(), frozenset(), frozenset({"V100"}),
                               frozenset({"T4", "A10"}), frozenset({"H100"})]))
         if gpus else frozenset(),
+        draw(st.sampled_from([frozenset()] * 7 + [frozenset({("rack", "r1")})])),
+        draw(st.sampled_from([frozenset(), frozenset({TAINT})])),
     )  # fmt: skip
 
 
