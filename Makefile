@@ -7,10 +7,10 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz conformance bench docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv --help >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q python3-venv)
@@ -59,6 +59,10 @@ fuzz: $(STAMP) ## draw new cases for the property tests, more of them; SEED=N dr
 	@echo 'New cases are drawn from seed $(SEED); make fuzz SEED=$(SEED) draws them again.'
 	$(BIN)/python -m pytest -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz \
 	  --hypothesis-seed=$(SEED) $(ONLY)
+
+conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
+	INTERLANE_SCRIPTS=1000 $(BIN)/python -m pytest tests/live/test_conformance.py -n $(WORKERS)
+	@echo 'The engine that pretends has kept the contract in 1000 scripts.'
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run

@@ -30,6 +30,7 @@ class Rates:
     """How often things go wrong, from 0 to 1."""
 
     lost: float = 0.0
+    """Reports that never come, and half as often requests that never arrive."""
     doubled: float = 0.0
     """Reports that come twice, and requests that are asked twice."""
     late: float = 0.0
@@ -135,23 +136,25 @@ class Gate:
         return seen
 
     def begin(self, launch: Launch) -> None:
-        """Pass it on, at times twice, or die."""
+        """Pass it on once, twice or never, or die."""
         for _ in self._times():
             self._engine.begin(launch)
 
     def grow(self, launch: Launch) -> None:
-        """Pass it on, at times twice, or die."""
+        """Pass it on once, twice or never, or die."""
         for _ in self._times():
             self._engine.grow(launch)
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
-        """Pass it on, at times twice, or die."""
+        """Pass it on once, twice or never, or die."""
         self.stopped.add(attempt)
         for _ in self._times():
             self._engine.stop(attempt, how)
 
     def _times(self) -> range:
         self._fuse.burn()
+        if self._rng.random() < self._rates.lost / 2:
+            return range(0)
         return range(2 if self._rng.random() < self._rates.doubled else 1)
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:

@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver import Driver, NotReady
 from interlane.live.driver.clock import Timed
+from interlane.live.driver.reports import START_TRIES
 from interlane.live.files.job import JobSpec, read_spec
 from interlane.live.port import (
     Attempt,
@@ -201,6 +202,8 @@ class _Play:
     cancelled: set[JobId] = field(default_factory=set)
     told: list[Report] = field(default_factory=list)
     """What earlier engines have said of attempts."""
+    stopped: set[Attempt] = field(default_factory=set)
+    """What earlier engines were asked to stop."""
     most: dict[MachineId, Machine] = field(default_factory=dict)
     """Each machine as it was when it was largest."""
     look: _Look | None = None
@@ -241,6 +244,7 @@ class _Play:
         lost = before.keys() - self.world.running().keys() - ended
         demand(not lost, "what runs goes on", f"{lost} ended with the server.")
         self.told += self._said()
+        self.stopped |= self.gate.stopped
         if self.gate.traits.keeps_record and self.rng.random() < 0.4:
             self._lose_store()
         self._open()
@@ -254,9 +258,17 @@ class _Play:
         """Lose all but what the engine keeps: what runs, and what came in through it."""
         for path in self.folder.glob("state.db*"):
             path.unlink()
-        runs = {attempt.job_id for attempt in self.world.running()}
-        self.acknowledged &= runs
+        self.acknowledged &= {one.job_id for one in self.world.running() if self._is_whole(one)}
         self.asked.clear()
+
+    def _is_whole(self, attempt: Attempt) -> bool:
+        """Tell whether all of an attempt runs that was begun, and not only asked for."""
+        record = self.driver.open_record(attempt.job_id)
+        if record is None or record.place is None or record.attempt != attempt.number:
+            return False
+        spots = record.place.spots
+        begun = Placement(spots[: len(spots) - record.growing])
+        return _instances(begun) <= _instances(self.world.running()[attempt])
 
     def _said(self) -> list[Report]:
         return [*self.gate.reports.told, *self.gate.looked]
@@ -265,7 +277,7 @@ class _Play:
 
     def script(self, steps: int) -> None:
         """Play everything: jobs come, then fewer, all comes to rest and runs to its end."""
-        self._moves(steps * 2 // 3, submits=self.rng.choice((6, 14, 24)), finishes=8)
+        self._moves(steps * 2 // 3, submits=self.rng.choice((3, 8, 16, 24)), finishes=8)
         self._moves(steps // 3, submits=1, finishes=16)
         self._come_to_rest()
         self._repeat_what_was_said()
@@ -287,7 +299,8 @@ class _Play:
             (self._light_fuse, 1),
             (self._die, 1),
         )
-        weights = [weight for _, weight in moves]
+        # Scripts differ in what they are about: much of something shows what a little hides.
+        weights = [weight * self.rng.choice((0.2, 1.0, 1.0, 3.0)) for _, weight in moves]
         for _ in range(steps):
             (move, _), *_ = self.rng.choices(moves, weights)
             move()
@@ -495,6 +508,10 @@ class _Play:
         for attempt, instances in recorded.items():
             what = f"{attempt} runs as {running[attempt]}, not {instances}."
             demand(running[attempt] == instances, "a gang runs as a whole", what)
+        for record in records.values():
+            is_wanted = record.key is None or record.key not in self.world.withdrawn()
+            what = f"Job {record.id} is {record.state}, but nobody wants it."
+            demand(is_wanted, "withdrawn jobs end", what)
         self._check_machines()
         self._check_scheduler(records)
 
@@ -584,13 +601,21 @@ class _Play:
             case State.SUCCEEDED:
                 demand(exit_code == 0, "ends are true", what)
             case State.FAILED:
-                tries = "could not be started" in (record.reason or "")
-                demand(exit_code not in (0, -1) or tries, "ends are true", what)
+                demand(exit_code not in (0, -1) or self._refused(record), "ends are true", what)
             case State.CANCELLED:
                 was_asked = record.id in self.cancelled or record.key in self.world.withdrawn()
                 demand(was_asked, "ends are true", what)
             case _:
                 pass
+
+    def _refused(self, record: Record) -> bool:
+        """Tell whether attempts at a job could not begin, though nobody had stopped them."""
+        never = {
+            one.attempt
+            for one in [*self.told, *self._said()]
+            if isinstance(one, NeverBegan) and one.attempt.job_id == record.id
+        }
+        return len(never - self.stopped - self.gate.stopped) >= START_TRIES
 
 
 def _demand(record: Record) -> Demand:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from interlane.live.driver.clock import Timed
 from interlane.live.files.job import read_spec
@@ -20,6 +21,9 @@ from interlane.model import (
 )
 from interlane.testing.engines import Limits
 from interlane.testing.pretend import Pace, PretendEngine, PretendWorld
+
+MISHAPS: Final = 9
+"""Kinds of things that happen by themselves."""
 
 
 class Hands:
@@ -52,6 +56,7 @@ class PretendedWorld:
         self._hands = Hands()
         self._rate = rng.choice((0.0, 0.1, 0.3))
         self._mishaps = rng.random() < 0.8
+        self._weights = [rng.choice((0.2, 1.0, 1.0, 4.0)) for _ in range(MISHAPS)]
         self._names = iter(range(1_000))
         self._away: list[Machine] = []
         self._withdrawn: set[str] = set()
@@ -134,22 +139,19 @@ class PretendedWorld:
         """Let one of many things happen."""
         if not self._mishaps:
             return
-        self._rng.choice(
-            (
-                self._vanish,
-                self._vanish,
-                self._return,
-                self._return,
-                self._lose_device,
-                self._drain,
-                self._occupy,
-                self._want,
-                self._want,
-                self._withdraw,
-                self._forget,
-                self._haunt,
-            )
-        )()
+        mishaps = (
+            self._vanish,
+            self._return,
+            self._lose_device,
+            self._drain,
+            self._occupy,
+            self._want,
+            self._withdraw,
+            self._forget,
+            self._haunt,
+        )
+        (mishap,) = self._rng.choices(mishaps, self._weights)
+        mishap()
 
     def _any_machine(self) -> Machine | None:
         machines = list(self.world.machines.values())

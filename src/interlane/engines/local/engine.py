@@ -151,8 +151,10 @@ class LocalEngine:
     def _begin(self, launch: Launch) -> None:
         attempt = launch.attempt
         try:
-            self._runner.start(order_of(launch, self.secrets, self.devices, self._lanes))
-            report: Begun | NeverBegan = Begun(attempt)
+            report = self._past(attempt)
+            if report is None:
+                self._runner.start(order_of(launch, self.secrets, self.devices, self._lanes))
+                report = Begun(attempt)
         except (OSError, InterlaneError) as error:
             report = NeverBegan(attempt, f"{error}")
         except Exception as error:  # our own fault, and no reason to run nothing any more
@@ -167,6 +169,11 @@ class LocalEngine:
             self._runner.kill(attempt)
         else:
             self._runner.stop(attempt)
+
+    def _past(self, attempt: Attempt) -> Begun | Ended | NeverBegan | None:
+        """Say what became of an attempt that was asked for before; it is begun once."""
+        found = self._runner.past(attempt)
+        return self._with_use(found) if isinstance(found, Ended) else found
 
     def _find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
         found = self._runner.find(attempt)

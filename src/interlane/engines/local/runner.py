@@ -89,6 +89,13 @@ class ProcessRunner:
         pid = _spawned(folder, words)
         self._add(_Watched(order.attempt, pid, os.pidfd_open(pid)))
 
+    def past(self, attempt: Attempt) -> Begun | Ended | NeverBegan | None:
+        """Say what has become of an attempt that was begun or fenced off; None if neither."""
+        with self._lock:
+            if attempt in self._watched:
+                return Begun(attempt)
+        return self.find(attempt) if (self.folder(attempt) / shim.CLAIM).exists() else None
+
     def find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
         """Adopt a shim that lives, say how one ended, or fence the attempt off."""
         with self._lock:
