@@ -31,7 +31,7 @@ def test_a_script_plays_the_same_way_again() -> None:
             super().restore()
 
     for _ in range(2):
-        check_engine(lambda rng: Remembered(Random(rng.random())), 7)
+        check_engine(lambda rng: Remembered(Random(rng.random())), 10)
 
     assert ends[0] == ends[1]
     assert ends[0]
