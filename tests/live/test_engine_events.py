@@ -293,6 +293,32 @@ def test_a_server_without_its_store_takes_up_what_runs(tmp_path: Path) -> None:
     assert [one for one in second.open_records() if one.key == "key-1"]
 
 
+def test_a_server_without_its_store_does_not_use_the_number_of_a_growth_again(
+    tmp_path: Path,
+) -> None:
+    world = make_world([machine("m0", gpus=3)])
+    world.keeps_record = True
+    first = opened(tmp_path / "one", world)
+    singles = [submit(first, f"single{number}") for number in range(2)]
+    work(first)
+    gang = submit(first, "gang", gang={"nodes": 3, "min": 1})
+    work(first)
+    world.finish(Attempt(singles[0].id, 1))
+    turn(first)
+    work(first)
+
+    second = opened(tmp_path / "two", world)
+    world.finish(Attempt(singles[1].id, 1))
+    turn(second)
+    work(second)
+
+    grown = second.open_record(gang.id)
+    assert grown is not None
+    assert (grown.growing, grown.growth) == (0, 2)
+    assert world.running[Attempt(gang.id, 1)] == grown.place
+    assert world.running[Attempt(gang.id, 1)].instances == 3
+
+
 def test_an_older_copy_of_the_store_learns_of_the_attempt_that_runs(tmp_path: Path) -> None:
     world = make_world(keeps_record=True)
     first = opened(tmp_path / "one", world)

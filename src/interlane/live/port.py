@@ -208,6 +208,8 @@ class Found:
     origin: Origin
     placement: Placement
     started_s: float
+    growth: int = 0
+    """The last growth that was asked for, whatever came of it: numbers are not used again."""
 
 
 @dataclass(frozen=True, slots=True)

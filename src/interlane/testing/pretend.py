@@ -236,8 +236,9 @@ class PretendWorld:
         for attempt, placement in self.running.items():
             launch = self.launches.get(attempt)
             if launch is not None:
-                started_s = self.started_s[attempt]
-                yield Found(attempt, launch.job, launch.origin, placement, started_s)
+                growth = max((last for one, last in self.growths if one == attempt), default=0)
+                job, origin = launch.job, launch.origin
+                yield Found(attempt, job, origin, placement, self.started_s[attempt], growth)
 
 
 class PretendEngine:

@@ -69,7 +69,7 @@ def _note_running(record: Record, found: Found, batch: Batch) -> Record:
         "attempt": found.attempt.number,
         "placement": placement_document(found.placement),
         "growing": 0,
-        "growth": 0,
+        "growth": found.growth,
         "started_s": found.started_s,
         "reason": None,
     }
