@@ -25,7 +25,8 @@ JOB = {
     "resources": {"gpu": {"count": 2}},
 }  # fmt: skip
 SHORT = {"name": "short", "run": "true", "resources": {"gpu": {"memory": "16MiB"}}}
-STOPPED_RATE = 50
+STOPPED_RATE = 10
+"""Few enough that two cores can start the processes, which is not what is measured."""
 HOLD = {**JOB, "name": "holder", "run": "sleep 100000"}
 
 
