@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from interlane.live.driver import Driver, NoSuchMachine
-from interlane.live.port import Attempt, Ended, MachineGone, Wanted
+from interlane.live.driver.inbox import GiveBack
+from interlane.live.port import Attempt, Ended, MachineGone, NeverGrew, Wanted
 from interlane.live.store.record import Kind, Record, State
 from interlane.live.store.store import Store, StoreFailed
 from interlane.model import Device, JobId, Machine, MachineId, with_devices
@@ -264,6 +265,26 @@ def test_a_gang_that_was_growing_when_its_server_died_goes_on_to_grow(tmp_path: 
     assert grown is not None
     assert Kind.GREW in kinds(second, gang)
     assert world.running[Attempt(gang.id, 1)] == grown.place
+
+
+def test_a_growth_that_failed_while_no_server_was_there_is_given_back(tmp_path: Path) -> None:
+    world = make_world([machine("m0")])
+    first = opened(tmp_path, world)
+    single = submit(first, "single")
+    work(first)
+    gang = submit(first, "gang", gang={"nodes": 2, "min": 1})
+    work(first)
+    world.finish(Attempt(single.id, 1))
+    turn(first)
+    world.asked.clear()
+
+    second = opened(tmp_path, world)
+    driver_hears = GiveBack(NeverGrew(Attempt(gang.id, 1), 1, "There was no room."))
+    second._inbox.put(driver_hears)  # as it does half a minute after the report
+    turn(second)
+
+    assert Kind.GROW_FAILED in kinds(second, gang)
+    second._state.scheduler.check()
 
 
 # -- the engine owns the truth ------------------------------------------------------------
