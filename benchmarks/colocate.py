@@ -1,4 +1,4 @@
-"""How long it takes to say where a function goes, and to learn all tables of slow-down."""
+"""How long it takes to say where a function goes, and to learn all tables of slowdown."""
 
 import time
 from pathlib import Path
@@ -12,13 +12,13 @@ from threadpoolctl import threadpool_limits
 from interlane.model import GpuRef, MachineId, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
-from interlane.policy.colocate.gpus import Gpu, Gpus
-from interlane.policy.colocate.place import Colocator, Harvest
-from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.predict.degradation.models import LEAST_PAIRS, Guess
-from interlane.predict.degradation.pairs import Profiles
-from interlane.predict.degradation.store import trained
-from interlane.predict.degradation.table import Basis, Table
+from interlane.policy.colocate.gpus import ColocatedGpu, Gpus
+from interlane.policy.colocate.place import Colocation, Colocator
+from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
+from interlane.predict.slowdown.models import LEAST_PAIRS, SlowdownEstimate
+from interlane.predict.slowdown.pairs import Profiles
+from interlane.predict.slowdown.store import trained
+from interlane.predict.slowdown.table import CellBasis, SlowdownTable
 from interlane.sim.coruns import pairs_by_way
 from interlane.traces.colocation import FOLDERS, read
 from interlane.traces.data import data_dir
@@ -59,46 +59,50 @@ def _training_s(folder: Path) -> float:
 
 def _once(gpus: int, count: int, name: str) -> list[float]:
     table = _table()
-    colocator, tolls = make_colocator(name, {"side-by-side": Mode(table, table)})
-    return _decisions(gpus, colocator, tolls, count)
+    colocator, slowdowns = make_colocator(name, {"side-by-side": SharingTables(table, table)})
+    return _decisions(gpus, colocator, slowdowns, count)
 
 
 def _ms(times_s: NDArray[np.float64], part: float) -> float:
     return round(1e3 * float(np.quantile(times_s, part)), 4)
 
 
-def _table() -> Table:
+def _table() -> SlowdownTable:
     """Return a table in which most pairs lose a little and some a lot."""
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     names = tuple(f"w{number}" for number in range(WORKLOADS))
-    values = dice.uniform(0.1, 0.9, (1, WORKLOADS, 1))
+    values = rng.uniform(0.1, 0.9, (1, WORKLOADS, 1))
     profiles = Profiles(names, names, ("RTX3090",), ("sm_active",), values)
-    lost = dice.exponential(0.08, WORKLOADS**2)
-    guess = Guess(-lost, np.full(WORKLOADS**2, 0.02))
-    basis = np.full(WORKLOADS**2, Basis.PREDICTED, np.int8)
-    return Table(profiles, guess, np.ones(1), basis)
+    lost = rng.exponential(0.08, WORKLOADS**2)
+    estimate = SlowdownEstimate(-lost, np.full(WORKLOADS**2, 0.02))
+    basis = np.full(WORKLOADS**2, CellBasis.PREDICTED, np.int8)
+    return SlowdownTable(profiles, estimate, np.ones(1), basis)
 
 
-def _decisions(gpus: int, colocator: Colocator, tolls: Tolls, count: int) -> list[float]:
-    dice = Random(1)
+def _decisions(
+    gpus: int, colocator: Colocator, slowdowns: Slowdowns, count: int
+) -> list[float]:
+    rng = Random(1)
     here = MachineId("m")
-    idle = Gpus(Gpu(GpuRef(here, number), "RTX3090", MEMORY_MIB) for number in range(gpus))
-    harvest = Harvest(idle, colocator, tolls)
+    idle = Gpus(
+        ColocatedGpu(GpuRef(here, number), "RTX3090", MEMORY_MIB) for number in range(gpus)
+    )
+    colocation = Colocation(idle, colocator, slowdowns)
     for gpu in idle.order:
-        workload = f"w{dice.randrange(WORKLOADS)}"
-        harvest.begin_training(gpu.id, workload, dice.randrange(2_000, 23_000), 0.5, 0.0)
+        workload = f"w{rng.randrange(WORKLOADS)}"
+        colocation.begin_training(gpu.id, workload, rng.randrange(2_000, 23_000), 0.5, 0.0)
     placed: list[tuple[Function, GpuRef]] = []
     times_s = []
     for number in range(count + gpus):
         now_s = 1.0 + number
-        workload = f"w{dice.randrange(WORKLOADS)}"
-        function = Function(f"f{number}", workload, dice.randrange(500, 6_000))
+        workload = f"w{rng.randrange(WORKLOADS)}"
+        function = Function(f"f{number}", workload, rng.randrange(500, 6_000))
         begin_s = time.process_time()
-        site = harvest.place(function, number % 100, now_s)
+        site = colocation.place(function, number % 100, now_s)
         times_s.append(time.process_time() - begin_s)
         if not isinstance(site, Refusal):
             placed.append((function, site.gpu.id))
         if len(placed) > gpus / 2:
-            gone, gpu_id = placed.pop(dice.randrange(len(placed)))
-            harvest.leave(gone, gpu_id, now_s)
+            gone, gpu_id = placed.pop(rng.randrange(len(placed)))
+            colocation.leave(gone, gpu_id, now_s)
     return times_s[gpus:]

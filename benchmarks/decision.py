@@ -21,7 +21,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
     waiting = 5_000 if quick else 100_000
     cluster = load_cluster("pai2020")
     trace = synthesize(jobs=waiting + 10_000, cluster=cluster, load=0.9, seed=2)
-    jobs, _ = jobs_of(trace, guess="duration")
+    jobs, _ = jobs_of(trace, estimate="duration")
     orders: dict[str, Order] = {
         "sjf": ShortestFirst(),
         "fifo": Fifo(),
@@ -66,17 +66,17 @@ def _decisions(
         if (job := next(backlog, None)) is not None:
             scheduler.learn(Submitted(job), now_s)
         begin_s = time.process_time()
-        wishes = scheduler.decide(now_s)
+        actions = scheduler.decide(now_s)
         times_s.append(time.process_time() - begin_s)
-        for wish in wishes:
-            if isinstance(wish, Start):
-                scheduler.learn(Started(wish.job_id, wish.placement), now_s)
-                running.append(wish.job_id)
+        for action in actions:
+            if isinstance(action, Start):
+                scheduler.learn(Started(action.job_id, action.placement), now_s)
+                running.append(action.job_id)
     return np.array(times_s)
 
 
 def _confirm(scheduler: Scheduler, running: list[JobId], now_s: float) -> None:
-    for wish in scheduler.decide(now_s):
-        if isinstance(wish, Start):
-            scheduler.learn(Started(wish.job_id, wish.placement), now_s)
-            running.append(wish.job_id)
+    for action in scheduler.decide(now_s):
+        if isinstance(action, Start):
+            scheduler.learn(Started(action.job_id, action.placement), now_s)
+            running.append(action.job_id)

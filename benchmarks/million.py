@@ -13,7 +13,7 @@ from interlane.model import Cluster
 from interlane.policy.order import ShortestFirst
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.experiment import play
 from interlane.traces.clusters import load_cluster
 from interlane.traces.jobs import jobs_of
@@ -41,9 +41,9 @@ def _per_n_log_n(run: dict[str, Any]) -> float:
 
 def _play(size: int, cluster: Cluster) -> dict[str, Any]:
     trace = synthesize(jobs=size, cluster=cluster, load=0.9, seed=1)
-    jobs, true_s = jobs_of(trace, guess="duration")
+    jobs, true_s = jobs_of(trace, estimate="duration")
     begin_s = time.process_time()
-    engine = Engine(Scheduler(cluster, Policy(ShortestFirst(), pack())), jobs, true_s)
+    engine = Simulator(Scheduler(cluster, Policy(ShortestFirst(), pack())), jobs, true_s)
     log = play(engine)
     cpu_s = time.process_time() - begin_s
     result = outcomes(log)

@@ -12,7 +12,7 @@ from interlane.policy.order import Fifo, ShortestFirst
 from interlane.policy.place import first_fit
 from interlane.policy.policy import Policy
 from interlane.sim.adapt import adaptation
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.experiment import play
 from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
@@ -22,7 +22,7 @@ from interlane.traces.schema import Trace
 from interlane.traces.synth import synthesize
 
 GPUS = 6_500
-GUESSES = {
+ESTIMATES = {
     "sjf": "duration",
     "sjgg": "group_gpu_dur",
     "sjg": "group_dur",
@@ -38,8 +38,10 @@ def measure(*, quick: bool) -> dict[str, Any]:
     cluster = load_cluster(f"pool:{GPUS}")
     compile_s = _play(*_jobs(trace, "duration"), cluster, ShortestFirst())[0]
     result: dict[str, Any] = {"jobs": jobs, "trace": source, "first_run_s": compile_s}
-    for name, order, guess in _orders(trace):
-        runs = [_play(*_jobs(trace, guess), cluster, order) for _ in range(2 if quick else 5)]
+    for name, order, estimate in _orders(trace):
+        runs = [
+            _play(*_jobs(trace, estimate), cluster, order) for _ in range(2 if quick else 5)
+        ]
         result[f"{name}_cpu_s"] = min(run[0] for run in runs)
         result[f"{name}_mean_jct_s"] = runs[0][1]
         if name in PUBLISHED_CPU_S and not quick:
@@ -48,14 +50,14 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
 
 def _orders(trace: Trace) -> list[tuple[str, Order, str | None]]:
-    guesses = {
+    estimates = {
         "sjf": "duration",
         "sjgg": "group_gpu_dur",
         "sjg": "group_dur",
         "sju": "user_dur",
     }
-    known = [(name, ShortestFirst(), guess) for name, guess in guesses.items()]
-    return [("fifo", Fifo(), None), *(k for k in known if k[2] in trace.guesses)]
+    known = [(name, ShortestFirst(), estimate) for name, estimate in estimates.items()]
+    return [("fifo", Fifo(), None), *(k for k in known if k[2] in trace.estimates)]
 
 
 def _trace(jobs: int) -> tuple[Trace, str]:
@@ -66,15 +68,15 @@ def _trace(jobs: int) -> tuple[Trace, str]:
     return synthesize(jobs=jobs, cluster=load_cluster(f"pool:{GPUS}"), seed=42), "synthetic"
 
 
-def _jobs(trace: Trace, guess: str | None) -> tuple[list[Job], list[float]]:
-    return jobs_of(trace, guess=guess, adapt=adaptation(load_cluster(f"pool:{GPUS}")))
+def _jobs(trace: Trace, estimate: str | None) -> tuple[list[Job], list[float]]:
+    return jobs_of(trace, estimate=estimate, adapt=adaptation(load_cluster(f"pool:{GPUS}")))
 
 
 def _play(
     jobs: list[Job], true_s: list[float], cluster: Cluster, order: Order
 ) -> tuple[float, float]:
     begin_s = time.process_time()
-    engine = Engine(Scheduler(cluster, Policy(order, first_fit())), jobs, true_s)
+    engine = Simulator(Scheduler(cluster, Policy(order, first_fit())), jobs, true_s)
     log = play(engine)
     cpu_s = time.process_time() - begin_s
     return round(cpu_s, 3), round(float(outcomes(log).jct_s.mean()), 3)

@@ -19,14 +19,14 @@ HERE: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- made by docs/generate.py: {} -->"
 END: Final = "<!-- end -->"
 
-BY_WISH: Final = (
+BY_ACTION: Final = (
     ("[*]", JobState.QUEUED.value, "Submitted"),
-    ("[*]", JobState.REFUSED.value, "Refuse wished"),
+    ("[*]", JobState.REFUSED.value, "Refuse decided"),
     (JobState.QUEUED.value, JobState.STARTING.value, "Start wished"),
-    (JobState.QUEUED.value, JobState.REFUSED.value, "Refuse wished"),
+    (JobState.QUEUED.value, JobState.REFUSED.value, "Refuse decided"),
     (JobState.RUNNING.value, JobState.STOPPING.value, "Preempt wished"),
 )
-"""Steps that a decision of the kernel makes; all others follow from facts, by the table."""
+"""Steps that a decision of the kernel makes; all others follow from events, by the table."""
 
 COMMANDS: Final = (
     (),
@@ -51,7 +51,7 @@ COMMANDS: Final = (
     ("machines",),
     ("drain",),
     ("undrain",),
-    ("story",),
+    ("timeline",),
     ("function",),
     ("function", "deploy"),
     ("function", "list"),
@@ -72,12 +72,12 @@ COMMANDS: Final = (
     ("predict", "duration", "evaluate"),
     ("predict", "duration", "show"),
     ("predict", "duration", "apply"),
-    ("predict", "degradation"),
-    ("predict", "degradation", "measure"),
-    ("predict", "degradation", "train"),
-    ("predict", "degradation", "evaluate"),
-    ("predict", "degradation", "table"),
-    ("predict", "degradation", "show"),
+    ("predict", "slowdown"),
+    ("predict", "slowdown", "measure"),
+    ("predict", "slowdown", "train"),
+    ("predict", "slowdown", "evaluate"),
+    ("predict", "slowdown", "table"),
+    ("predict", "slowdown", "show"),
     ("predict", "arrivals"),
     ("predict", "arrivals", "train"),
     ("predict", "arrivals", "evaluate"),
@@ -111,9 +111,10 @@ COMMANDS: Final = (
 
 def states_diagram() -> str:
     """Return the life of a job as a Mermaid diagram."""
-    lines = [f"    {old} --> {new}: {why}" for old, new, why in BY_WISH]
+    lines = [f"    {old} --> {new}: {why}" for old, new, why in BY_ACTION]
     lines += [
-        f"    {old.value} --> {new.value}: {fact.__name__}" for (old, fact), new in NEXT.items()
+        f"    {old.value} --> {new.value}: {event.__name__}"
+        for (old, event), new in NEXT.items()
     ]
     ends = sorted({new.value for new in JobState} - {old.value for old, _ in NEXT})
     lines += [f"    {state} --> [*]" for state in ends]
@@ -121,18 +122,18 @@ def states_diagram() -> str:
 
 
 def states_table() -> str:
-    """Return which fact leads where, one row a state."""
-    facts = sorted({fact.__name__ for _, fact in NEXT})
+    """Return which event leads where, one row per state."""
+    events = sorted({event.__name__ for _, event in NEXT})
     states = list(dict.fromkeys(state for state, _ in NEXT))
-    head = ["state", *facts]
-    rows = [[state.value, *(_after(state, fact) for fact in facts)] for state in states]
+    head = ["state", *events]
+    rows = [[state.value, *(_after(state, event) for event in events)] for state in states]
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _after(state: JobState, fact: str) -> str:
+def _after(state: JobState, event: str) -> str:
     found = [
-        new.value for (old, kind), new in NEXT.items() if (old, kind.__name__) == (state, fact)
+        new.value for (old, kind), new in NEXT.items() if (old, kind.__name__) == (state, event)
     ]
     return found[0] if found else ""
 

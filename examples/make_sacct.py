@@ -80,17 +80,17 @@ def main() -> None:
         print(f"{path}: {len(jobs)} jobs")
 
 
-def submissions(dice: Random, days: int) -> list[Submission]:
-    """Return what users hand in, mostly by day."""
+def submissions(rng: Random, days: int) -> list[Submission]:
+    """Return what users submit, mostly by day."""
     weights = [program.weight for program in PROGRAMS]
     made = []
     for hour in range(24 * days):
         busy = 1.0 if 9 <= hour % 24 < 19 else 0.25
-        for _ in range(round(dice.expovariate(1 / (RATE * busy)))):
-            (program,) = dice.choices(PROGRAMS, weights)
-            length_s = int(60 * program.minutes * dice.lognormvariate(0, program.spread)) + 1
+        for _ in range(round(rng.expovariate(1 / (RATE * busy)))):
+            (program,) = rng.choices(PROGRAMS, weights)
+            length_s = int(60 * program.minutes * rng.lognormvariate(0, program.spread)) + 1
             limit_s = program.limit_hours * HOUR_S
-            at_s = hour * HOUR_S + dice.randrange(HOUR_S)
+            at_s = hour * HOUR_S + rng.randrange(HOUR_S)
             is_array = program.name == "sweep"
             made.append(Submission(program, at_s, min(length_s, limit_s), is_array))
     return sorted(made, key=lambda job: job.at_s)

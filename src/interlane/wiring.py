@@ -35,7 +35,7 @@ from interlane.policy.catalogue import (
     PlacerMaker,
     describe,
     make_order,
-    needs_guess,
+    needs_estimate,
     placer_recipe,
 )
 from interlane.policy.colocate.catalogue import COLOCATORS
@@ -45,8 +45,14 @@ from interlane.policy.typical import typical_demands
 from interlane.predict.recall import Recall
 from interlane.predict.store import load
 from interlane.sim.experiment import Choice
-from interlane.sim.world import CpuContention, Failures, ShareContention, SlowDown, World
-from interlane.traces.cluster_file import Scenario
+from interlane.sim.world import (
+    CpuContention,
+    Failures,
+    NeighbourSlowdown,
+    ShareContention,
+    World,
+)
+from interlane.traces.cluster_file import ClusterScenario
 from interlane.traces.clusters import load_cluster, load_scenario
 from interlane.traces.data import data_dir
 from interlane.traces.read import read_trace
@@ -66,7 +72,7 @@ TRACE_TIMES: Final = "trace"
 """The word for arrivals as the trace has them."""
 
 LEARNING: Final = "learning"
-"""The word for guesses by a predictor that begins with nothing and learns as jobs end."""
+"""The word for estimates by a predictor that begins with nothing and learns as jobs end."""
 
 MODEL: Final = ".ildur"
 """How the names of stored models end."""
@@ -89,7 +95,7 @@ REPAIR_S: Final = 3_600.0
 # -- traces and clusters --------------------------------------------------------------
 
 
-def scenario_of(word: str, data: Path | None = None) -> Scenario:
+def scenario_of(word: str, data: Path | None = None) -> ClusterScenario:
     """Return the cluster of this name or file, and what happens to its machines."""
     return load_scenario(word, data=data_dir(data))
 
@@ -101,7 +107,7 @@ def cluster_of(word: str, data: Path | None = None) -> Cluster:
 
 def trace_of(
     path: Path,
-    cluster: Cluster | Scenario,
+    cluster: Cluster | ClusterScenario,
     *,
     fmt: str | None = None,
     skip_bad: bool = False,
@@ -183,7 +189,7 @@ class PolicyWords:
     order: str = "fifo"
     placer: str = "pack"
     queue: str = Discipline.SKIP.value
-    guess: str | None = None
+    estimate: str | None = None
     gpu_types: str | None = None
     preempt_min_run_s: float = 0.0
     elastic: float | None = None
@@ -197,44 +203,44 @@ class PolicyWords:
 def choice_of(words: PolicyWords) -> Choice:
     """Return the policy that the words name.
 
-    Where guesses are needed and none is named, the true duration serves.
+    Where estimates are needed and none is named, the true duration serves.
     """
     order_name, order_settings = _settings("order", words.order)
     placer_name, placer_settings = _settings("placer", words.placer)
     queue = _queue(words.queue)
-    guess = words.guess
-    if guess is None and needs_guess(order_name, queue):
-        guess = TRUE_DURATION
+    estimate = words.estimate
+    if estimate is None and needs_estimate(order_name, queue):
+        estimate = TRUE_DURATION
     return Choice(
         words.order,
         make_order(order_name, orders(), **order_settings),
         placer_recipe(placer_name, _type_rule(words.gpu_types), placers(), **placer_settings),
         queue,
-        guess,
+        estimate,
         Preemption(min_run_s=words.preempt_min_run_s),
-        None if guess is None else _predictor(guess),
+        None if estimate is None else _predictor(estimate),
         words.elastic,
     )
 
 
-def _predictor(guess: str) -> Recall | None:
-    """Return the predictor that a guess names; None for a column of the trace."""
-    if guess == LEARNING:
+def _predictor(estimate: str) -> Recall | None:
+    """Return the predictor that an estimate names; None for a column of the trace."""
+    if estimate == LEARNING:
         return Recall()
-    if not guess.endswith(MODEL):
+    if not estimate.endswith(MODEL):
         return None
-    found = load(Path(guess)).predictor
+    found = load(Path(estimate)).predictor
     if not isinstance(found, Recall):
         raise InvalidInput(
-            f"{guess}: this model does not learn as jobs end; write its guesses into the trace "
-            "with 'interlane predict duration apply' and name the column."
+            f"{estimate}: this model does not learn as jobs end; write its estimates into "
+            "the trace with 'interlane predict duration apply' and name the column."
         )
     return found
 
 
 def policy_words(text: str, base: PolicyWords) -> PolicyWords:
     """Return the policy of ``order=sjf,placer=fgd,queue=easy``; the base fills the rest."""
-    known = ("order", "placer", "queue", "guess", "gpu-types", "elastic")
+    known = ("order", "placer", "queue", "estimate", "gpu-types", "elastic")
     given: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
@@ -249,7 +255,7 @@ def policy_words(text: str, base: PolicyWords) -> PolicyWords:
         given.get("order", base.order),
         given.get("placer", base.placer),
         given.get("queue", base.queue),
-        given.get("guess", base.guess),
+        given.get("estimate", base.estimate),
         given.get("gpu-types", base.gpu_types),
         base.preempt_min_run_s,
         _number("elastic", given["elastic"]) if "elastic" in given else base.elastic,
@@ -296,7 +302,7 @@ def serve(
     sharing: str,
     slot: str,
     forecast: Path | None,
-    degradation: Path | None,
+    slowdown: Path | None,
     durations: Path | None,
     typical: Path | None,
     keep: str,
@@ -318,8 +324,8 @@ def serve(
     make = _scheduler_maker(choice, words.name, expected)
     functions = function_settings(slot, forecast)
     made = local(state, devices, turns, sharing, amounts.seconds("keep", keep))
-    beside = None if degradation is None else _beside(degradation, made.gpu_type)
-    settings = up.Settings(state, host, port, functions, database_url, beside, made.greeting)
+    beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
+    settings = up.UpSettings(state, host, port, functions, database_url, beside, made.greeting)
     up.serve(
         settings,
         made.engine,
@@ -364,7 +370,7 @@ def workload_in(path: Path) -> "RequestCounts":
     from interlane.sim.experiment import request_counts
     from interlane.traces.jobs import jobs_of
 
-    jobs, _ = jobs_of(any_trace(path), guess=None)
+    jobs, _ = jobs_of(any_trace(path), estimate=None)
     return tuple(request_counts(jobs).items())
 
 
@@ -403,10 +409,10 @@ def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
 def _beside(model: Path, gpu_type: str) -> "Beside":
     """Return what a stored model says of jobs that run beside each other.
 
-    Slow-downs by several add up, as in SMore; a program that it does not know has none.
+    Slowdowns by several add up, as in SMore; a program that it does not know has none.
     """
-    from interlane.predict.degradation import store
-    from interlane.predict.degradation.table import Basis
+    from interlane.predict.slowdown import store
+    from interlane.predict.slowdown.table import CellBasis
 
     found = store.load(model).parts
     if SIDE_BY_SIDE not in found:
@@ -418,9 +424,9 @@ def _beside(model: Path, gpu_type: str) -> "Beside":
         read = [
             table.read(gpu, table.workload(victim), table.workload(other)) for other in others
         ]
-        if any(one.basis is Basis.UNKNOWN for one in read):
+        if any(one.basis is CellBasis.UNKNOWN for one in read):
             return None
-        return 1.0 + sum(1.0 / one.retained - 1.0 for one in read)
+        return 1.0 + sum(1.0 / one.throughput - 1.0 for one in read)
 
     return slowdown
 
@@ -434,7 +440,7 @@ def played_starts(
     """Return when jobs of the live machine start in each play, in order."""
     from interlane.sim import forward
 
-    expected = [forward.Expected(one.fact, one.seconds, one.low_s, one.high_s) for one in jobs]
+    expected = [forward.Expected(one.event, one.seconds, one.low_s, one.high_s) for one in jobs]
     return forward.all_played_starts(make, expected, job_ids, now_s)
 
 
@@ -442,7 +448,7 @@ def played_starts(
 
 
 def world_of(
-    scenario: Scenario,
+    scenario: ClusterScenario,
     *,
     speeds: Iterable[str] = (),
     slow_downs: Iterable[str] = (),
@@ -480,7 +486,7 @@ def _speed(word: str, gpu_types: frozenset[str]) -> tuple[str, float]:
     return gpu_type, _number(f"speed of {gpu_type}", factor)
 
 
-def _slow_down(word: str) -> SlowDown:
+def _slow_down(word: str) -> NeighbourSlowdown:
     name, colon, amount = word.partition(":")
     if name == "share":
         return ShareContention(_number("slowdown", amount)) if colon else ShareContention()

@@ -15,7 +15,7 @@ WORDS = {
     "an unknown order": (("--order", "sfj"), "did you mean 'sjf'"),
     "an unknown placer": (("--placer", "packk"), "did you mean 'pack'"),
     "an unknown queue": (("--queue", "lazy"), "skip, strict"),
-    "an unknown guess": (("--guess", "nope"), "known are: duration, user_dur"),
+    "an unknown estimate": (("--estimate", "nope"), "known are: duration, user_dur"),
     "an unknown weight": (("--weight", "gpu"), "known are: instance, job"),
     "an unknown type rule": (("--gpu-types", "some"), "known are: any, exact, v100"),
     "an unknown format": (("--format", "csv"), "trace format 'csv'"),
@@ -27,8 +27,8 @@ WORDS = {
     "a speed without a number": (("--speed", "T4=fast"), "it must be a number"),
     "a speed of zero": (("--speed", "T4=0"), "above 0"),
     "a speed that is no pair": (("--speed", "2"), "'T4=0.5'"),
-    "an unknown slow-down": (("--slowdown", "some"), "known are: cpu, none, share:0.1"),
-    "a negative slow-down": (("--slowdown", "share:-1"), "0 or more"),
+    "an unknown slowdown": (("--slowdown", "some"), "known are: cpu, none, share:0.1"),
+    "a negative slowdown": (("--slowdown", "share:-1"), "0 or more"),
     "failures without pause": (("--failures", "0"), "10 s or more"),
     "a repair in words": (("--failures", "100:soon"), "it must be a number"),
     "a negative protection": (("--preempt-min-run", "-1"), "0 or more"),
@@ -119,11 +119,11 @@ def test_a_missing_argument_is_a_usage_error(call: Call) -> None:
         ("compare", "{trace}", "--policy", "rank=sjf"),
         ("compare", "{trace}", "--policy", "order="),
         ("compare", "{trace}", "--processes", "0"),
-        ("compare", "{trace}", "--policy", "order=sjf,guess=nope", "--processes", "1"),
+        ("compare", "{trace}", "--policy", "order=sjf,estimate=nope", "--processes", "1"),
         ("explain", "z", "--trace", "{trace}", "--at", "5"),
         ("explain", "a", "--trace", "{trace}", "--at", "nan"),
         ("explain", "a", "--trace", "{trace}"),
-        ("story", "z", "--trace", "{trace}"),
+        ("timeline", "z", "--trace", "{trace}"),
         ("reproduce", "pai-fifo-1001"),
         ("reproduce",),
         ("reproduce", "pai-sjf", "--list", "other"),
@@ -139,8 +139,8 @@ def test_other_commands_refuse_in_one_sentence_too(
 
 
 def test_a_fault_in_a_worker_is_one_sentence(call: Call, trace: Path, lab: Path) -> None:
-    policies = ("--policy", "order=fifo", "--policy", "order=sjf,guess=nope")
+    policies = ("--policy", "order=fifo", "--policy", "order=sjf,estimate=nope")
 
     said = call("compare", trace, "--cluster", lab, *policies, "--processes", "2")
 
-    assert "guess column 'nope'" in said.error
+    assert "estimate column 'nope'" in said.error

@@ -20,14 +20,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(folder: Path, tmp_path: Path, call: Call) -> Path:
     path = tmp_path / "m.ildeg"
-    said = call("predict", "degradation", "train", folder, "--out", path)
+    said = call("predict", "slowdown", "train", folder, "--out", path)
     assert said.code == 0, said.err
     assert "learned from 49 co-runs of 7 workloads" in said.err
     return path
 
 
 def test_show_prints_both_directions_of_a_pair(model: Path, call: Call) -> None:
-    said = call("predict", "degradation", "show", model, "w0", "w1", "-o", "json")
+    said = call("predict", "slowdown", "show", model, "w0", "w1", "-o", "json")
     found = json.loads(said.out)
     assert list(found) == [
         "side-by-side/training: w0 beside w1",
@@ -37,26 +37,26 @@ def test_show_prints_both_directions_of_a_pair(model: Path, call: Call) -> None:
 
 
 def test_show_states_its_fallback_for_what_was_never_measured(model: Path, call: Call) -> None:
-    strange = call("predict", "degradation", "show", model, "w0", "nobody", "-o", "json")
-    elsewhere = call("predict", "degradation", "show", model, "w0", "w1", "--gpu", "H100")
+    strange = call("predict", "slowdown", "show", model, "w0", "nobody", "-o", "json")
+    elsewhere = call("predict", "slowdown", "show", model, "w0", "w1", "--gpu", "H100")
     assert "unknown" in strange.out
     assert "other gpu" in elsewhere.out
 
 
 def test_show_says_what_a_model_is(model: Path, call: Call) -> None:
-    found = json.loads(call("predict", "degradation", "show", model, "-o", "json").out)
+    found = json.loads(call("predict", "slowdown", "show", model, "-o", "json").out)
     assert found["trained_on"]["co_runs"] == 49
     assert found["ways"] == ["side-by-side/training"]
 
 
 def test_table_has_a_row_for_every_victim(model: Path, call: Call) -> None:
-    found = json.loads(call("predict", "degradation", "table", model, "-o", "json").out)
+    found = json.loads(call("predict", "slowdown", "table", model, "-o", "json").out)
     assert len(found["lower"]) == len(found["workloads"]) == 7
-    assert "on T4" in call("predict", "degradation", "table", model).out
+    assert "on T4" in call("predict", "slowdown", "table", model).out
 
 
 def test_evaluate_shows_the_naive_ones_beside(folder: Path, call: Call) -> None:
-    words = ("predict", "degradation", "evaluate", folder, "--part", 0.5, "-o", "json")
+    words = ("predict", "slowdown", "evaluate", folder, "--part", 0.5, "-o", "json")
     found = json.loads(call(*words, "--model", "hinge").out)
     assert list(found["models"]) == ["hinge", "random-forest", "linear", "constant"]
 
@@ -74,13 +74,13 @@ def test_evaluate_shows_the_naive_ones_beside(folder: Path, call: Call) -> None:
 def test_evaluate_refuses_in_a_sentence(
     words: tuple[object, ...], sentence: str, folder: Path, call: Call
 ) -> None:
-    assert sentence in call("predict", "degradation", "evaluate", folder, *words).error
+    assert sentence in call("predict", "slowdown", "evaluate", folder, *words).error
 
 
 def test_bad_co_runs_are_named_with_their_line(folder: Path, call: Call) -> None:
     path = folder / own.CORUNS
     path.write_text(path.read_text().replace("w0,w1,", "w0,ghost,", 1))
-    said = call("predict", "degradation", "train", folder, "--out", folder / "m")
+    said = call("predict", "slowdown", "train", folder, "--out", folder / "m")
     assert "line 3: aggressor is 'ghost', but profiles.csv does not have it" in said.error
 
 
@@ -91,7 +91,7 @@ def test_counters_that_are_missing_are_said_and_filled(
     rows = path.read_text().splitlines()
     rows[1] = ",".join([*rows[1].split(",")[:-1], ""])
     path.write_text("\n".join(rows) + "\n")
-    said = call("predict", "degradation", "train", folder, "--out", tmp_path / "m")
+    said = call("predict", "slowdown", "train", folder, "--out", tmp_path / "m")
     assert said.code == 0
     assert "1 workloads lack a counter, the first w0" in said.err
 
@@ -101,7 +101,7 @@ def test_a_way_to_share_with_few_pairs_is_left_out(
 ) -> None:
     path = folder / own.CORUNS
     path.write_text(f"{path.read_text()}T4,side-by-side,latency,w0,w1,0.5\n")
-    words = ("predict", "degradation", "train", folder, "--out", tmp_path / "m")
+    words = ("predict", "slowdown", "train", folder, "--out", tmp_path / "m")
 
     said = call(*words)
 
@@ -112,18 +112,18 @@ def test_a_way_to_share_with_few_pairs_is_left_out(
 
 
 def test_a_folder_without_co_runs_is_refused(tmp_path: Path, call: Call) -> None:
-    said = call("predict", "degradation", "train", tmp_path, "--out", tmp_path / "m")
+    said = call("predict", "slowdown", "train", tmp_path, "--out", tmp_path / "m")
     assert "the folder has none of coruns.csv (own)" in said.error
 
 
 def test_two_workloads_make_a_pair(model: Path, call: Call) -> None:
-    said = call("predict", "degradation", "show", model, "w0")
+    said = call("predict", "slowdown", "show", model, "w0")
     assert "a pair has two; name the other" in said.error
 
 
 def test_measure_runs_real_jobs_alone_and_in_pairs(tmp_path: Path, call: Call) -> None:
     words = ("--workload", "mlp/16", "--workload", "matmul/1", "--seconds", 0.5)
-    said = call("predict", "degradation", "measure", "--out", tmp_path / "here", *words)
+    said = call("predict", "slowdown", "measure", "--out", tmp_path / "here", *words)
     assert said.code == 0, said.err
     found = own.read(tmp_path / "here")
     (runs,) = found.coruns.values()
@@ -150,5 +150,5 @@ def test_measure_runs_real_jobs_alone_and_in_pairs(tmp_path: Path, call: Call) -
 def test_measure_refuses_in_a_sentence(
     words: tuple[object, ...], sentence: str, tmp_path: Path, call: Call
 ) -> None:
-    said = call("predict", "degradation", "measure", "--out", tmp_path / "x", *words)
+    said = call("predict", "slowdown", "measure", "--out", tmp_path / "x", *words)
     assert sentence in said.error

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from interlane.cli.demo_work import Asked, Played, Trained, Work
+from interlane.cli.demo_work import DemoRequest, DemoRun, DemoTraining, Work
 
 
 def test_the_live_demo_trains_and_serves_with_sharing_and_without() -> None:
@@ -38,10 +38,10 @@ def test_the_requests_of_the_demo_come_in_bursts_and_are_the_same_every_time() -
 
 
 def test_utilisation_is_the_work_done_over_what_the_devices_could_do() -> None:
-    trained = Trained(waited_s=0.0, completion_s=8.0, loop_s=5.0, cpu_s=6.0, loss=1.0)
-    asked = Asked(0.1, 2.0, was_answered=True), Asked(9.0, 0.0, was_answered=False)
+    trained = DemoTraining(waited_s=0.0, completion_s=8.0, loop_s=5.0, cpu_s=6.0, loss=1.0)
+    asked = DemoRequest(0.1, 2.0, was_answered=True), DemoRequest(9.0, 0.0, was_answered=False)
 
-    played = Played((trained, trained), asked, makespan_s=10.0, cold_starts=0, cores=2)
+    played = DemoRun((trained, trained), asked, makespan_s=10.0, cold_starts=0, cores=2)
 
     assert played.utilisation == pytest.approx(0.7)
     assert played.mean_completion_s == 8.0

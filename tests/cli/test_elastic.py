@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interlane.metrics.log import Fact
+from interlane.metrics.log import LogEvent
 from interlane.sim.record import read_log
 from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
@@ -61,8 +61,8 @@ def test_elastic_and_whole_gangs_are_compared_side_by_side(
     assert [run["makespan_s"] for run in runs] == [31, 28.5]
 
 
-def test_a_story_tells_of_growth(call: Call, gangs: Path, lab: Path) -> None:
-    words = ("story", "gang", "--trace", gangs, "--cluster", lab, "--elastic", 0.5)
+def test_a_timeline_tells_of_growth(call: Call, gangs: Path, lab: Path) -> None:
+    words = ("timeline", "gang", "--trace", gangs, "--cluster", lab, "--elastic", 0.5)
 
     told = call(*words).out
     answer = json.loads(call(*words, "-o", "json").out)
@@ -94,9 +94,9 @@ def test_growth_is_written_to_the_log_and_read_back(
 
     call("simulate", path, "--cluster", lab, "--log", target)
 
-    jobs, _ = jobs_of(read_trace(path), guess=None)
+    jobs, _ = jobs_of(read_trace(path), estimate=None)
     log = read_log(target, load_cluster(str(lab)), jobs)
-    (line,) = [line for line in log.lines() if line.fact is Fact.GROWN]
+    (line,) = [line for line in log.lines() if line.kind is LogEvent.GROWN]
     assert (line.at_s, log.jobs[line.subject].id) == (10, "gang")
     assert line.placement is not None
     assert line.placement.spots[0].gpus == (0,)

@@ -65,11 +65,11 @@ def test_a_refused_job_is_told_for_good(call: Call, tmp_path: Path, lab: Path) -
     answer = json.loads(call("explain", "a", *words, "--at", 7, "-o", "json").out)
 
     assert (answer["state"], answer["tier"]) == ("refused", "never fits")
-    assert "refused, never fits" in call("story", "a", *words).out
+    assert "refused, never fits" in call("timeline", "a", *words).out
 
 
-def test_a_story_tells_one_life(call: Call, trace: Path, lab: Path) -> None:
-    words = ("story", "b", "--trace", trace, "--cluster", lab)
+def test_a_timeline_tells_one_life(call: Call, trace: Path, lab: Path) -> None:
+    words = ("timeline", "b", "--trace", trace, "--cluster", lab)
 
     answer = json.loads(call(*words, "-o", "json").out)
 
@@ -82,19 +82,30 @@ def test_a_story_tells_one_life(call: Call, trace: Path, lab: Path) -> None:
     assert "started after waiting 90 s on one (GPU 0, 1)" in call(*words).out
 
 
-def test_a_story_tells_of_preemptions(call: Call, trace: Path, lab: Path) -> None:
-    words = ("story", "a", "--trace", trace, "--cluster", lab, "--order", "srtf", "-o", "json")
+def test_a_timeline_tells_of_preemptions(call: Call, trace: Path, lab: Path) -> None:
+    words = (
+        "timeline",
+        "a",
+        "--trace",
+        trace,
+        "--cluster",
+        lab,
+        "--order",
+        "srtf",
+        "-o",
+        "json",
+    )
 
     answer = json.loads(call(*words).out)
 
-    facts = [moment["fact"] for moment in answer["moments"]]
-    assert "preempted" in facts
-    assert facts[-1] == "finished"
+    events = [moment["fact"] for moment in answer["moments"]]
+    assert "preempted" in events
+    assert events[-1] == "finished"
     assert answer["ran_s"] == 100
 
 
-def test_a_story_tells_of_lost_machines(call: Call, trace: Path, lab: Path) -> None:
-    words = ("story", "a", "--trace", trace, "--cluster", lab, "--failures", "60:10")
+def test_a_timeline_tells_of_lost_machines(call: Call, trace: Path, lab: Path) -> None:
+    words = ("timeline", "a", "--trace", trace, "--cluster", lab, "--failures", "60:10")
 
     told = [call(*words, "--seed", seed).out for seed in range(5)]
 

@@ -84,7 +84,7 @@ def test_a_gang_of_one_rack_is_told_that_no_rack_has_room(
     assert "waits, since 5 s" in told
     assert "rack" in told
     # One machine of each rack is free, and it starts when the first rack is.
-    assert "started after waiting 95 s" in call("story", "gang", *words).out
+    assert "started after waiting 95 s" in call("timeline", "gang", *words).out
 
 
 def test_a_gang_that_lost_a_gpu_is_told_so(
@@ -93,10 +93,10 @@ def test_a_gang_that_lost_a_gpu_is_told_so(
     lost = "events: [{at: 10, lose_device: {machine: m-0, gpu: 1}}]"
     words = racks("gang,0,100,2,2,,rack=r0,,same=rack", events=lost)
 
-    story = call("story", "gang", *words).out
+    timeline = call("timeline", "gang", *words).out
     told = call("explain", "gang", *words, "--at", 20).out
 
-    assert "lost its place after running 10 s: Machine m-0 changed" in story
+    assert "lost its place after running 10 s: Machine m-0 changed" in timeline
     assert "waits, since 10 s" in told
 
 

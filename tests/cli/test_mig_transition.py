@@ -389,7 +389,7 @@ def test_a_gpu_model_that_is_not_on_offer_is_refused(
     ],
     ids=["survive a loss", "a spare GPU", "two models", "no 4g+3g", "double memory", "others"],
 )
-def test_every_wish_of_a_services_file_leads_to_a_transition_that_holds(
+def test_every_action_of_a_services_file_leads_to_a_transition_that_holds(
     call: Call, now: Path, evening: Path, keys: dict[str, object]
 ) -> None:
     evening.write_text(yaml.safe_dump({**yaml.safe_load(evening.read_text()), **keys}))

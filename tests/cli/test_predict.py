@@ -30,25 +30,25 @@ def written(path: Path, *rows: str, head: str = HEAD) -> Path:
     return path
 
 
-def test_a_model_is_trained_shown_and_applied_and_serves_as_a_guess(
+def test_a_model_is_trained_shown_and_applied_and_serves_as_a_estimate(
     call: Call, jobs: Path, lab: Path, tmp_path: Path
 ) -> None:
-    model, guessed = tmp_path / "m.ildur", tmp_path / "guessed.csv"
+    model, estimated = tmp_path / "m.ildur", tmp_path / "guessed.csv"
 
     trained = call("predict", "duration", "train", jobs, "--out", model)
     shown = json.loads(call("predict", "duration", "show", model, "-o", "json").out)
-    applied = call("predict", "duration", "apply", jobs, model, "--out", guessed)
+    applied = call("predict", "duration", "apply", jobs, model, "--out", estimated)
 
     assert trained.code == applied.code == 0
-    assert "A job never seen before is guessed to run" in trained.err
+    assert "A job never seen before is estimated to run" in trained.err
     assert shown["sha256"].startswith(trained.err.split("sha256 ")[1][:16])
     assert (shown["model"], shown["version"], shown["trained_on"]["jobs"]) == ("recall", 1, 300)
-    frame = read_trace(guessed).frame
+    frame = read_trace(estimated).frame
     assert (frame["predicted_p10_s"] <= frame["predicted_s"]).all()
     assert (frame["predicted_s"] <= frame["predicted_p90_s"]).all()
-    run = call("simulate", guessed, "--cluster", lab, "--order", "sjf", "--guess",
+    run = call("simulate", estimated, "--cluster", lab, "--order", "sjf", "--estimate",
                "predicted_s", "-o", "json")  # fmt: skip
-    assert json.loads(run.out)["guess"] == "predicted_s"
+    assert json.loads(run.out)["estimate"] == "predicted_s"
 
 
 @pytest.mark.parametrize("split", ["time", "random"])
@@ -105,7 +105,7 @@ def test_a_trace_of_one_job_can_be_learned_but_not_judged(call: Call, tmp_path: 
     judged = call("predict", "duration", "evaluate", path)
 
     assert trained.code == 0
-    assert "guessed to run 60 s" in trained.err
+    assert "estimated to run 60 s" in trained.err
     assert "too few jobs" in judged.error
 
 

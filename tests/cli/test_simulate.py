@@ -44,7 +44,7 @@ KEYS = {
     "order",
     "placer",
     "queue",
-    "guess",
+    "estimate",
     "elastic",
     "max_wait_s",
 }
@@ -109,9 +109,9 @@ def test_every_order_and_queue_ends_with_all_jobs_done(
 
     answer = json.loads(said.out)
     assert answer["jobs"] == 3
-    looks_at_guesses = order in ("sjf", "srtf", "hrrn") or queue == "easy"
-    assert answer["guess"] == ("duration" if looks_at_guesses else None)
-    assert ("oracle" in answer["policy"]) == looks_at_guesses
+    looks_at_estimates = order in ("sjf", "srtf", "hrrn") or queue == "easy"
+    assert answer["estimate"] == ("duration" if looks_at_estimates else None)
+    assert ("oracle" in answer["policy"]) == looks_at_estimates
 
 
 def test_the_same_seed_gives_the_same_answer(call: Call, trace: Path, lab: Path) -> None:
@@ -186,9 +186,9 @@ def test_the_log_is_written_and_read_back(
 
     said = call("simulate", trace, "--cluster", lab, "--log", target, "-o", "json")
 
-    jobs, _ = jobs_of(read_trace(trace), guess=None)
+    jobs, _ = jobs_of(read_trace(trace), estimate=None)
     log = read_log(target, load_cluster(str(lab)), jobs)
-    told = [(line.at_s, line.fact.name, line.subject) for line in log.lines()]
+    told = [(line.at_s, line.kind.name, line.subject) for line in log.lines()]
     assert f"{target}: 9 events" in said.err
     assert told[:2] == [(0.0, "SUBMITTED", 0), (0.0, "STARTED", 0)]
     assert log.placements[0].spots[0].gpus == (0, 1)
@@ -218,4 +218,4 @@ def test_a_job_that_machines_never_let_finish_is_abandoned(
     answer = json.loads(said.out)
     assert (said.code, answer["jobs"], answer["refused"]) == (0, 1, 1)
     assert "failed 1000 times" in said.err
-    assert "failed 1000 times" in call("story", "a", "--trace", path, *words).out
+    assert "failed 1000 times" in call("timeline", "a", "--trace", path, *words).out

@@ -71,9 +71,9 @@ def test_describe_takes_a_format(source: Path) -> None:
 
 def test_synth_writes_the_same_trace_for_the_same_seed(tmp_path: Path) -> None:
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    wish = ["--jobs", "200", "--cluster", "pool:64", "--seed", "4", "--load", "0.5"]
+    action = ["--jobs", "200", "--cluster", "pool:64", "--seed", "4", "--load", "0.5"]
 
-    results = [CliRunner().invoke(app, ["synth", str(path), *wish]) for path in (one, two)]
+    results = [CliRunner().invoke(app, ["synth", str(path), *action]) for path in (one, two)]
 
     assert [result.exit_code for result in results] == [0, 0]
     assert "200 jobs for pool:64, seed 4" in results[0].stderr
@@ -83,9 +83,9 @@ def test_synth_writes_the_same_trace_for_the_same_seed(tmp_path: Path) -> None:
 
 def test_synth_writes_all_tables_like_pai(tmp_path: Path) -> None:
     target = tmp_path / "tables"
-    wish = ["--like", "pai2020", "--days", "1", "--scale", "0.005", "--seed", "2"]
+    action = ["--like", "pai2020", "--days", "1", "--scale", "0.005", "--seed", "2"]
 
-    result = CliRunner().invoke(app, ["synth", str(target), *wish])
+    result = CliRunner().invoke(app, ["synth", str(target), *action])
 
     assert result.exit_code == 0
     assert "95 jobs" in result.stderr

@@ -1,4 +1,4 @@
-"""Real daemons, real jobs: each test has a daemon of its own, jobs are forked from a zygote."""
+"""Real daemons, real jobs: each test has a daemon of its own, and a fork server."""
 
 import os
 import signal
@@ -15,13 +15,13 @@ import pytest
 
 from interlane.device import wire
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
+from interlane.device.client import DeviceClient
 from interlane.device.daemon import Daemon
+from interlane.device.fork_server import caller
+from interlane.device.fork_server.request import request_of, socket_of
+from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon, connected
-from interlane.device.wish import Wish
-from interlane.device.zygote import caller
-from interlane.device.zygote.request import request_of, socket_of
 from interlane.lanes.report import DaemonReport, DeviceReport, RunTotal
 from interlane.testing.waiting import PATIENCE_S, until
 
@@ -51,7 +51,7 @@ class Stage:
     """A place to share a device at: a daemon's socket, and jobs."""
 
     folder: Path
-    zygotes: Path
+    fork_servers: Path
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
 
@@ -86,9 +86,9 @@ class Stage:
         self.daemons[-1].kill()
         self.daemons[-1].wait()
 
-    def client(self, name: str = "test", **wish: Any) -> Client:  # noqa: ANN401 - as Wish has them
+    def client(self, name: str = "test", **asked: Any) -> DeviceClient:  # noqa: ANN401 - as Action has them
         """Return a job in this process that needs no memory."""
-        return Client(Wish(name, **wish), self.address, Unmeasured)
+        return DeviceClient(LaneRequest(name, **asked), self.address, Unmeasured)
 
     def answers(self) -> bool:
         try:
@@ -140,7 +140,7 @@ class Stage:
         path = SCRIPTS / script
         persistent, ephemeral = memory_mib or (None, None)
         run = len(self.jobs) + 1
-        wish = Wish(
+        asked = LaneRequest(
             name or path.name,
             priority=priority,
             total_s=total_s,
@@ -149,7 +149,7 @@ class Stage:
             is_declared=declared and memory_mib is not None,
             run=run,
         )
-        environment = environment_of(wish, self.address, warm=True)
+        environment = environment_of(asked, self.address, warm=True)
         if not shared:
             environment = dict(os.environ)
         request = request_of([sys.executable, str(path), *map(str, words)], environment)
@@ -157,7 +157,7 @@ class Stage:
         output = self.folder / f"{run}-{path.stem}.txt"
         with output.open("wb") as out, Path(os.devnull).open("rb") as nothing:
             streams = (nothing.fileno(), out.fileno(), out.fileno())
-            job = Job(caller.fork(request, self.zygotes, streams), output, run)
+            job = Job(caller.fork(request, self.fork_servers, streams), output, run)
         self.jobs.append(job)
         return job
 
@@ -179,7 +179,7 @@ class Stage:
 def arrival(daemon: Daemon, key: int) -> socket.socket:
     """Let a job come to a daemon of this process; return its connection."""
     line = connected(daemon.settings.socket)
-    line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(key)))
+    line.send(wire.packed(LaneRequest("job", persistent_bytes=1, ephemeral_bytes=1).hello(key)))
     daemon.turn()
     daemon.turn()
     assert key in {job.key for job in daemon.devices[0].jobs.values()}
@@ -187,14 +187,14 @@ def arrival(daemon: Daemon, key: int) -> socket.socket:
 
 
 @pytest.fixture(scope="session")
-def zygotes() -> Iterator[Path]:
+def fork_servers() -> Iterator[Path]:
     """A process that has imported torch, and forks jobs."""
     pytest.importorskip("torch")
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         path = socket_of(Path(folder), sys.executable, os.environ)
         caller.launch(path, sys.executable, os.environ)
-        assert caller.await_zygote(path, PATIENCE_S)
+        assert caller.await_fork_server(path, PATIENCE_S)
         yield path
         if not path.exists():  # idle for long, it has ended by itself
             return
@@ -202,9 +202,9 @@ def zygotes() -> Iterator[Path]:
 
 
 @pytest.fixture
-def stage(zygotes: Path) -> Iterator[Stage]:
+def stage(fork_servers: Path) -> Iterator[Stage]:
     # Not pytest's folder, whose path may be too long for a socket.
     with tempfile.TemporaryDirectory(prefix="share-") as folder:
-        stage = Stage(Path(folder), zygotes)
+        stage = Stage(Path(folder), fork_servers)
         yield stage
         stage.close()

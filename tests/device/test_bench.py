@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import interlane
-from interlane.device.bench.figures import Bench, Figure, hand_overs, lateness
+from interlane.device.bench.figures import Bench, BenchFigure, hand_overs, lateness
 from interlane.device.bench.stage import staged
 
 # Asked, begun, ended.
@@ -27,14 +27,14 @@ def test_lateness_counts_from_the_end_of_the_iteration_that_was_under_way() -> N
 @pytest.mark.parametrize(
     ("figure", "holds"),
     [
-        (Figure("most", "us", 200.0, samples=[100.0, 150.0, 900.0]), True),
-        (Figure("most", "us", 200.0, samples=[100.0, 250.0, 900.0]), False),
-        (Figure("least", "x", 20.0, is_least=True, samples=[10.0, 25.0, 30.0]), True),
-        (Figure("least", "x", 20.0, is_least=True, samples=[10.0, 15.0, 30.0]), False),
-        (Figure("no bound", "us", samples=[1.0]), True),
+        (BenchFigure("most", "us", 200.0, samples=[100.0, 150.0, 900.0]), True),
+        (BenchFigure("most", "us", 200.0, samples=[100.0, 250.0, 900.0]), False),
+        (BenchFigure("least", "x", 20.0, is_least=True, samples=[10.0, 25.0, 30.0]), True),
+        (BenchFigure("least", "x", 20.0, is_least=True, samples=[10.0, 15.0, 30.0]), False),
+        (BenchFigure("no bound", "us", samples=[1.0]), True),
     ],
 )
-def test_the_median_is_held_to_the_bound(figure: Figure, holds: bool) -> None:  # noqa: FBT001
+def test_the_median_is_held_to_the_bound(figure: BenchFigure, holds: bool) -> None:  # noqa: FBT001
     assert figure.holds is holds
 
 
@@ -52,7 +52,7 @@ def test_a_round_measures_every_figure_with_real_processes(
     assert all(figure.samples for figure in bench.figures)
     # Those that hold by far, however busy the machine is.
     assert bench.restart.holds
-    assert bench.zygote.median > 5
+    assert bench.fork_server.median > 5
 
 
 def test_jobs_find_their_modules_however_the_bench_was_started(

@@ -8,9 +8,9 @@ import pytest
 
 from interlane import cli
 from interlane.device import attach, wire
+from interlane.device.lane_request import LaneRequest
 from interlane.device.rendezvous import make_directory, socket_path
 from interlane.device.specs import read_spec
-from interlane.device.wish import Wish
 from interlane.model import InvalidInput, Rejected
 from interlane.testing.waiting import PATIENCE_S, until
 
@@ -58,7 +58,7 @@ def test_words_that_the_daemon_does_not_know_are_said_so(
         (("--memory", "+1GiB"), "--memory is '', but an amount of memory reads like"),
     ],
 )
-def test_wishes_that_no_daemon_could_be_told_of_are_said_so(
+def test_requests_that_no_daemon_could_be_told_of_are_said_so(
     words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["share", "run", "--socket", "/tmp/never/s", *words, "--", "true"]) == 2
@@ -66,7 +66,7 @@ def test_wishes_that_no_daemon_could_be_told_of_are_said_so(
 
 
 def test_a_time_beyond_all_clocks_still_fits_into_a_frame() -> None:
-    hello = Wish("job", total_s=1e300).hello(1)
+    hello = LaneRequest("job", total_s=1e300).hello(1)
 
     assert wire.read(wire.packed(hello)) == hello
 

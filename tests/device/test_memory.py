@@ -10,21 +10,23 @@ from interlane.device.memory import (
     MOST_PROGRAMS,
     WINDOW_RUNS,
     WINDOW_SAMPLES,
-    Meter,
-    Program,
+    MemoryMeter,
+    ProgramKey,
     Programs,
     after_overrun,
     program_of,
     with_margin,
 )
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 from interlane.testing.device import FakeBackend
 
 MIB = 1 << 20
-A = Program("a", "s")
+A = ProgramKey("a", "s")
 
 
-def iterate(meter: Meter, backend: FakeBackend, ephemeral: int, times: int) -> list[Demand]:
+def iterate(
+    meter: MemoryMeter, backend: FakeBackend, ephemeral: int, times: int
+) -> list[MemoryDemand]:
     """Run iterations that need so much in passing; return what was measured."""
     measured = []
     for _ in range(times):
@@ -36,22 +38,22 @@ def iterate(meter: Meter, backend: FakeBackend, ephemeral: int, times: int) -> l
 
 def test_persistent_is_live_at_the_boundary_and_ephemeral_the_peak_above_it() -> None:
     backend = FakeBackend(live_bytes=30)
-    meter = Meter(backend)
+    meter = MemoryMeter(backend)
 
-    assert iterate(meter, backend, 70, times=4) == [Demand(30, 70)]
+    assert iterate(meter, backend, 70, times=4) == [MemoryDemand(30, 70)]
 
 
 def test_what_a_job_needed_to_get_going_is_not_its_need() -> None:
     backend = FakeBackend()
-    meter = Meter(backend)
+    meter = MemoryMeter(backend)
     iterate(meter, backend, 900, times=1)
 
-    assert iterate(meter, backend, 100, times=3) == [Demand(0, 100)]
+    assert iterate(meter, backend, 100, times=3) == [MemoryDemand(0, 100)]
 
 
 def test_a_job_is_measured_often_at_first_and_seldom_later() -> None:
     backend = FakeBackend()
-    meter = Meter(backend)
+    meter = MemoryMeter(backend)
 
     at = [n for n in range(1, 2000) if iterate(meter, backend, 1, times=1)]
 
@@ -61,35 +63,35 @@ def test_a_job_is_measured_often_at_first_and_seldom_later() -> None:
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=300))
 def test_no_peak_is_missed_between_measurements(needs: Sequence[int]) -> None:
     backend = FakeBackend(live_bytes=5)
-    meter = Meter(backend)
+    meter = MemoryMeter(backend)
     iterate(meter, backend, 0, times=1)
     for need in needs:
         iterate(meter, backend, need, times=1)
 
-    assert meter.measure() == Demand(5, max(needs))
+    assert meter.measure() == MemoryDemand(5, max(needs))
 
 
 def test_a_need_that_has_passed_leaves_the_window() -> None:
     backend = FakeBackend()
-    meter = Meter(backend)
+    meter = MemoryMeter(backend)
     iterate(meter, backend, 900, times=2)
 
     later = iterate(meter, backend, 100, times=MOST_BETWEEN * (WINDOW_SAMPLES + 1))
 
-    assert later[0] == Demand(0, 900)
-    assert later[-1] == Demand(0, 100)
+    assert later[0] == MemoryDemand(0, 900)
+    assert later[-1] == MemoryDemand(0, 100)
 
 
 def test_a_program_is_admitted_with_what_its_last_runs_needed(tmp_path: Path) -> None:
     programs = Programs(tmp_path / "memory.json")
     assert programs.demand(A) is None
-    assert programs.demand(A, Demand(1, 2)) == Demand(1, 2)
+    assert programs.demand(A, MemoryDemand(1, 2)) == MemoryDemand(1, 2)
 
-    programs.learn(A, Demand(100 * MIB, 10 * MIB))
-    programs.learn(A, Demand(90 * MIB, 20 * MIB))
+    programs.learn(A, MemoryDemand(100 * MIB, 10 * MIB))
+    programs.learn(A, MemoryDemand(90 * MIB, 20 * MIB))
 
     kept = Programs(tmp_path / "memory.json")
-    assert kept.demand(A) == with_margin(Demand(100 * MIB, 20 * MIB))
+    assert kept.demand(A) == with_margin(MemoryDemand(100 * MIB, 20 * MIB))
 
 
 @pytest.mark.parametrize("declared_mib", [5, 500])
@@ -97,29 +99,29 @@ def test_an_estimate_wrong_by_ten_times_is_corrected_by_one_run(
     tmp_path: Path, declared_mib: int
 ) -> None:
     programs = Programs(tmp_path / "memory.json")
-    declared = Demand(declared_mib * MIB, declared_mib * MIB)
+    declared = MemoryDemand(declared_mib * MIB, declared_mib * MIB)
     assert programs.demand(A, declared) == declared
 
-    programs.learn(A, Demand(50 * MIB, 50 * MIB))
+    programs.learn(A, MemoryDemand(50 * MIB, 50 * MIB))
 
-    assert programs.demand(A, declared) == with_margin(Demand(50 * MIB, 50 * MIB))
+    assert programs.demand(A, declared) == with_margin(MemoryDemand(50 * MIB, 50 * MIB))
 
 
 def test_one_large_run_is_forgotten_when_smaller_ones_have_followed(tmp_path: Path) -> None:
     programs = Programs(tmp_path / "memory.json")
-    programs.learn(A, Demand(0, 900 * MIB))
+    programs.learn(A, MemoryDemand(0, 900 * MIB))
     for _ in range(WINDOW_RUNS):
-        programs.learn(A, Demand(0, 10 * MIB))
+        programs.learn(A, MemoryDemand(0, 10 * MIB))
 
-    assert programs.demand(A) == with_margin(Demand(0, 10 * MIB))
+    assert programs.demand(A) == with_margin(MemoryDemand(0, 10 * MIB))
 
 
-def test_a_program_with_other_numbers_is_guessed_from_its_shape(tmp_path: Path) -> None:
+def test_a_program_with_other_numbers_is_estimated_from_its_shape(tmp_path: Path) -> None:
     programs = Programs(tmp_path / "memory.json")
-    programs.learn(Program("lr=0.1", "lr=#"), Demand(0, 10))
+    programs.learn(ProgramKey("lr=0.1", "lr=#"), MemoryDemand(0, 10))
 
-    assert programs.demand(Program("lr=0.2", "lr=#")) == with_margin(Demand(0, 10))
-    assert programs.demand(Program("other", "other")) is None
+    assert programs.demand(ProgramKey("lr=0.2", "lr=#")) == with_margin(MemoryDemand(0, 10))
+    assert programs.demand(ProgramKey("other", "other")) is None
 
 
 @pytest.mark.parametrize(
@@ -133,31 +135,31 @@ def test_a_damaged_file_counts_as_nothing_learned(tmp_path: Path, text: str) -> 
     programs = Programs(tmp_path / "memory.json")
     assert programs.demand(A) is None
 
-    programs.learn(A, Demand(1, 2))
+    programs.learn(A, MemoryDemand(1, 2))
 
-    assert Programs(tmp_path / "memory.json").demand(A) == with_margin(Demand(1, 2))
+    assert Programs(tmp_path / "memory.json").demand(A) == with_margin(MemoryDemand(1, 2))
 
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     programs = Programs(tmp_path / "no" / "such" / "folder" / "memory.json")
 
-    programs.learn(A, Demand(1, 2))
+    programs.learn(A, MemoryDemand(1, 2))
 
-    assert programs.demand(A) == with_margin(Demand(1, 2))
+    assert programs.demand(A) == with_margin(MemoryDemand(1, 2))
 
 
 def test_only_so_many_programs_are_kept(tmp_path: Path) -> None:
     programs = Programs(tmp_path / "none" / "memory.json")
     for number in range(MOST_PROGRAMS + 1):
-        programs.learn(Program(str(number), str(number)), Demand(1, 1))
+        programs.learn(ProgramKey(str(number), str(number)), MemoryDemand(1, 1))
 
-    assert programs.demand(Program("0", "0")) is None
-    assert programs.demand(Program("1", "1")) is not None
+    assert programs.demand(ProgramKey("0", "0")) is None
+    assert programs.demand(ProgramKey("1", "1")) is not None
 
 
 def test_who_ran_out_of_memory_asks_for_twice_as_much() -> None:
-    assert after_overrun(Demand(10, 50 * MIB)) == Demand(10, 100 * MIB)
-    assert after_overrun(Demand(10, 0)).ephemeral_bytes > 0
+    assert after_overrun(MemoryDemand(10, 50 * MIB)) == MemoryDemand(10, 100 * MIB)
+    assert after_overrun(MemoryDemand(10, 0)).ephemeral_bytes > 0
 
 
 def test_programs_are_alike_by_text_and_arguments(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_programs_are_alike_by_text_and_arguments(tmp_path: Path) -> None:
     (tmp_path / "copy.py").write_text("one")
     (tmp_path / "other.py").write_text("two")
 
-    def of(*argv: str) -> Program:
+    def of(*argv: str) -> ProgramKey:
         return program_of(argv, tmp_path)
 
     first = of("python", "train.py", "--lr", "0.1", "--model=mlp", "--out", "/tmp/a")

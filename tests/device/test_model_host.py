@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.bench.stage import Stage
+from interlane.device.bench.stage import BenchStage
 from interlane.device.launch import status
 from interlane.device.model_host import STRIKES, ModelFailed, ModelHost
 from interlane.model import InvalidInput, UnknownName
@@ -227,7 +227,7 @@ def test_many_torch_models_share_one_process_and_answer_with_tensors() -> None:
 def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(
     tmp_path: Path,
 ) -> None:
-    stage = Stage(tmp_path)
+    stage = BenchStage(tmp_path)
     with stage.daemon("fair", device="cpu:100MiB") as path, ModelHost(share=Path(path)) as host:
         host.add("a", "hosted_models:double", memory="40MiB+20MiB")
         host.add("b", "hosted_models:double", memory="40MiB+20MiB")
@@ -245,7 +245,7 @@ def test_models_are_admitted_by_the_daemon_and_refused_beyond_the_device(
 
 
 def test_the_models_of_a_host_cost_one_context(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+    stage = BenchStage(tmp_path)
     # A job on a GPU is booked with 512 MiB for its context: five of them would not fit.
     with (
         stage.daemon("fair", device="cuda:0:2GiB") as path,

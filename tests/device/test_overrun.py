@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.bench.stage import Stage
+from interlane.device.bench.stage import BenchStage
+from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import run_shared, status
 from interlane.device.memory import Programs, program_of
-from interlane.device.wish import Wish
 
 MIB = 1 << 20
 NEIGHBOUR = """
@@ -42,17 +42,19 @@ print("finished")
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[BenchStage]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        stage = Stage(Path(folder))
+        stage = BenchStage(Path(folder))
         stage.prepare()
         yield stage
         stage.end()
 
 
 @pytest.fixture
-def daemon(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def daemon(
+    stage: BenchStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     (tmp_path / "neighbour.py").write_text(NEIGHBOUR)
     (tmp_path / "greedy.py").write_text(GREEDY)
     monkeypatch.chdir(tmp_path)
@@ -63,19 +65,19 @@ def daemon(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def run(path: Path, script: str, *, memory_mib: int | None = None, retry: bool = False) -> int:
     command = [sys.executable, script]
-    wish = Wish(script)
+    request = LaneRequest(script)
     if memory_mib is not None:
-        wish = Wish(
+        request = LaneRequest(
             script,
             persistent_bytes=32 * MIB,
             ephemeral_bytes=memory_mib * MIB,
             is_declared=True,
         )
-    return run_shared(command, wish, path, warm=True, retry=retry)
+    return run_shared(command, request, path, warm=True, retry=retry)
 
 
 def test_a_job_beyond_its_memory_fails_and_its_neighbour_does_not_notice(
-    daemon: Path, stage: Stage, capfd: pytest.CaptureFixture[str]
+    daemon: Path, stage: BenchStage, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(daemon, "neighbour.py") == 0
     alone = capfd.readouterr().out

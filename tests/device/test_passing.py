@@ -20,15 +20,15 @@ from interlane.device import page, wire
 from interlane.device.admission import link_of
 from interlane.device.link import Link
 from interlane.device.shared import SharedDevice
-from interlane.device.shared_job import MOST_HEIRS, SharedJob
+from interlane.device.shared_job import MOST_SUCCESSORS, SharedJob
 from interlane.device.specs import DeviceSpec
-from interlane.device.wire import Flag, Frame, Kind
+from interlane.device.wire import Flag, Frame, FrameKind
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.domain import Domain
-from interlane.lanes.facts import Switched
+from interlane.lanes.events import Switched
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import ORDERS, make_order
 from interlane.lanes.sharing import Serialise
-from interlane.lanes.wishes import Demand
 from interlane.model import JobId, Ticked
 from interlane.testing.waiting import until
 
@@ -37,7 +37,7 @@ from .conftest import ONE_MIB, Job, Stage
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
-DEMAND = Demand(1, 2)
+DEMAND = MemoryDemand(1, 2)
 
 
 class Line:
@@ -71,7 +71,7 @@ class Body:
     newest: int = 0
     is_waiting: bool = False
     passing: int = 0
-    """Epoch that is in the page and not yet in the pipe of the heir."""
+    """Epoch that is in the page and not yet in the pipe of the successor."""
     iterations: int = 0
     frames: deque[Frame] = field(default_factory=deque)
     """Sent, and not yet read by the daemon."""
@@ -82,7 +82,7 @@ class Body:
 
     def want(self) -> None:
         self.is_waiting = True
-        self.frames.append(Frame(Kind.ACQUIRE, self.shared.key))
+        self.frames.append(Frame(FrameKind.ACQUIRE, self.shared.key))
 
     def end_iteration(self) -> None:
         self.iterations += 1
@@ -90,15 +90,15 @@ class Body:
 
     def give_up(self) -> None:
         """Do the first half of passing the lane on, or else tell the daemon."""
-        heir_epoch = self.link.heir()
-        if heir_epoch > self.epoch:
-            self.words[page.PASSED] = self.passing = heir_epoch
+        successor_epoch = self.link.successor()
+        if successor_epoch > self.epoch:
+            self.words[page.PASSED] = self.passing = successor_epoch
         else:
-            self.frames.append(Frame(Kind.RELEASE, self.shared.key, epoch=self.epoch))
+            self.frames.append(Frame(FrameKind.RELEASE, self.shared.key, epoch=self.epoch))
         self.epoch = 0
 
-    def tell_heir(self) -> None:
-        self.link.tell_heir(self.passing)
+    def tell_successor(self) -> None:
+        self.link.tell_successor(self.passing)
         self.passing = 0
 
     def look(self) -> None:
@@ -113,12 +113,14 @@ class Body:
 
 
 class World:
-    """One lane and some jobs; what happens next is for the dice."""
+    """One lane and some jobs; what happens next is for the random generator."""
 
     def __init__(self, seed: int, order: str) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.now_s = 0.0
-        domain = Domain(Budget(1000), make_order(order), sharing=Serialise(), names_heirs=True)
+        domain = Domain(
+            Budget(1000), make_order(order), sharing=Serialise(), names_successors=True
+        )
         self.device = SharedDevice(0, DeviceSpec("cpu", 1000), domain, lambda: self.now_s)
         self.bodies: list[Body] = []
         self.dead: list[Body] = []
@@ -133,7 +135,7 @@ class World:
         name = JobId(f"j{self.made}")
         job = SharedJob(
             name, self.made, 1, name, DEMAND, False,
-            priority=self.dice.randrange(3), total_s=1.0, line=line,
+            priority=self.rng.randrange(3), total_s=1.0, line=line,
         )  # fmt: skip
         self.device.join(job)
         self.bodies.append(Body(job, linked(line)))
@@ -143,23 +145,23 @@ class World:
         return self.lines[-1]
 
     def step(self, *, may_break: bool) -> None:
-        self.now_s += self.dice.choice((0.0, 0.001, 0.05))
-        if self.dice.random() < 0.3:
+        self.now_s += self.rng.choice((0.0, 0.001, 0.05))
+        if self.rng.random() < 0.3:
             self.daemon_acts()
-        elif may_break and self.dice.random() < 0.03:
+        elif may_break and self.rng.random() < 0.03:
             self.breaks()
         else:
-            self.lives(self.dice.choice(self.bodies))
+            self.lives(self.rng.choice(self.bodies))
         self.check()
 
     def daemon_acts(self) -> None:
         mail = [body for body in self.bodies if body.frames]
-        if self.dead and self.dice.random() < 0.5:
+        if self.dead and self.rng.random() < 0.5:
             self.device.leave(self.dead.pop().shared)
-        elif mail and self.dice.random() < 0.8:
-            body = self.dice.choice(mail)
+        elif mail and self.rng.random() < 0.8:
+            body = self.rng.choice(mail)
             frame = body.frames.popleft()
-            if frame.kind is Kind.ACQUIRE:
+            if frame.kind is FrameKind.ACQUIRE:
                 self.device.want(body.shared)
             else:
                 self.device.take_back(body.shared, frame)
@@ -170,11 +172,11 @@ class World:
     def lives(self, body: Body) -> None:
         if body.passing:
             self.passes += 1
-            body.tell_heir()
+            body.tell_successor()
         elif body.epoch:
             body.end_iteration()
             revoked = body.words[page.REVOKE] >= body.epoch
-            if revoked or (body.words[page.WANTED] and self.dice.random() < 0.2):
+            if revoked or (body.words[page.WANTED] and self.rng.random() < 0.2):
                 body.give_up()
         elif body.is_waiting:
             body.look()
@@ -182,11 +184,11 @@ class World:
             body.want()
 
     def breaks(self) -> None:
-        if len(self.bodies) < 2 or self.dice.random() < 0.3:
+        if len(self.bodies) < 2 or self.rng.random() < 0.3:
             self.join()
             return
-        body = self.dice.choice(self.bodies)
-        if self.dice.random() < 0.5:
+        body = self.rng.choice(self.bodies)
+        if self.rng.random() < 0.5:
             self.kill(body)
         elif not body.passing:
             self.connect_again(body)
@@ -204,7 +206,7 @@ class World:
         line = self.line()
         body.shared.line = line
         flags = Flag.REATTACH | (Flag.HOLDS if body.epoch else Flag.NONE)
-        hello = Frame(Kind.HELLO, body.shared.key, flags=flags, epoch=body.epoch)
+        hello = Frame(FrameKind.HELLO, body.shared.key, flags=flags, epoch=body.epoch)
         self.device.welcome_back(body.shared, hello)
         body.link = linked(line)
         body.words[page.ITERATIONS] = body.iterations
@@ -243,9 +245,9 @@ def test_whatever_breaks_a_lane_has_one_holder_and_is_never_lost(order: str) -> 
     assert passes > 100
 
 
-def test_a_holder_that_does_not_look_is_told_of_so_many_heirs_and_no_more() -> None:
+def test_a_holder_that_does_not_look_is_told_of_so_many_successors_and_no_more() -> None:
     world = World(0, "priority")
-    for _ in range(MOST_HEIRS + 20):
+    for _ in range(MOST_SUCCESSORS + 20):
         world.join()
     for priority, body in enumerate(world.bodies):
         world.device.domain.tenants[body.shared.id].priority = priority
@@ -255,8 +257,10 @@ def test_a_holder_that_does_not_look_is_told_of_so_many_heirs_and_no_more() -> N
     holder = world.bodies[0]
     holder.look()
 
-    assert holder.words[page.TOLD] == MOST_HEIRS
-    assert holder.link.heir() == 0  # of the best one it has not heard, so the daemon decides
+    assert holder.words[page.TOLD] == MOST_SUCCESSORS
+    assert (
+        holder.link.successor() == 0
+    )  # of the best one it has not heard, so the daemon decides
     world.close()
 
 
@@ -344,7 +348,7 @@ where = sys.argv[2]
 write = os.write
 
 def deadly_write(pipe, what):
-    if where == "before the heir is told":
+    if where == "before the successor is told":
         os.kill(os.getpid(), signal.SIGKILL)
     write(pipe, what)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -373,18 +377,23 @@ print("lives")
 
 
 @pytest.mark.parametrize(
-    "where", ["before it is in the page", "before the heir is told", "after the heir was told"]
+    "where",
+    [
+        "before it is in the page",
+        "before the successor is told",
+        "after the successor was told",
+    ],
 )
-def test_a_holder_that_dies_while_it_passes_the_lane_on_leaves_it_to_the_heir(
+def test_a_holder_that_dies_while_it_passes_the_lane_on_leaves_it_to_the_successor(
     stage: Stage, where: str
 ) -> None:
     stage.daemon("--order", "rr")
     dies = stage.start(stage.script(DIES), stage.address, where, shared=False)
     until(lambda: "holds" in dies.text)
 
-    with stage.client("heir", **ONE_MIB) as heir:
+    with stage.client("heir", **ONE_MIB) as successor:
         for _ in range(3):
-            with heir.iteration():
+            with successor.iteration():
                 until(lambda: stage.states == {"heir": "running"})
 
     assert dies.process.wait(60) == -signal.SIGKILL, dies.text
@@ -410,7 +419,7 @@ with open(sys.argv[2], "a") as lane:
 
 def test_jobs_that_are_killed_at_any_moment_leave_the_lane_to_one_other(stage: Stage) -> None:
     stage.daemon("--order", "rr")
-    dice = Random(3)
+    rng = Random(3)
     script = stage.script(CROWD)
 
     def another() -> Job:
@@ -419,8 +428,8 @@ def test_jobs_that_are_killed_at_any_moment_leave_the_lane_to_one_other(stage: S
     jobs = [another() for _ in range(3)]
     for _ in range(20):
         stage.goes_on(jobs[0])
-        time.sleep(dice.random() * 0.05)
-        victim = jobs.pop(dice.randrange(len(jobs)))
+        time.sleep(rng.random() * 0.05)
+        victim = jobs.pop(rng.randrange(len(jobs)))
         victim.process.send_signal(signal.SIGKILL)
         jobs.append(another())
     for job in jobs:

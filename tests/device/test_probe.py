@@ -3,20 +3,20 @@ from dataclasses import replace
 import pytest
 
 from interlane.device import probe
-from interlane.device.nvml import Gpu, Slice, gpus
+from interlane.device.nvml import NvmlGpu, Slice, gpus
 from interlane.device.probe import promises
-from interlane.testing.nvml import Card, FakeNvml, Part
+from interlane.testing.nvml import Card, CardSlice, FakeNvml
 
 
 def test_gpus_are_described_as_the_driver_knows_them() -> None:
-    part = Part("A100 MIG 1g.10gb", "MIG-1", 10)
+    part = CardSlice("A100 MIG 1g.10gb", "MIG-1", 10)
     nvml = FakeNvml(
         [Card("A100", 80, 3, True, "GPU-a", (None, part)), Card("T4", 16, uuid="GPU-t")]
     )
 
     assert gpus(nvml) == [
-        Gpu("A100", 80, 3, True, "GPU-a", (Slice(part.name, "MIG-1", 10),)),
-        Gpu("T4", 16, 0, False, "GPU-t"),
+        NvmlGpu("A100", 80, 3, True, "GPU-a", (Slice(part.name, "MIG-1", 10),)),
+        NvmlGpu("T4", 16, 0, False, "GPU-t"),
     ]
     assert nvml.calls == ["init", "shutdown"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.profile import builder_of, profile
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 from interlane.model import InvalidInput
 
 MIB = 1 << 20
@@ -93,7 +93,7 @@ def test_a_profile_is_near_what_the_job_is_measured_to_need(folder: Path, name: 
         cwd=folder, check=True, capture_output=True, timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1", **ENVIRONMENT},
     ).stdout  # fmt: skip
-    measured = Demand(*json.loads(told))
+    measured = MemoryDemand(*json.loads(told))
 
     profiled = profile(builder_of(f"profiled_jobs:{name}", folder)).demand
 

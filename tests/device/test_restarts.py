@@ -14,13 +14,13 @@ import pytest
 
 from interlane.device import rendezvous, wire
 from interlane.device.daemon import Daemon
-from interlane.device.journal import Journal, Record
+from interlane.device.journal import MemoryJournal, MemoryRecord
+from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon, connected
-from interlane.device.settings import Settings
+from interlane.device.settings import DeviceSettings
 from interlane.device.specs import DeviceSpec
-from interlane.device.wire import Frame, Kind
-from interlane.device.wish import Wish
+from interlane.device.wire import Frame, FrameKind
 from interlane.testing.waiting import PATIENCE_S, until
 
 from .conftest import MIB, ONE_MIB, Stage, arrival
@@ -50,7 +50,7 @@ def test_a_daemon_that_is_killed_and_started_again_costs_no_job(stage: Stage) ->
 
 def test_a_lane_has_one_holder_however_often_the_daemon_dies(stage: Stage) -> None:
     stage.daemon("--order", "rr")
-    dice, script = random.Random(5), stage.script(CROWD)
+    rng, script = random.Random(5), stage.script(CROWD)
     jobs = [
         stage.start(script, stage.address, stage.folder / "lane", shared=False)
         for _ in range(3)
@@ -58,9 +58,9 @@ def test_a_lane_has_one_holder_however_often_the_daemon_dies(stage: Stage) -> No
     for _ in range(5):
         for job in jobs:
             stage.goes_on(job)
-        time.sleep(dice.random() * 0.1)
+        time.sleep(rng.random() * 0.1)
         stage.kill_daemon()
-        time.sleep(dice.random() * 0.1)
+        time.sleep(rng.random() * 0.1)
         stage.daemon("--order", "rr")
     for job in jobs:
         stage.goes_on(job)
@@ -109,16 +109,18 @@ def test_a_daemon_that_knows_nobody_waits_for_all_though_somebody_comes_and_goes
     tmp_path: Path,
 ) -> None:
     (tmp_path / "s.lock").touch()  # there was a daemon here, and its journal is lost
-    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s", grace_s=60.0))
+    daemon = Daemon(
+        DeviceSettings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s", grace_s=60.0)
+    )
     with arrival(daemon, 1) as line:
-        line.send(wire.packed(Frame(Kind.BYE, 1)))
+        line.send(wire.packed(Frame(FrameKind.BYE, 1)))
     daemon.turn()
 
     assert daemon.devices[0].jobs == {}
     assert daemon.devices[0].is_recovering
     daemon.close()
     # If this one had been killed, the next would know nobody either.
-    assert Journal(tmp_path / "s.journal").read() is None
+    assert MemoryJournal(tmp_path / "s.journal").read() is None
 
 
 DIES_AS_IT_ADMITS = """
@@ -147,10 +149,12 @@ def test_whoever_was_told_that_it_is_in_is_known_to_the_next_daemon(tmp_path: Pa
     daemon = subprocess.Popen([sys.executable, "-c", DIES_AS_IT_ADMITS, str(path)])
     until(path.exists, "the daemon")
     with connected(path) as line:
-        line.send(wire.packed(Wish("job", persistent_bytes=1, ephemeral_bytes=1).hello(7)))
+        line.send(
+            wire.packed(LaneRequest("job", persistent_bytes=1, ephemeral_bytes=1).hello(7))
+        )
         assert daemon.wait(PATIENCE_S) == -signal.SIGKILL
 
-        kept = Journal(path.with_suffix(".journal")).read()
+        kept = MemoryJournal(path.with_suffix(".journal")).read()
 
     assert kept is not None
     assert [(one.key, one.pid) for one in kept] == [(7, os.getpid())]
@@ -209,18 +213,18 @@ def test_a_job_that_the_next_daemon_does_not_take_is_told_why(
         until(lambda: sentence in capfd.readouterr().err)
 
 
-RECORD = Record(7, "a.1", "a", os.getpid(), 1, 0, 3, 40, 50, 60, -2, is_declared=True)
+RECORD = MemoryRecord(7, "a.1", "a", os.getpid(), 1, 0, 3, 40, 50, 60, -2, is_declared=True)
 
 
 def test_a_journal_tells_who_is_still_there(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = MemoryJournal(tmp_path / "journal")
     journal.begin([])
     journal.keep(RECORD)
-    journal.keep(Record(8, "b.2", "b", 2, 1, 0, 3, 40, 50, 60, 0, is_declared=False))
+    journal.keep(MemoryRecord(8, "b.2", "b", 2, 1, 0, 3, 40, 50, 60, 0, is_declared=False))
     journal.drop(8)
     journal.close()
 
-    assert Journal(tmp_path / "journal").read() == [RECORD]
+    assert MemoryJournal(tmp_path / "journal").read() == [RECORD]
 
 
 @pytest.mark.parametrize(
@@ -230,17 +234,17 @@ def test_a_journal_tells_who_is_still_there(tmp_path: Path) -> None:
 def test_lines_of_a_journal_that_make_no_sense_are_passed_over(
     tmp_path: Path, line: str
 ) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = MemoryJournal(tmp_path / "journal")
     journal.begin([RECORD])
     journal.close()
     with journal.path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
-    assert Journal(journal.path).read() == [RECORD]
+    assert MemoryJournal(journal.path).read() == [RECORD]
 
 
 def test_a_full_disk_costs_the_journal_and_nothing_else(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "folder" / "journal")
+    journal = MemoryJournal(tmp_path / "folder" / "journal")
     journal.path.parent.mkdir()
     journal.begin([])
     journal.close()
@@ -252,7 +256,7 @@ def test_a_full_disk_costs_the_journal_and_nothing_else(tmp_path: Path) -> None:
     assert journal.trouble is not None
     assert "No space left on device" in journal.trouble
     # What cannot be complete is gone, so that nobody takes it for complete.
-    assert Journal(journal.path).read() is None
+    assert MemoryJournal(journal.path).read() is None
     journal.mend()
     assert journal.trouble is None
-    assert Journal(journal.path).read() == [RECORD]
+    assert MemoryJournal(journal.path).read() == [RECORD]

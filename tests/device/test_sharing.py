@@ -24,10 +24,10 @@ ITERATIONS = {
 
 
 @pytest.fixture(scope="session")
-def alone(zygotes: Path) -> Iterator[Mapping[str, str]]:
+def alone(fork_servers: Path) -> Iterator[Mapping[str, str]]:
     """What each script prints when it has the machine to itself."""
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(Path(folder), zygotes)
+        stage = Stage(Path(folder), fork_servers)
         yield {
             script: stage.start(script, steps, shared=False).finished()
             for script, steps in STEPS.items()

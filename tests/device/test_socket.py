@@ -12,28 +12,28 @@ import pytest
 
 from interlane.device import wire
 from interlane.device.daemon import Daemon
+from interlane.device.lane_request import LaneRequest
 from interlane.device.link import connected
 from interlane.device.peers import STRANGERS
-from interlane.device.settings import Settings
+from interlane.device.settings import DeviceSettings
 from interlane.device.specs import DeviceSpec
-from interlane.device.wire import Frame, Kind
-from interlane.device.wish import Wish
+from interlane.device.wire import Frame, FrameKind
 from interlane.testing.waiting import PATIENCE_S, until
 
 from .conftest import MIB, ONE_MIB, Stage, arrival
 
 
 def test_a_job_that_says_goodbye_and_dies_at_once_is_let_go_once(tmp_path: Path) -> None:
-    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    daemon = Daemon(DeviceSettings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
     code = """
 import sys
 sys.path[:0] = {path!r}
 from interlane.device.link import connected
 from interlane.device import wire
-from interlane.device.wish import Wish
+from interlane.device.lane_request import Action
 from pathlib import Path
 line = connected(Path({address!r}))
-line.send(wire.packed(Wish("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
+line.send(wire.packed(Action("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
 line.recv(wire.FRAME_BYTES)
 line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
 """
@@ -53,15 +53,15 @@ line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
 
 
 def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: Path) -> None:
-    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    daemon = Daemon(DeviceSettings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
     leaves, stays = arrival(daemon, 1), arrival(daemon, 2)
-    leaves.send(wire.packed(Frame(Kind.ACQUIRE, 1)))
+    leaves.send(wire.packed(Frame(FrameKind.ACQUIRE, 1)))
     daemon.turn()
     (_, peer) = daemon._peers._peers.values()
-    leaves.send(wire.packed(Frame(Kind.BYE, 1)))
+    leaves.send(wire.packed(Frame(FrameKind.BYE, 1)))
     leaves.close()
 
-    daemon._take(peer, Frame(Kind.ACQUIRE, 2))  # which the holder, who is gone, is told of
+    daemon._take(peer, Frame(FrameKind.ACQUIRE, 2))  # which the holder, who is gone, is told of
     daemon._peers.drop_broken()
 
     assert [job.key for job in daemon.devices[0].jobs.values()] == [2]
@@ -73,9 +73,9 @@ def test_a_goodbye_is_heard_though_the_job_hung_up_before_it_was_read(tmp_path: 
 
 
 def test_a_goodbye_is_heard_though_the_job_never_read_what_it_was_sent(tmp_path: Path) -> None:
-    daemon = Daemon(Settings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    daemon = Daemon(DeviceSettings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
     with arrival(daemon, 1) as line:
-        line.send(wire.packed(Frame(Kind.BYE, 1)))
+        line.send(wire.packed(Frame(FrameKind.BYE, 1)))
 
     daemon.turn()
     daemon.turn()
@@ -86,35 +86,35 @@ def test_a_goodbye_is_heard_though_the_job_never_read_what_it_was_sent(tmp_path:
 
 def test_garbage_ends_the_connection_that_sent_it_and_nothing_else(stage: Stage) -> None:
     stage.daemon()
-    dice = random.Random(7)
+    rng = random.Random(7)
     job = stage.start("mlp.py", 100_000, memory_mib=(20, 20))
     until(lambda: stage.iterations(job) > 5)
-    header = wire.packed(Frame(Kind.HELLO))[:3]
+    header = wire.packed(Frame(FrameKind.HELLO))[:3]
 
     for _ in range(1500):
         with connected(stage.address) as line:
-            kind = dice.randrange(4)
+            kind = rng.randrange(4)
             if kind == 0:
-                message = dice.randbytes(dice.randrange(1, 2 * wire.FRAME_BYTES))
+                message = rng.randbytes(rng.randrange(1, 2 * wire.FRAME_BYTES))
             elif kind == 1:
-                message = header + dice.randbytes(wire.FRAME_BYTES - len(header))
+                message = header + rng.randbytes(wire.FRAME_BYTES - len(header))
             else:
                 message = wire.packed(
                     Frame(
-                        dice.choice(list(Kind)),
-                        job=dice.getrandbits(dice.choice((1, 64))),
-                        device=dice.choice((0, 1, wire.ANY_DEVICE)),
-                        lane=dice.getrandbits(32),
-                        flags=wire.Flag(dice.randrange(sum(wire.Flag) + 1)),
-                        epoch=dice.getrandbits(64),
-                        first=dice.getrandbits(dice.choice((8, 64))),
-                        second=dice.getrandbits(dice.choice((8, 64))),
-                        third=dice.getrandbits(64),
+                        rng.choice(list(FrameKind)),
+                        job=rng.getrandbits(rng.choice((1, 64))),
+                        device=rng.choice((0, 1, wire.ANY_DEVICE)),
+                        lane=rng.getrandbits(32),
+                        flags=wire.Flag(rng.randrange(sum(wire.Flag) + 1)),
+                        epoch=rng.getrandbits(64),
+                        first=rng.getrandbits(rng.choice((8, 64))),
+                        second=rng.getrandbits(rng.choice((8, 64))),
+                        third=rng.getrandbits(64),
                         text="x",
                     )
                 )
             with suppress(ConnectionError):
-                for _ in range(dice.randrange(1, 4)):
+                for _ in range(rng.randrange(1, 4)):
                     line.send(message)
 
     stage.goes_on(job)
@@ -145,10 +145,12 @@ def test_jobs_and_strangers_up_to_the_last_descriptor_leave_the_daemon_alive(
         for key in range(1, 100):
             line = lines.enter_context(connected(stage.address))
             line.settimeout(PATIENCE_S)
-            line.send(wire.packed(Wish("job", **ONE_MIB).hello(key)))
+            line.send(wire.packed(LaneRequest("job", **ONE_MIB).hello(key)))
             told.append(wire.read(line.recv(wire.FRAME_BYTES)))
 
-        assert [one and one.kind for one in told] == [Kind.ADMIT] * 90 + [Kind.REJECT] * 9
+        assert [one and one.kind for one in told] == [FrameKind.ADMIT] * 90 + [
+            FrameKind.REJECT
+        ] * 9
         assert told[-1] is not None
         assert told[-1].text == "The daemon has 90 jobs, and room for no more."
         # Whoever asks is answered all the same.
@@ -159,11 +161,11 @@ def test_a_connection_that_floods_is_cut_off(stage: Stage) -> None:
     stage.daemon()
     with connected(stage.address) as line:
         line.settimeout(PATIENCE_S)
-        line.send(wire.packed(Wish("flood", **ONE_MIB).hello(77)))
+        line.send(wire.packed(LaneRequest("flood", **ONE_MIB).hello(77)))
         sent = 0
         with suppress(ConnectionError):
             for sent in range(1_000_000):  # noqa: B007
-                line.send(wire.packed(Frame(Kind.ACQUIRE, 77)))
+                line.send(wire.packed(Frame(FrameKind.ACQUIRE, 77)))
     assert sent < 999_999
     assert stage.answers()
 
@@ -212,46 +214,46 @@ def test_a_lease_of_the_past_changes_nothing(stage: Stage) -> None:
         one.begin()
         with connected(stage.address) as line:
             line.settimeout(PATIENCE_S)
-            line.send(wire.packed(Wish("two", **ONE_MIB).hello(99)))
+            line.send(wire.packed(LaneRequest("two", **ONE_MIB).hello(99)))
             admitted = wire.read(line.recv(wire.FRAME_BYTES))
             assert admitted is not None
-            assert admitted.kind is Kind.ADMIT
+            assert admitted.kind is FrameKind.ADMIT
             # It never had a lease, and gives back all that it can think of.
             for epoch in (0, 1, 2**63, wire.U64):
-                line.send(wire.packed(Frame(Kind.RELEASE, 99, epoch=epoch)))
-                line.send(wire.packed(Frame(Kind.YIELD, 99, epoch=epoch)))
-            line.send(wire.packed(Frame(Kind.ACQUIRE, 99)))
+                line.send(wire.packed(Frame(FrameKind.RELEASE, 99, epoch=epoch)))
+                line.send(wire.packed(Frame(FrameKind.YIELD, 99, epoch=epoch)))
+            line.send(wire.packed(Frame(FrameKind.ACQUIRE, 99)))
             until(lambda: stage.states.get("two") == "waiting")
             assert stage.states["one"] == "running"
             one.end()
             granted = wire.read(line.recv(wire.FRAME_BYTES))
             assert granted is not None
-            assert granted.kind is Kind.GRANT
+            assert granted.kind is FrameKind.GRANT
 
 
-def test_no_frames_at_all_make_the_books_unsafe(tmp_path: Path) -> None:
+def test_no_frames_at_all_make_the_state_unsafe(tmp_path: Path) -> None:
     """The daemon itself, without a process around it, hears 20,000 frames of 12 jobs."""
-    dice = random.Random(11)
-    daemon = Daemon(Settings((DeviceSpec("cpu", 100),), tmp_path / "s"))
+    rng = random.Random(11)
+    daemon = Daemon(DeviceSettings((DeviceSpec("cpu", 100),), tmp_path / "s"))
     lines: dict[int, socket.socket] = {}
     for turn in range(20_000):
-        key = dice.randrange(1, 13)
-        if key not in lines or dice.random() < 0.01:
+        key = rng.randrange(1, 13)
+        if key not in lines or rng.random() < 0.01:
             if key in lines:
                 lines[key].close()
             lines[key] = connected(tmp_path / "s")
             lines[key].setblocking(False)
-        kind = Kind.HELLO if dice.random() < 0.2 else dice.choice(list(Kind))
+        kind = FrameKind.HELLO if rng.random() < 0.2 else rng.choice(list(FrameKind))
         tenants = daemon.devices[0].domain.leases
-        epochs = [lease.epoch for lease in tenants] + [0, dice.getrandbits(64)]
-        amounts = [dice.choice((0, dice.randrange(150), wire.U64)) for _ in range(3)]
+        epochs = [lease.epoch for lease in tenants] + [0, rng.getrandbits(64)]
+        amounts = [rng.choice((0, rng.randrange(150), wire.U64)) for _ in range(3)]
         frame = Frame(
             kind,
             key,
-            priority=dice.randrange(-9, 9),
-            lane=dice.randrange(3),
-            flags=wire.Flag(dice.randrange(sum(wire.Flag) + 1)),
-            epoch=dice.choice(epochs),
+            priority=rng.randrange(-9, 9),
+            lane=rng.randrange(3),
+            flags=wire.Flag(rng.randrange(sum(wire.Flag) + 1)),
+            epoch=rng.choice(epochs),
             first=amounts[0],
             second=amounts[1],
             third=amounts[2],

@@ -308,7 +308,7 @@ def test_a_search_that_begins_while_a_model_waits_takes_no_layer_for_a_model() -
         def asked_while_waiting() -> None:
             assert record.on_recall is not None
             if not record.inside:
-                record.on_recall()  # the daemon takes back what was granted to a slow waker
+                record.on_recall()  # the daemon cancels what was granted to a slow waker
             begin()
 
         record.begin = asked_while_waiting  # type: ignore[method-assign]

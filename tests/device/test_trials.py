@@ -10,12 +10,12 @@ from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.trials import Trials
-from interlane.device.wire import Frame, Kind
+from interlane.device.wire import Frame, FrameKind
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.domain import Domain
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import make_order
 from interlane.lanes.sharing import MeasuredSlowDown, OverlapIfItPays
-from interlane.lanes.wishes import Demand
 from interlane.model import JobId, Ticked
 
 STEP_S = 0.01
@@ -28,7 +28,7 @@ class Line:
     epoch: int = 0
 
     def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
-        if frame.kind is Kind.GRANT:
+        if frame.kind is FrameKind.GRANT:
             self.epoch = frame.epoch
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class World:
             len(self.lines),
             1,
             name,
-            Demand(10, 100),
+            MemoryDemand(10, 100),
             False,
             share=share,
             line=line,
@@ -87,7 +87,7 @@ class World:
         job.write(page.BOUNDARY_NS, round(self.now_s * 1e9))
         if job.word(page.REVOKE) >= line.epoch:
             epoch, line.epoch = line.epoch, 0
-            self.device.take_back(job, Frame(Kind.RELEASE, job.key, epoch=epoch))
+            self.device.take_back(job, Frame(FrameKind.RELEASE, job.key, epoch=epoch))
             self.device.want(job)
 
     def lanes(self) -> list[list[str]]:

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.device import wire
-from interlane.device.wire import FRAME_BYTES, TEXT_BYTES, Flag, Frame, Kind, packed, read
+from interlane.device.wire import FRAME_BYTES, TEXT_BYTES, Flag, Frame, FrameKind, packed, read
 
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 frames = st.builds(
     Frame,
-    st.sampled_from(Kind),
+    st.sampled_from(FrameKind),
     job=u64,
     device=u16,
     priority=st.integers(-(2**15), 2**15 - 1),
@@ -54,13 +54,13 @@ def test_a_damaged_frame_is_read_as_something_or_none_but_never_raises(
 
 
 def test_a_hundred_thousand_random_frames_crash_nothing() -> None:
-    dice = random.Random(5)
-    header = packed(Frame(Kind.HELLO))[:3]
+    rng = random.Random(5)
+    header = packed(Frame(FrameKind.HELLO))[:3]
     understood = 0
     for _ in range(100_000):
-        body = dice.randbytes(FRAME_BYTES - len(header))
+        body = rng.randbytes(FRAME_BYTES - len(header))
         # Flags are sparse, or hardly any frame would pass: bits 14 to 20 after the header.
-        found = read(header + bytes([dice.randrange(16)]) + body[1:13] + bytes(4) + body[17:])
+        found = read(header + bytes([rng.randrange(16)]) + body[1:13] + bytes(4) + body[17:])
         understood += found is not None
         if found is not None:
             assert read(packed(found)) is not None
@@ -72,7 +72,7 @@ def test_a_hundred_thousand_random_frames_crash_nothing() -> None:
     [("é" * 300, "é" * (TEXT_BYTES // 2)), ("a\x1b[2Jb\nc", "a?[2Jb?c"), ("\ud800", "?")],
 )
 def test_text_is_cut_at_a_character_and_cannot_move_a_cursor(text: str, kept: str) -> None:
-    found = read(packed(Frame(Kind.QUEUED, text=text)))
+    found = read(packed(Frame(FrameKind.QUEUED, text=text)))
 
     assert found is not None
     assert found.text == kept

@@ -1,4 +1,4 @@
-"""A warm start is a cold start, only sooner; a zygote's death costs time and no job."""
+"""A warm start is a cold start, only sooner; a fork server's death costs time and no job."""
 
 import json
 import os
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.zygote.caller import (
-    NoZygote,
+from interlane.device.fork_server.caller import (
+    NoJobForkServer,
     WarmJob,
-    await_zygote,
+    await_fork_server,
     fork,
     launch,
     pid_of,
     start,
 )
-from interlane.device.zygote.request import LENGTH, read_request, request_of, socket_of
+from interlane.device.fork_server.request import LENGTH, read_request, request_of, socket_of
 from interlane.testing.waiting import PATIENCE_S, is_alive, until
 
 SELF_PORTRAIT = """
@@ -63,10 +63,10 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def zygote(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
+def fork_server(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     path = socket_of(folder, sys.executable, environment)
     launch(path, sys.executable, environment)
-    assert await_zygote(path, PATIENCE_S)
+    assert await_fork_server(path, PATIENCE_S)
     yield path
     os.kill(pid_of(path), signal.SIGKILL)
 
@@ -74,10 +74,10 @@ def zygote(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
 class Stage:
     """A folder with a script, and both ways to start it."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], zygote: Path) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], fork_server: Path) -> None:
         self.folder = folder
         self.environment = environment
-        self.zygote = zygote
+        self.fork_server = fork_server
         self.out = folder / "out"
         self.err = folder / "err"
 
@@ -94,15 +94,18 @@ class Stage:
             self.err.open("w") as err,
         ):
             streams = given.fileno(), out.fileno(), err.fileno()
-            return fork(request, self.zygote, streams)
+            return fork(request, self.fork_server, streams)
 
 
 @pytest.fixture
 def stage(
-    tmp_path: Path, environment: dict[str, str], zygote: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    environment: dict[str, str],
+    fork_server: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Stage:
     monkeypatch.chdir(tmp_path)
-    return Stage(tmp_path, environment, zygote)
+    return Stage(tmp_path, environment, fork_server)
 
 
 def test_a_warm_job_cannot_tell_that_it_was_not_started_cold(stage: Stage) -> None:
@@ -162,13 +165,13 @@ def test_a_module_is_run_as_the_interpreter_runs_it(stage: Stage) -> None:
     assert request is not None
 
     with stage.out.open("w") as out:
-        job = fork(request, stage.zygote, (0, out.fileno(), 2))
+        job = fork(request, stage.fork_server, (0, out.fileno(), 2))
     assert job.wait(PATIENCE_S) == 0
 
     assert stage.out.read_text() == "__main__ package.__main__ ['x']\n"
 
 
-def test_every_warm_job_casts_its_own_dice(stage: Stage) -> None:
+def test_every_warm_job_casts_its_own_rng(stage: Stage) -> None:
     stage.write("import numpy, random, torch\nprint(torch.initial_seed(), torch.rand(1).item(),"
                 "numpy.random.random(), random.random())")  # fmt: skip
     cast = []
@@ -237,7 +240,7 @@ def test_garbage_is_answered_with_silence_and_the_next_job_starts(
     stage: Stage, garbage: bytes
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.connect(str(stage.zygote))
+        line.connect(str(stage.fork_server))
         socket.send_fds(line, [garbage or b"\0"], [0, 1, 2])
         stage.write("print('well')")
 
@@ -266,46 +269,46 @@ def test_what_cannot_be_started_warm_is_left_to_be_started_cold(
     assert sorted(folder.iterdir()) == before
 
 
-def test_one_zygote_is_enough(stage: Stage, folder: Path) -> None:
-    first = pid_of(stage.zygote)
+def test_one_fork_server_is_enough(stage: Stage, folder: Path) -> None:
+    first = pid_of(stage.fork_server)
     stage.write("")
 
     launched = subprocess.run(
-        [sys.executable, "-c", "from interlane.device.zygote.server import main; main()",
-         str(stage.zygote)],
+        [sys.executable, "-c", "from interlane.device.fork_server.server import main; main()",
+         str(stage.fork_server)],
         timeout=PATIENCE_S, check=True,
     )  # fmt: skip
 
     assert launched.returncode == 0
-    assert pid_of(stage.zygote) == first
+    assert pid_of(stage.fork_server) == first
 
 
-def test_a_zygote_whose_socket_is_gone_ends(stage: Stage) -> None:
-    zygote = pid_of(stage.zygote)
+def test_a_fork_server_whose_socket_is_gone_ends(stage: Stage) -> None:
+    fork_server = pid_of(stage.fork_server)
 
-    stage.zygote.unlink()
+    stage.fork_server.unlink()
 
-    until(lambda: not is_alive(zygote), "the end of the zygote")
-    launch(stage.zygote, sys.executable, stage.environment)
-    assert await_zygote(stage.zygote, PATIENCE_S)
+    until(lambda: not is_alive(fork_server), "the end of the fork server")
+    launch(stage.fork_server, sys.executable, stage.environment)
+    assert await_fork_server(stage.fork_server, PATIENCE_S)
 
 
-def test_a_zygote_that_dies_takes_no_job_along_and_is_followed_by_another(
+def test_a_fork_server_that_dies_takes_no_job_along_and_is_followed_by_another(
     stage: Stage, folder: Path
 ) -> None:
     stage.write("import time\nprint('ready', flush=True)\ntime.sleep(1)\nprint('done')\n")
     job = stage.warm()
     await_text(stage.out, "ready")
 
-    os.kill(pid_of(stage.zygote), signal.SIGKILL)
+    os.kill(pid_of(stage.fork_server), signal.SIGKILL)
     job.wait(PATIENCE_S)
 
     assert stage.out.read_text() == "ready\ndone\n"
     request = request_of([sys.executable, "job.py"], stage.environment)
     assert request is not None
-    with pytest.raises(NoZygote):
-        fork(request, stage.zygote)
+    with pytest.raises(NoJobForkServer):
+        fork(request, stage.fork_server)
     assert start([sys.executable, "job.py"], stage.environment, folder) is None
-    assert await_zygote(stage.zygote, PATIENCE_S)
+    assert await_fork_server(stage.fork_server, PATIENCE_S)
     stage.write("")
     assert stage.warm().wait(PATIENCE_S) == 0

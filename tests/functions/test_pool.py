@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from interlane.functions.pool import Load, NoRoom, Pool, Unload
+from interlane.functions.pool import LoadReplica, NoRoom, Pool, Unload
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
 from interlane.model.function import Function
 
@@ -40,9 +40,9 @@ def test_a_request_goes_to_an_idle_replica_or_is_a_cold_start() -> None:
 def test_the_least_worthy_idle_replica_makes_room() -> None:
     one = loaded(pool(), "a", "b", "c")
 
-    wishes = one.load("a", alphabetical)
+    actions = one.load("a", alphabetical)
 
-    assert wishes == (Unload("c"), Unload("b"), Load("a"))
+    assert actions == (Unload("c"), Unload("b"), LoadReplica("a"))
 
 
 def test_a_busy_replica_never_makes_room() -> None:
@@ -56,7 +56,7 @@ def test_a_busy_replica_never_makes_room() -> None:
     assert "needs 7 MiB, but only 0" in str(refusal)
 
 
-def test_bad_functions_and_facts_are_refused() -> None:
+def test_bad_functions_and_events_are_refused() -> None:
     with pytest.raises(InvalidField, match="memory_mib"):
         Pool([Function("a", "a", 0)], device_mib=1)
     with pytest.raises(InvalidField, match="disk_load_s"):
@@ -70,7 +70,7 @@ def test_bad_functions_and_facts_are_refused() -> None:
 
 
 class Anything(RuleBasedStateMachine):
-    """Whatever a body tells in whatever order, the books hold and nobody busy parts."""
+    """Whatever an engine tells in whatever order, the state hold and nobody busy parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ class Anything(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), worth=st.permutations(NAMES))
     def load(self, name: str, worth: list[str]) -> None:
         before = {one: self.pool.replicas(one) for one in NAMES}
-        wishes = self.pool.load(name, lambda one: float(worth.index(one)))
-        if isinstance(wishes, NoRoom):
+        actions = self.pool.load(name, lambda one: float(worth.index(one)))
+        if isinstance(actions, NoRoom):
             assert {one: self.pool.replicas(one) for one in NAMES} == before
         else:
             self.loading[name] += 1
@@ -110,7 +110,7 @@ class Anything(RuleBasedStateMachine):
             self.pool.part(name)
 
     @invariant()
-    def the_books_hold(self) -> None:
+    def the_state_hold(self) -> None:
         self.pool.check()
 
     @invariant()
@@ -123,15 +123,15 @@ TestAnything = Anything.TestCase
 
 
 @given(st.lists(st.sampled_from(NAMES), max_size=30))
-def test_wishes_carried_out_in_order_never_exceed_the_device(names: list[str]) -> None:
+def test_actions_carried_out_in_order_never_exceed_the_device(names: list[str]) -> None:
     one = pool(device_mib=9)
     used_mib = 0
     for name in names:
-        wishes = one.load(name, alphabetical)
-        if isinstance(wishes, NoRoom):
+        actions = one.load(name, alphabetical)
+        if isinstance(actions, NoRoom):
             continue
-        for wish in wishes:
-            size_mib = SIZES_MIB[wish.function]
-            used_mib += size_mib if isinstance(wish, Load) else -size_mib
+        for action in actions:
+            size_mib = SIZES_MIB[action.function]
+            used_mib += size_mib if isinstance(action, LoadReplica) else -size_mib
             assert 0 <= used_mib <= 9
         one.loaded(name)

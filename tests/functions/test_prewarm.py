@@ -1,29 +1,29 @@
 import numpy as np
 import pytest
 
-from interlane.functions.advise import Hurdle, Naive, Peak
+from interlane.functions.advise import Hurdle, LastSlotRule, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, within
-from interlane.functions.pool import Load, Pool, Unload
+from interlane.functions.pool import LoadReplica, Pool, Unload
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer
 from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Ranking, Recent
 from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
 from interlane.model import InvalidField
 from interlane.model.function import Function
-from interlane.predict.arrivals.live import Live, Recorded, Trees
+from interlane.predict.arrivals.live import OnlineForecaster, RecordedForecasts, Trees
 from interlane.testing.arrivals import arrivals, habits
 
 TRACE = habits(6, seed=2)
 
 
-def foretold(*chances: list[float]) -> Recorded:
+def foretold(*chances: list[float]) -> RecordedForecasts:
     """Return a forecast of these probabilities, a list a slot, and of one request each."""
     told = np.array(chances)
-    return Recorded(told, np.ones_like(told))
+    return RecordedForecasts(told, np.ones_like(told))
 
 
-def prewarmer(forecast: Recorded) -> Prewarmer:
+def prewarmer(forecast: RecordedForecasts) -> Prewarmer:
     functions = [Function(name, name, 5, disk_load_s=20.0) for name in "abc"]
     pool = Pool(functions, device_mib=10)
     advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))
@@ -53,11 +53,11 @@ def test_what_is_probable_is_loaded_ahead_and_what_is_not_parts() -> None:
     one = prewarmer(foretold([0, 0, 0], [0.9, 0.01, 0.5], [0.01, 0.01, 0.5]))
 
     first = one.slot_passed({})
-    for wish in first:
-        one.pool.loaded(wish.function)
+    for action in first:
+        one.pool.loaded(action.function)
     then = one.slot_passed({"a": 1})
 
-    assert first == (Load("a"), Load("c"))
+    assert first == (LoadReplica("a"), LoadReplica("c"))
     assert then == (Unload("a"),)
 
 
@@ -71,11 +71,11 @@ def test_nobody_is_sent_away_ahead_of_time_for_a_small_gain() -> None:
     large = one.slot_passed({"a": 1, "b": 1})
 
     assert small == ()
-    assert large == (Unload("a"), Load("c"))
+    assert large == (Unload("a"), LoadReplica("c"))
 
 
 def test_a_portfolio_changes_to_what_has_cost_less() -> None:
-    one = Portfolio({"last": Naive(1), "peak": Peak(1, 3)}, np.array([10.0]))
+    one = Portfolio({"last": LastSlotRule(1), "peak": Peak(1, 3)}, np.array([10.0]))
 
     followed = []
     for need in (4.0, 0.0, 4.0, 0.0, 4.0, 0.0):
@@ -90,7 +90,7 @@ def test_a_portfolio_changes_to_what_has_cost_less() -> None:
 
 
 def test_a_portfolio_remembers_over_a_long_rest_who_was_right() -> None:
-    one = Portfolio({"last": Naive(1), "none": Naive(1, 0.0)}, np.array([2.0]))
+    one = Portfolio({"last": LastSlotRule(1), "none": LastSlotRule(1, 0.0)}, np.array([2.0]))
 
     for need in (4.0, 0.0, 0.0) * 5 + (0.0,) * 5_000:
         one.wanted()
@@ -102,7 +102,7 @@ def test_a_portfolio_remembers_over_a_long_rest_who_was_right() -> None:
 def test_a_ranking_that_has_seen_the_slot_goes_by_what_is_told_of_the_next() -> None:
     told = np.array([[0.1, 0.6]])
     ahead, behind = (
-        Hazard(Recorded(told, told), is_ahead=is_ahead) for is_ahead in (True, False)
+        Hazard(RecordedForecasts(told, told), is_ahead=is_ahead) for is_ahead in (True, False)
     )
     for one in (ahead, behind):
         one.asked(0)
@@ -121,7 +121,11 @@ def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
         TRACE,
         0.7,
         10.0,
-        {"trees": lambda g: Live(trees, functions=len(g.names), slot_s=g.slot_s, slot=g.first)},
+        {
+            "trees": lambda g: OnlineForecaster(
+                trees, functions=len(g.names), slot_s=g.slot_s, slot=g.first
+            )
+        },
     )
 
     best = min(cost.mean() for name, cost in found.items() if name != PORTFOLIO)
@@ -133,7 +137,7 @@ def test_advice_for_a_slot_is_given_before_it() -> None:
     (group,) = groups_of(arrivals([5.0, 0.0, 5.0, 5.0]), 0.5)
 
     # A replica serves a fifth of the mean load of 5: five are needed when there is any.
-    assert advised(group, Naive(1)).ravel().tolist() == [0.0, 5.0, 0.0, 5.0]
+    assert advised(group, LastSlotRule(1)).ravel().tolist() == [0.0, 5.0, 0.0, 5.0]
 
 
 def test_everybody_has_an_opinion_before_anything_has_happened() -> None:
@@ -150,7 +154,7 @@ def test_everybody_has_an_opinion_before_anything_has_happened() -> None:
 def test_who_knows_the_future_is_cold_least_often_with_few_places(*, together: bool) -> None:
     (group,) = groups_of(TRACE, 0.5)
     count = len(group.names)
-    live = Live(Trees(), functions=count, slot_s=group.slot_s, slot=group.first)
+    live = OnlineForecaster(Trees(), functions=count, slot_s=group.slot_s, slot=group.first)
     rankings: dict[str, Ranking] = {
         "belady": Foreseen(group.counts),
         "hazard": Hazard(live),

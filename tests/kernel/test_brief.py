@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.view import View
+from interlane.kernel.view import LedgerView
 from interlane.model import Cluster, Job, Placement
 from interlane.policy import rows
 from interlane.policy.place import RulePlacer, balance, first_fit, pack
@@ -31,14 +31,14 @@ def present_brief(ledger: Ledger) -> object:
     placer=st.sampled_from([first_fit(), pack(), balance()]),
     keep=st.lists(st.booleans(), min_size=12, max_size=12),
 )
-def test_the_brief_agrees_with_the_books_after_every_question_and_every_hold(
+def test_the_brief_agrees_with_the_state_after_every_question_and_every_hold(
     on: Cluster,
     trace: tuple[list[Job], list[float]],
     placer: RulePlacer,
     keep: list[bool],
 ) -> None:
     ledger = Ledger(on)
-    view = View(ledger)
+    view = LedgerView(ledger)
     held = []
     for job, holds in zip(trace[0], keep, strict=False):
         answer = placer.place(job, view, Random(0))

@@ -83,9 +83,9 @@ def test_a_device_that_is_lost_puts_its_jobs_back_and_takes_nothing_until_it_ret
     whole = machine("m0", devices=[Device("T4", 16_000)] * 2)
     scheduler = make(cluster(whole))
     for name in ("a", "b"):
-        for wish in scheduler.handle(Submitted(job(name, gpus=1)), 0):
-            assert isinstance(wish, Start)
-            scheduler.learn(Started(wish.job_id, wish.placement), 0)
+        for action in scheduler.handle(Submitted(job(name, gpus=1)), 0):
+            assert isinstance(action, Start)
+            scheduler.learn(Started(action.job_id, action.placement), 0)
 
     (told,) = scheduler.handle(MachineChanged(with_a_lost_device(0)), 7)
 

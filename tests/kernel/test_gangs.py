@@ -9,8 +9,8 @@ from interlane.testing.build import cluster, job, machine, make, pool, task
 
 
 def placed(scheduler: Scheduler, asked: Job) -> Placement | None:
-    wishes: tuple[Action, ...] = scheduler.handle(Submitted(asked), 0)
-    starts = [wish for wish in wishes if isinstance(wish, Start)]
+    actions: tuple[Action, ...] = scheduler.handle(Submitted(asked), 0)
+    starts = [action for action in actions if isinstance(action, Start)]
     return starts[0].placement if starts else None
 
 
@@ -132,6 +132,6 @@ def test_a_pool_does_not_give_more_memory_of_a_card_than_the_card_has() -> None:
     # The cards of this pool have 16 GiB each.
     scheduler = make(pool(4))
 
-    wishes = scheduler.handle(Submitted(job("a", gpus=1, gpu_memory_mib=20_000)), 0)
+    actions = scheduler.handle(Submitted(job("a", gpus=1, gpu_memory_mib=20_000)), 0)
 
-    assert [type(wish) for wish in wishes] == [Refuse]
+    assert [type(action) for action in actions] == [Refuse]

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import Fact
+from interlane.metrics.log import LogEvent
 from interlane.model import Cluster, Job
 from interlane.policy.base import Order
 from interlane.policy.catalogue import make_order
 from interlane.policy.order import FairShare
 from interlane.policy.place import RulePlacer, first_fit, pai_pack
 from interlane.testing.build import cluster, job, make, play, pool, starts, times
-from interlane.testing.naive import Naive
+from interlane.testing.naive import NaiveScheduler
 from interlane.testing.strategies import clusters, gang_traces, traces
 
 ORDERS: dict[str, Order] = {
@@ -32,10 +32,10 @@ def test_greedy_skip_starts_every_job_when_a_walk_over_the_whole_queue_would(
     scheduler: Scheduler = make(on, order=ORDERS[order], placer=rule)
 
     log = play(jobs, true_s, scheduler)
-    naive = Naive(on, ORDERS[order], rule.types)
+    naive = NaiveScheduler(on, ORDERS[order], rule.types)
 
     assert starts(log) == naive.run(jobs, true_s)
-    assert times(log, Fact.GROWN) == naive.grown
+    assert times(log, LogEvent.GROWN) == naive.grown
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -44,12 +44,12 @@ def test_gangs_start_and_grow_when_a_walk_over_all_of_them_would(
     order: str, trace: tuple[list[Job], list[float]]
 ) -> None:
     on = cluster(gpus=[2, 3])
-    naive = Naive(on, ORDERS[order], first_fit().types)
+    naive = NaiveScheduler(on, ORDERS[order], first_fit().types)
 
     log = play(*trace, make(on, order=ORDERS[order]))
 
     assert starts(log) == naive.run(*trace)
-    assert times(log, Fact.GROWN) == naive.grown
+    assert times(log, LogEvent.GROWN) == naive.grown
 
 
 def test_a_job_that_does_not_fit_is_passed() -> None:
@@ -75,9 +75,9 @@ def test_a_job_that_overtakes_its_own_shape_overtakes_others_too() -> None:
     # at 90 s quick has the highest ratio of all: 60/1 against 60/89 and 60/1000.
     jobs = [
         job("x", gpus=1),
-        job("a-slow", gpus=1, guess=1000, at=30, serial=1),
-        job("b-quick", gpus=1, guess=1, at=30, serial=2),
-        job("other", gpus=1, cpus=1, guess=89, at=30, serial=3),
+        job("a-slow", gpus=1, estimate=1000, at=30, serial=1),
+        job("b-quick", gpus=1, estimate=1, at=30, serial=2),
+        job("other", gpus=1, cpus=1, estimate=89, at=30, serial=3),
     ]
     lengths = {"x": 90, "a-slow": 5, "b-quick": 5, "other": 5}
 
@@ -91,10 +91,10 @@ def test_a_newcomer_does_not_hide_that_another_has_overtaken() -> None:
     # since.  At 90 s the ratios are 60/1, 60/89, 60/1000 and 30/1000.
     jobs = [
         job("x", gpus=1),
-        job("a-slow", gpus=1, guess=1000, at=29, serial=1),
-        job("b-quick", gpus=1, guess=1, at=30, serial=2),
-        job("other", gpus=1, cpus=1, guess=89, at=30, serial=3),
-        job("late", gpus=1, guess=1000, at=60, serial=4),
+        job("a-slow", gpus=1, estimate=1000, at=29, serial=1),
+        job("b-quick", gpus=1, estimate=1, at=30, serial=2),
+        job("other", gpus=1, cpus=1, estimate=89, at=30, serial=3),
+        job("late", gpus=1, estimate=1000, at=60, serial=4),
     ]
     lengths = {"x": 90, "a-slow": 5, "b-quick": 5, "other": 5, "late": 5}
 

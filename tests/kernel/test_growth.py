@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import Fact
+from interlane.metrics.log import LogEvent
 from interlane.model import (
     Action,
     Cancelled,
@@ -27,7 +27,7 @@ from interlane.model import (
     Started,
     Submitted,
 )
-from interlane.policy.base import Placer, Rule, Stage
+from interlane.policy.base import PlacementRule, Placer, PlanStage
 from interlane.policy.order import (
     FairShare,
     Fifo,
@@ -39,7 +39,7 @@ from interlane.policy.place import RulePlacer, first_fit, pack, random
 from interlane.policy.policy import Discipline
 from interlane.policy.rows import UP
 from interlane.policy.scores import Score
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.world import Failures, ShareContention, World
 from interlane.testing.build import (
     cluster,
@@ -62,13 +62,13 @@ Trace = tuple[list[Job], list[float]]
 GANG = JobId("gang")
 
 
-def confirm(scheduler: Scheduler, wishes: tuple[Action, ...], now_s: float) -> None:
+def confirm(scheduler: Scheduler, actions: tuple[Action, ...], now_s: float) -> None:
     """Do what is wished, and nothing else."""
-    for wish in wishes:
-        if isinstance(wish, Start):
-            scheduler.learn(Started(wish.job_id, wish.placement), now_s)
-        if isinstance(wish, Grow):
-            scheduler.learn(Grown(wish.job_id, wish.more), now_s)
+    for action in actions:
+        if isinstance(action, Start):
+            scheduler.learn(Started(action.job_id, action.placement), now_s)
+        if isinstance(action, Grow):
+            scheduler.learn(Grown(action.job_id, action.more), now_s)
 
 
 def running(scheduler: Scheduler, *jobs: Job) -> Scheduler:
@@ -80,9 +80,9 @@ def running(scheduler: Scheduler, *jobs: Job) -> Scheduler:
 
 def two_gangs(scheduler: Scheduler, first: Job, second: Job) -> Scheduler:
     """Return it with both gangs at one instance each; another GPU is x's."""
-    running(scheduler, job("x", gpus=1, guess=1), job("y", gpus=1, guess=1), first)
-    wishes = scheduler.handle_all([Finished(JobId("y")), Submitted(second)], 1)
-    confirm(scheduler, wishes, 1)
+    running(scheduler, job("x", gpus=1, estimate=1), job("y", gpus=1, estimate=1), first)
+    actions = scheduler.handle_all([Finished(JobId("y")), Submitted(second)], 1)
+    confirm(scheduler, actions, 1)
     assert instances(scheduler, first.id) == instances(scheduler, second.id) == 1
     return scheduler
 
@@ -93,9 +93,11 @@ def half_a_gang(**settings: object) -> Scheduler:
     return running(make(gpus=2, **settings), job("x", gpus=1, serial=-1), gang)  # type: ignore[arg-type]
 
 
-def grown(wishes: tuple[Action, ...]) -> dict[str, int]:
+def grown(actions: tuple[Action, ...]) -> dict[str, int]:
     """Return by how many instances each job is to grow."""
-    return {wish.job_id: wish.more.instances for wish in wishes if isinstance(wish, Grow)}
+    return {
+        action.job_id: action.more.instances for action in actions if isinstance(action, Grow)
+    }
 
 
 def instances(scheduler: Scheduler, job_id: JobId = GANG) -> int:
@@ -103,40 +105,40 @@ def instances(scheduler: Scheduler, job_id: JobId = GANG) -> int:
     return 0 if placement is None else placement.instances
 
 
-# -- the wish and its facts ---------------------------------------------------------------
+# -- the action and its events ---------------------------------------------------------------
 
 
 def test_a_gang_grows_when_something_becomes_free() -> None:
     scheduler = half_a_gang()
 
-    wishes = scheduler.handle(Finished(JobId("x")), 5)
+    actions = scheduler.handle(Finished(JobId("x")), 5)
 
-    (wish,) = wishes
-    assert isinstance(wish, Grow)
-    assert (wish.job_id, [spot.gpus for spot in wish.more.spots]) == ("gang", [(0,)])
+    (action,) = actions
+    assert isinstance(action, Grow)
+    assert (action.job_id, [spot.gpus for spot in action.more.spots]) == ("gang", [(0,)])
     assert scheduler.state(GANG) is JobState.GROWING
-    confirm(scheduler, wishes, 5)
+    confirm(scheduler, actions, 5)
     assert scheduler.state(GANG) is JobState.RUNNING
     assert instances(scheduler) == 2
     scheduler.check()
 
 
-def test_what_is_grown_into_is_held_from_the_wish_on() -> None:
+def test_what_is_grown_into_is_held_from_the_action_on() -> None:
     scheduler = half_a_gang()
     scheduler.handle(Finished(JobId("x")), 5)
 
     assert scheduler.handle(Submitted(job("late", gpus=1, at=5)), 5) == ()
 
 
-def test_a_growth_that_fails_is_given_back_and_wished_again_after_those_who_wait() -> None:
+def test_a_growth_that_fails_is_given_back_and_wanted_again_after_those_who_wait() -> None:
     scheduler = half_a_gang()
     scheduler.handle(Finished(JobId("x")), 5)
     scheduler.handle(Submitted(job("late", gpus=1, at=5)), 5)
 
-    (wish,) = scheduler.handle(GrowFailed(GANG, "no image"), 6)
+    (action,) = scheduler.handle(GrowFailed(GANG, "no image"), 6)
 
-    assert isinstance(wish, Start)
-    assert wish.job_id == "late"
+    assert isinstance(action, Start)
+    assert action.job_id == "late"
     assert scheduler.state(GANG) is JobState.RUNNING
     assert instances(scheduler) == 1
     scheduler.check()
@@ -144,15 +146,15 @@ def test_a_growth_that_fails_is_given_back_and_wished_again_after_those_who_wait
 
 
 @pytest.mark.parametrize(
-    "fact",
+    "event",
     [Finished(GANG), Cancelled(GANG), Preempted(GANG), MachineLost(MachineId("m0"))],
-    ids=lambda fact: type(fact).__name__,
+    ids=lambda event: type(event).__name__,
 )
-def test_a_job_that_leaves_while_it_grows_leaves_all_of_it(fact: Event) -> None:
+def test_a_job_that_leaves_while_it_grows_leaves_all_of_it(event: Event) -> None:
     scheduler = half_a_gang()
     scheduler.handle(Finished(JobId("x")), 5)
 
-    scheduler.learn(fact, 6)
+    scheduler.learn(event, 6)
 
     scheduler.check()
     assert scheduler.view.free(0).gpu_milli == (1000, 1000)
@@ -193,9 +195,9 @@ def test_every_role_grows_by_what_it_lacks() -> None:
 
     # Two of five instances until 5 s: 2 s of work are done, the other 8 s need no longer.
     assert ends(log) == {"x": 5, "gang": 13}
-    assert times(log, Fact.GROWN) == {"gang": [5, 5]}
+    assert times(log, LogEvent.GROWN) == {"gang": [5, 5]}
     assert [line.placement.spots[0].task for line in log.lines()
-            if line.fact is Fact.GROWN and line.placement] == [0, 1]  # fmt: skip
+            if line.kind is LogEvent.GROWN and line.placement] == [0, 1]  # fmt: skip
 
 
 # -- who goes first -----------------------------------------------------------------------
@@ -206,10 +208,10 @@ def test_a_waiting_job_that_fits_comes_before_any_growth(queue: Discipline) -> N
     scheduler = half_a_gang(queue=queue)
     scheduler.handle(Submitted(job("late", gpus=1, at=1)), 1)
 
-    (wish,) = scheduler.handle(Finished(JobId("x")), 5)
+    (action,) = scheduler.handle(Finished(JobId("x")), 5)
 
-    assert isinstance(wish, Start)
-    assert wish.job_id == "late"
+    assert isinstance(action, Start)
+    assert action.job_id == "late"
 
 
 def test_a_job_that_does_not_fit_is_passed_by_growth_in_a_greedy_queue() -> None:
@@ -231,9 +233,9 @@ def easy(gang_s: float, head: Job) -> tuple[Action, ...]:
     """Return what is wished when one of four GPUs becomes free and the head needs more."""
     scheduler = make(pool(4), queue=Discipline.EASY)
     jobs = [
-        job("x", gpus=1, guess=5, serial=-3),
-        job("y", gpus=2, guess=20, serial=-2),
-        job("gang", gpus=1, instances=2, at_least=1, guess=gang_s, serial=-1),
+        job("x", gpus=1, estimate=5, serial=-3),
+        job("y", gpus=2, estimate=20, serial=-2),
+        job("gang", gpus=1, instances=2, at_least=1, estimate=gang_s, serial=-1),
     ]
     running(scheduler, *jobs)
     scheduler.handle(Submitted(head), 1)
@@ -242,31 +244,31 @@ def easy(gang_s: float, head: Job) -> tuple[Action, ...]:
 
 def test_a_reservation_is_not_grown_into() -> None:
     # All of x and y is promised to the head at 20 s; half a gang of 50 s ends at 100 s.
-    assert grown(easy(50, job("head", gpus=3, guess=9, at=1))) == {}
+    assert grown(easy(50, job("head", gpus=3, estimate=9, at=1))) == {}
 
 
 def test_what_a_reservation_leaves_is_grown_into() -> None:
     # At 20 s three GPUs are free and the head needs two.
-    assert grown(easy(50, job("head", gpus=2, guess=9, at=1))) == {"gang": 1}
+    assert grown(easy(50, job("head", gpus=2, estimate=9, at=1))) == {"gang": 1}
 
 
 def test_a_gang_grows_for_whom_the_head_waits_itself() -> None:
-    assert grown(easy(50, job("head", gpus=4, guess=9, at=1))) == {"gang": 1}
+    assert grown(easy(50, job("head", gpus=4, estimate=9, at=1))) == {"gang": 1}
 
 
 def test_a_gang_that_ends_before_the_reservation_grows() -> None:
     # Half a gang of 10 s is expected to end at 20 s, just when the head is due.
-    assert grown(easy(10, job("head", gpus=3, guess=9, at=1))) == {"gang": 1}
-    assert grown(easy(10.5, job("head", gpus=3, guess=9, at=1))) == {}
+    assert grown(easy(10, job("head", gpus=3, estimate=9, at=1))) == {"gang": 1}
+    assert grown(easy(10.5, job("head", gpus=3, estimate=9, at=1))) == {}
 
 
 def test_a_gang_that_has_grown_is_expected_to_end_sooner() -> None:
     scheduler = make(pool(4), queue=Discipline.EASY)
-    x = job("x", gpus=3, guess=10, serial=-1)
-    running(scheduler, x, job("gang", gpus=1, instances=4, at_least=1, guess=10))
+    x = job("x", gpus=3, estimate=10, serial=-1)
+    running(scheduler, x, job("gang", gpus=1, instances=4, at_least=1, estimate=10))
     confirm(scheduler, scheduler.handle(Finished(x.id), 20), 20)
-    scheduler.handle(Submitted(job("head", gpus=4, guess=9, at=20)), 20)
-    scheduler.handle(Submitted(job("late", gpus=1, guess=9, at=21)), 21)
+    scheduler.handle(Submitted(job("head", gpus=4, estimate=9, at=20)), 20)
+    scheduler.handle(Submitted(job("late", gpus=1, estimate=9, at=21)), 21)
 
     # A quarter of the gang has done half of the work in 20 s; all of it needs 5 s more.
     why = scheduler.explain(JobId("late"), 21)
@@ -280,8 +282,8 @@ def test_a_gang_that_has_grown_is_expected_to_end_sooner() -> None:
 def test_the_policys_order_says_who_grows_first() -> None:
     scheduler = two_gangs(
         make(gpus=3, order=ShortestFirst()),
-        job("long", gpus=1, instances=2, at_least=1, guess=90),
-        job("short", gpus=1, cpus=1, instances=2, at_least=1, guess=9),
+        job("long", gpus=1, instances=2, at_least=1, estimate=90),
+        job("short", gpus=1, cpus=1, instances=2, at_least=1, estimate=9),
     )
 
     assert grown(scheduler.handle(Finished(JobId("x")), 5)) == {"short": 1}
@@ -301,26 +303,26 @@ def test_nobody_grows_into_room_that_is_being_made_for_another() -> None:
     # One GPU is idle; y is stopped so that the short job gets that and two others.
     scheduler = running(
         make(gpus=4, order=ShortestRemainingFirst()),
-        job("y", gpus=2, guess=900),
-        job("x", gpus=1, guess=4),
-        job("gang", gpus=1, instances=2, at_least=1, guess=30),
+        job("y", gpus=2, estimate=900),
+        job("x", gpus=1, estimate=4),
+        job("gang", gpus=1, instances=2, at_least=1, estimate=30),
     )
     scheduler.learn(Finished(JobId("x")), 5)
 
-    wishes = scheduler.handle(Submitted(job("short", gpus=3, guess=5, at=5)), 5)
+    actions = scheduler.handle(Submitted(job("short", gpus=3, estimate=5, at=5)), 5)
 
-    assert Preempt(JobId("y"), JobId("short")) in wishes
-    assert grown(wishes) == {}
+    assert Preempt(JobId("y"), JobId("short")) in actions
+    assert grown(actions) == {}
 
 
 def test_a_job_that_is_to_stop_does_not_grow() -> None:
     scheduler = running(
         make(pool(3), order=ShortestRemainingFirst()),
-        job("x", gpus=1, guess=10),
-        job("gang", gpus=1, instances=3, at_least=2, guess=900),
+        job("x", gpus=1, estimate=10),
+        job("gang", gpus=1, instances=3, at_least=2, estimate=900),
     )
-    wishes = scheduler.handle(Submitted(job("short", gpus=2, guess=5, at=1)), 1)
-    assert wishes[0] == Preempt(GANG, JobId("short"))
+    actions = scheduler.handle(Submitted(job("short", gpus=2, estimate=5, at=1)), 1)
+    assert actions[0] == Preempt(GANG, JobId("short"))
 
     assert scheduler.handle(Finished(JobId("x")), 2) == ()
 
@@ -342,20 +344,20 @@ class HeldToT4:
 
     lent: frozenset[str] = frozenset()
 
-    def stages(self, job: Job) -> tuple[Stage, ...]:
-        return (Stage(frozenset({"T4"})),)
+    def stages(self, job: Job) -> tuple[PlanStage, ...]:
+        return (PlanStage(frozenset({"T4"})),)
 
 
 def test_growth_keeps_to_the_plan_of_the_job() -> None:
     on = cluster(machine("t", gpus=2), machine("v", gpus=1, type="V100"))
-    placer = RulePlacer("planned", Rule(Score.FIRST), plans=HeldToT4())
+    placer = RulePlacer("planned", PlacementRule(Score.FIRST), plans=HeldToT4())
     gang = job("gang", gpus=1, instances=2, at_least=1)
     scheduler = running(make(on, placer=placer), job("x", gpus=1, serial=-1), gang)
 
     assert scheduler.decide(1) == ()  # the V100 is idle
-    (wish,) = scheduler.handle(Finished(JobId("x")), 5)
-    assert isinstance(wish, Grow)
-    assert wish.more.machines == ("t",)
+    (action,) = scheduler.handle(Finished(JobId("x")), 5)
+    assert isinstance(action, Grow)
+    assert action.more.machines == ("t",)
 
 
 @pytest.mark.parametrize("placer", [PlainFirstFit(), random()], ids=repr)
@@ -388,17 +390,17 @@ class Watched:
         self._scheduler.learn(event, now_s)
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
-        wishes = self._scheduler.decide(now_s)
-        for wish in wishes:
-            if isinstance(wish, Start):
-                self._held[wish.job_id] = wish.placement
-        growths = [wish for wish in wishes if isinstance(wish, Grow)]
+        actions = self._scheduler.decide(now_s)
+        for action in actions:
+            if isinstance(action, Start):
+                self._held[action.job_id] = action.placement
+        growths = [action for action in actions if isinstance(action, Grow)]
         if growths:
             self._check_that_nobody_fits()
-        for wish in growths:
+        for action in growths:
             self.growths += 1
-            self._held[wish.job_id] += wish.more
-        return wishes
+            self._held[action.job_id] += action.more
+        return actions
 
     def check(self) -> None:
         self._scheduler.check()
@@ -424,9 +426,9 @@ class Watched:
 def test_growth_never_passes_over_a_waiting_job_that_fits(trace: Trace, order: Fifo) -> None:
     watched = Watched(make(cluster(gpus=[2, 3]), order=order))
 
-    log = Engine(watched, *trace, paranoid=True).run()  # type: ignore[arg-type]
+    log = Simulator(watched, *trace, paranoid=True).run()  # type: ignore[arg-type]
 
-    assert watched.growths == sum(map(len, times(log, Fact.GROWN).values()))
+    assert watched.growths == sum(map(len, times(log, LogEvent.GROWN).values()))
 
 
 @given(
@@ -445,7 +447,7 @@ def test_gangs_stay_between_their_least_and_their_most_and_leave_nothing_behind(
     )
     scheduler = make(cluster(gpus=[2, 4]), queue=queue, placer=placer, order=order)
 
-    log = play(*trace, scheduler, world)  # which checks the books after every moment
+    log = play(*trace, scheduler, world)  # which checks the state after every moment
 
     assert len(ends(log)) + len(log.refusals) == len(trace[0])
     scheduler._ledger.check(held=[])  # a machine may be away by now, but nothing is held
@@ -468,8 +470,10 @@ def test_a_strict_queue_sees_growth_only_when_nobody_waits(trace: Trace) -> None
 
     waiting = 0
     for line in log.lines():
-        waiting += (line.fact is Fact.SUBMITTED) - (line.fact in (Fact.STARTED, Fact.REFUSED))
-        assert line.fact is not Fact.GROWN or waiting == 0
+        waiting += (line.kind is LogEvent.SUBMITTED) - (
+            line.kind in (LogEvent.STARTED, LogEvent.REFUSED)
+        )
+        assert line.kind is not LogEvent.GROWN or waiting == 0
 
 
 def test_growth_asks_nothing_of_jobs_that_are_whole() -> None:
@@ -478,4 +482,4 @@ def test_growth_asks_nothing_of_jobs_that_are_whole() -> None:
     log = play(jobs, 10.0, make(gpus=4))
 
     assert starts(log)
-    assert not times(log, Fact.GROWN)
+    assert not times(log, LogEvent.GROWN)

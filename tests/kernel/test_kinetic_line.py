@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.queue import Entry, HeapLine, KineticLine, Line, Queue
-from interlane.kernel.view import View
+from interlane.kernel.queue import GroupQueue, HeapLine, KineticLine, QueuedJob, WaitingJobs
+from interlane.kernel.view import LedgerView
 from interlane.policy.base import TypeRule
 from interlane.policy.order import HighestResponseRatio, ShortestFirst
 from interlane.testing.build import job, pool
@@ -23,19 +23,19 @@ STEPS = st.lists(
 )
 
 
-SHARED = View(Ledger(pool(1)))
+SHARED = LedgerView(Ledger(pool(1)))
 
 
-def entry(serial: int, guess: float, at: float) -> Entry:
-    asked = job(f"j{serial}", gpus=1, guess=guess, at=at, serial=serial)
-    return Entry(asked, SHARED.shape(asked.request, TypeRule.EXACT))
+def entry(serial: int, estimate: float, at: float) -> QueuedJob:
+    asked = job(f"j{serial}", gpus=1, estimate=estimate, at=at, serial=serial)
+    return QueuedJob(asked, SHARED.shape(asked.request, TypeRule.EXACT))
 
 
 def walk(
-    queue: Queue, steps: list[tuple[str, int, int]]
-) -> Iterator[tuple[list[Entry], float]]:
+    queue: WaitingJobs, steps: list[tuple[str, int, int]]
+) -> Iterator[tuple[list[QueuedJob], float]]:
     """Push, drop and wait; after every step tell who waits, and the time."""
-    now_s, waiting = 0.0, list[Entry]()
+    now_s, waiting = 0.0, list[QueuedJob]()
     for serial, (what, amount, pick) in enumerate(steps):
         if what == "wait":
             now_s += amount
@@ -52,25 +52,25 @@ def walk(
         yield waiting, now_s
 
 
-def first_four(queue: Queue, now_s: float) -> list[Entry]:
+def first_four(queue: WaitingJobs, now_s: float) -> list[QueuedJob]:
     return list(queue.group(0).line.in_order(now_s, 4)) if len(queue) else []
 
 
-def compared_by(queue: Queue) -> tuple[float, float, int]:
+def compared_by(queue: WaitingJobs) -> tuple[float, float, int]:
     """Return the row of the table by which groups are compared."""
     row = queue.keys[0]
     return row[compiled.KEY_VALUE], row[compiled.KEY_SLOPE], int(row[compiled.KEY_SERIAL])
 
 
-def place(each: Entry, now_s: float) -> tuple[float, int]:
+def place(each: QueuedJob, now_s: float) -> tuple[float, int]:
     return each.key[0] + each.key[1] * now_s, each.job.serial
 
 
-def in_order(waiting: list[Entry], now_s: float) -> list[Entry]:
+def in_order(waiting: list[QueuedJob], now_s: float) -> list[QueuedJob]:
     return sorted(waiting, key=lambda each: place(each, now_s))
 
 
-def least(waiting: list[Entry], now_s: float) -> Entry:
+def least(waiting: list[QueuedJob], now_s: float) -> QueuedJob:
     return in_order(waiting, now_s)[0]
 
 
@@ -78,7 +78,7 @@ def least(waiting: list[Entry], now_s: float) -> Entry:
 def test_the_kinetic_line_equals_sorting_at_every_time(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    queue = Queue(HighestResponseRatio())
+    queue = WaitingJobs(HighestResponseRatio())
     for waiting, now_s in walk(queue, steps):
         assert len(queue) == len(waiting)
         assert first_four(queue, now_s) == in_order(waiting, now_s)[:4]
@@ -86,7 +86,7 @@ def test_the_kinetic_line_equals_sorting_at_every_time(
 
 @given(steps=STEPS)
 def test_the_heap_line_equals_sorting(steps: list[tuple[str, int, int]]) -> None:
-    queue = Queue(ShortestFirst())
+    queue = WaitingJobs(ShortestFirst())
     for waiting, now_s in walk(queue, steps):
         assert len(queue) == len(waiting)
         assert first_four(queue, now_s) == in_order(waiting, now_s)[:4]
@@ -96,7 +96,7 @@ def test_the_heap_line_equals_sorting(steps: list[tuple[str, int, int]]) -> None
 def test_groups_are_compared_by_the_key_of_their_head(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    queue = Queue(HighestResponseRatio())
+    queue = WaitingJobs(HighestResponseRatio())
     for waiting, now_s in walk(queue, steps):
         if waiting:
             head = queue.head(0, now_s)
@@ -105,7 +105,7 @@ def test_groups_are_compared_by_the_key_of_their_head(
 
 
 def test_lines_that_never_cross_need_no_second_look() -> None:
-    line: Line = HeapLine()
+    line: GroupQueue = HeapLine()
     assert line.first(0.0) is None
     assert line.valid_until() == float("inf")
     assert KineticLine().first(0.0) is None

@@ -1,4 +1,4 @@
-"""The life of a job: every pair of state and fact is either listed or refused."""
+"""The life of a job: every pair of state and event is either listed or refused."""
 
 from itertools import product
 
@@ -36,24 +36,26 @@ from interlane.testing.build import cluster, job, make, submit
 
 A = JobId("a")
 ENDED = {JobState.DONE, JobState.REFUSED, JobState.CANCELLED}
-FACTS: list[type[Event]] = [
+EVENTS: list[type[Event]] = [
     Submitted, Recovered, Started, StartFailed, Grown, GrowFailed, Preempted, Finished,
     Cancelled, MachineLost, MachineReturned, Ticked,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("state", "fact"), list(product(JobState, FACTS)))
-def test_every_pair_of_state_and_fact_is_listed_or_refused(
-    state: JobState, fact: type[Event]
+@pytest.mark.parametrize(("state", "event"), list(product(JobState, EVENTS)))
+def test_every_pair_of_state_and_event_is_listed_or_refused(
+    state: JobState, event: type[Event]
 ) -> None:
-    if (state, fact) in NEXT:
-        assert advance(A, state, fact) is NEXT[state, fact]
+    if (state, event) in NEXT:
+        assert advance(A, state, event) is NEXT[state, event]
         return
 
     with pytest.raises(IllegalTransition) as refused:
-        advance(A, state, fact)
+        advance(A, state, event)
 
-    assert str(refused.value) == f"Job a is {state.value}, where {fact.__name__} cannot happen."
+    assert (
+        str(refused.value) == f"Job a is {state.value}, where {event.__name__} cannot happen."
+    )
 
 
 def test_nothing_happens_to_a_job_that_has_ended() -> None:
@@ -61,15 +63,15 @@ def test_nothing_happens_to_a_job_that_has_ended() -> None:
 
 
 def test_only_holders_can_be_interrupted() -> None:
-    for (state, fact), after in NEXT.items():
-        if fact in (Started, StartFailed, Grown, GrowFailed, Preempted, Finished, MachineLost):
+    for (state, event), after in NEXT.items():
+        if event in (Started, StartFailed, Grown, GrowFailed, Preempted, Finished, MachineLost):
             assert state in HOLDING
         if after is JobState.QUEUED:
             assert state in HOLDING
 
 
 PLACEMENT = Placement((Spot(MachineId("m0"), (0,)),))
-JOB_FACTS: dict[type[Event], Event] = {
+JOB_EVENTS: dict[type[Event], Event] = {
     Submitted: Submitted(job("a", gpus=1)),
     Started: Started(A, PLACEMENT),
     StartFailed: StartFailed(A, "no image"),
@@ -95,10 +97,10 @@ def in_state(state: JobState) -> Scheduler:
     if state is JobState.REFUSED:
         submit(scheduler, job("a", gpus=2))
         return scheduler
-    blocker = job("0", gpus=1, guess=1)
+    blocker = job("0", gpus=1, estimate=1)
     if state is JobState.QUEUED:
         scheduler.handle(Submitted(blocker), 0)
-    scheduler.handle(Submitted(job("a", gpus=1, guess=100)), 0)
+    scheduler.handle(Submitted(job("a", gpus=1, estimate=100)), 0)
     if state in (JobState.RUNNING, JobState.STOPPING, JobState.DONE):
         scheduler.handle(Started(A, PLACEMENT), 0)
     if state is JobState.STOPPING:
@@ -111,21 +113,21 @@ def in_state(state: JobState) -> Scheduler:
 
 
 @pytest.mark.parametrize(
-    ("state", "fact"), list(product(JobState, [f for f in JOB_FACTS if f is not Submitted]))
+    ("state", "event"), list(product(JobState, [f for f in JOB_EVENTS if f is not Submitted]))
 )
-def test_the_scheduler_keeps_the_table(state: JobState, fact: type[Event]) -> None:
+def test_the_scheduler_keeps_the_table(state: JobState, event: type[Event]) -> None:
     scheduler = in_state(state)
     assert scheduler.state(A) is (None if state in ENDED else state)
-    if fact is MachineLost and (state, fact) not in NEXT:
+    if event is MachineLost and (state, event) not in NEXT:
         return  # a machine may always be lost; jobs that hold nothing do not mind
 
-    if (state, fact) in NEXT:
-        scheduler.learn(JOB_FACTS[fact], 2)
-        after = NEXT[state, fact]
+    if (state, event) in NEXT:
+        scheduler.learn(JOB_EVENTS[event], 2)
+        after = NEXT[state, event]
         assert scheduler.state(A) is (None if after in ENDED else after)
     else:
         with pytest.raises(InterlaneError, match=r"^Job a is .*\.$"):
-            scheduler.learn(JOB_FACTS[fact], 2)
+            scheduler.learn(JOB_EVENTS[event], 2)
         assert scheduler.state(A) is (None if state in ENDED else state)
     scheduler.check()
 
@@ -143,10 +145,10 @@ def test_an_unknown_job_is_named() -> None:
         make().learn(Finished(A), 0)
 
 
-@pytest.mark.parametrize("fact", [MachineLost, MachineReturned])
-def test_an_unknown_machine_is_named(fact: type[MachineLost | MachineReturned]) -> None:
+@pytest.mark.parametrize("event", [MachineLost, MachineReturned])
+def test_an_unknown_machine_is_named(event: type[MachineLost | MachineReturned]) -> None:
     with pytest.raises(InvalidInput, match="Machine nowhere is not known"):
-        make().learn(fact(MachineId("nowhere")), 0)
+        make().learn(event(MachineId("nowhere")), 0)
 
 
 def test_a_start_that_failed_gives_back_what_was_held_and_waits_again() -> None:
@@ -203,9 +205,9 @@ def test_a_gang_that_loses_one_machine_lets_go_of_the_others() -> None:
     scheduler.handle(Submitted(job("a", gpus=1, instances=2)), 0)
 
     scheduler.handle(MachineLost(MachineId("m1")), 1)
-    wishes = scheduler.handle(Submitted(job("b", gpus=1)), 1)
+    actions = scheduler.handle(Submitted(job("b", gpus=1)), 1)
 
-    assert wishes == (Start(JobId("b"), PLACEMENT),)
+    assert actions == (Start(JobId("b"), PLACEMENT),)
 
 
 def test_losing_a_machine_twice_is_losing_it_once() -> None:
@@ -215,5 +217,5 @@ def test_losing_a_machine_twice_is_losing_it_once() -> None:
     assert scheduler.handle_all([lost, lost], 0) == ()
 
     scheduler.learn(MachineReturned(MachineId("m0")), 1)
-    wishes = scheduler.handle(Submitted(job("a", gpus=1)), 1)
-    assert wishes == (Start(A, PLACEMENT),)
+    actions = scheduler.handle(Submitted(job("a", gpus=1)), 1)
+    assert actions == (Start(A, PLACEMENT),)

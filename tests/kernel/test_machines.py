@@ -46,11 +46,11 @@ def on(machine_id: str, *gpus: int) -> Placement:
     return Placement((Spot(MachineId(machine_id), gpus),))
 
 
-def running(scheduler: Scheduler, *wishes: Action, now_s: float = 0.0) -> None:
-    """Confirm every start among some wishes."""
-    for wish in wishes:
-        if isinstance(wish, Start):
-            scheduler.learn(Started(wish.job_id, wish.placement), now_s)
+def running(scheduler: Scheduler, *actions: Action, now_s: float = 0.0) -> None:
+    """Confirm every start among some actions."""
+    for action in actions:
+        if isinstance(action, Start):
+            scheduler.learn(Started(action.job_id, action.placement), now_s)
 
 
 # -- join ---------------------------------------------------------------------------------
@@ -78,9 +78,9 @@ def test_many_machines_may_join_one_after_the_other(placer: place.RulePlacer) ->
         scheduler.learn(MachineJoined(machine(name, gpus=1 + number % 3)), 0)
         scheduler.check()
 
-    wishes = scheduler.decide(1)
+    actions = scheduler.decide(1)
 
-    assert len(wishes) == len(names)
+    assert len(actions) == len(names)
     assert [one.id for one in scheduler.cluster] == names
     scheduler.check()
 
@@ -167,9 +167,9 @@ def test_a_gang_leaves_all_its_machines_when_one_no_longer_holds_it() -> None:
     running(scheduler, *scheduler.handle(Submitted(job("a", gpus=1, instances=2)), 0))
 
     scheduler.learn(MachineChanged(machine("m1")), 1)
-    wishes = scheduler.handle(Submitted(job("b", gpus=1, serial=0)), 1)
+    actions = scheduler.handle(Submitted(job("b", gpus=1, serial=0)), 1)
 
-    assert [type(wish) for wish in wishes] == [Requeue, Start]
+    assert [type(action) for action in actions] == [Requeue, Start]
     assert scheduler.placement(B) == on("m0", 0)
     scheduler.check()
 
@@ -234,7 +234,7 @@ def test_a_job_that_waits_is_not_refused_because_machines_left() -> None:
     scheduler = make(cluster(gpus=[2, 1]))
     running(scheduler, *scheduler.handle(Submitted(job("a", gpus=2)), 0))
 
-    assert [type(wish) for wish in scheduler.handle(MachineLeft(M0), 1)] == [Requeue]
+    assert [type(action) for action in scheduler.handle(MachineLeft(M0), 1)] == [Requeue]
     assert scheduler.decide(2) == ()
     why = scheduler.explain(A, 2)
     assert why is not None
@@ -273,9 +273,9 @@ def test_others_may_take_more_than_is_free_and_nobody_is_thrown_out() -> None:
     scheduler = make(cluster(machine("m0", gpus=1, cpus=4)))
     running(scheduler, *scheduler.handle(Submitted(job("a", gpus=1, gpu_milli=500, cpus=3)), 0))
 
-    wishes = scheduler.handle(Occupied(M0, cpu_milli=3_000, gpus=(TakenGpu(0, 900),)), 1)
+    actions = scheduler.handle(Occupied(M0, cpu_milli=3_000, gpus=(TakenGpu(0, 900),)), 1)
 
-    assert wishes == ()
+    assert actions == ()
     assert scheduler.state(A) is JobState.RUNNING
     scheduler.check()
     free = scheduler.view.free(0)
@@ -356,7 +356,9 @@ def test_a_sight_that_cannot_be_is_refused_and_the_former_one_stays(sight: Occup
 
 def test_a_promise_is_made_anew_when_machines_change() -> None:
     scheduler = make(cluster(gpus=[1, 1]), queue=Discipline.EASY, placer=place.pack())
-    submit(scheduler, job("a", gpus=1, guess=100), job("b", gpus=1, instances=2, guess=10))
+    submit(
+        scheduler, job("a", gpus=1, estimate=100), job("b", gpus=1, instances=2, estimate=10)
+    )
     running(scheduler, *scheduler.decide(0))
 
     for event in (

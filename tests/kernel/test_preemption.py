@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import Fact
+from interlane.metrics.log import LogEvent
 from interlane.model import (
     Cluster,
     Job,
@@ -29,7 +29,7 @@ from interlane.policy.order import (
 )
 from interlane.policy.policy import Discipline
 from interlane.policy.preempt import Preemption
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.world import World
 from interlane.testing.build import (
     cluster,
@@ -54,18 +54,18 @@ ORDERS: dict[str, Order] = {
 
 def begin(scheduler: Scheduler, *jobs: Job, now_s: float = 0) -> None:
     """Submit jobs and confirm that they started."""
-    for wish in scheduler.handle_all([Submitted(each) for each in jobs], now_s):
-        if isinstance(wish, Start):
-            scheduler.learn(Started(wish.job_id, wish.placement), now_s)
+    for action in scheduler.handle_all([Submitted(each) for each in jobs], now_s):
+        if isinstance(action, Start):
+            scheduler.learn(Started(action.job_id, action.placement), now_s)
 
 
 def stopped(scheduler: Scheduler, asked: Job, now_s: float) -> list[str]:
-    wishes = scheduler.handle(Submitted(asked), now_s)
-    return [wish.job_id for wish in wishes if isinstance(wish, Preempt)]
+    actions = scheduler.handle(Submitted(asked), now_s)
+    return [action.job_id for action in actions if isinstance(action, Preempt)]
 
 
 def test_a_shorter_job_takes_the_place_of_a_longer_one() -> None:
-    jobs = [job("long", gpus=1, guess=100), job("short", gpus=1, guess=10, at=5)]
+    jobs = [job("long", gpus=1, estimate=100), job("short", gpus=1, estimate=10, at=5)]
 
     log = play(jobs, {"long": 100, "short": 10}, make(order=ShortestRemainingFirst()))
 
@@ -75,7 +75,7 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one() -> None:
 
 
 def test_a_job_that_is_shorter_by_less_than_what_is_left_waits() -> None:
-    jobs = [job("a", gpus=1, guess=100), job("b", gpus=1, guess=50, at=60)]
+    jobs = [job("a", gpus=1, estimate=100), job("b", gpus=1, estimate=50, at=60)]
 
     log = play(jobs, {"a": 100, "b": 50}, make(order=ShortestRemainingFirst()))
 
@@ -85,7 +85,7 @@ def test_a_job_that_is_shorter_by_less_than_what_is_left_waits() -> None:
 
 def test_a_job_is_protected_for_its_minimum_run_time() -> None:
     order, rule = ShortestRemainingFirst(), Preemption(min_run_s=20)
-    jobs = [job("long", gpus=1, guess=100), job("short", gpus=1, guess=10, at=5)]
+    jobs = [job("long", gpus=1, estimate=100), job("short", gpus=1, estimate=10, at=5)]
 
     log = play(jobs, {"long": 100, "short": 10}, make(order=order, preemption=rule))
 
@@ -103,20 +103,20 @@ def test_the_victim_with_the_least_lost_work_is_chosen() -> None:
     # At 25 s the jobs have run 25 s; since their last checkpoints 5, 1 and 25 s.
     begin(
         scheduler,
-        job("a", gpus=1, guess=900, checkpoint_s=20),
-        job("b", gpus=1, guess=500, checkpoint_s=8),
-        job("c", gpus=1, guess=700, checkpoint_s=60),
+        job("a", gpus=1, estimate=900, checkpoint_s=20),
+        job("b", gpus=1, estimate=500, checkpoint_s=8),
+        job("c", gpus=1, estimate=700, checkpoint_s=60),
     )
 
-    assert stopped(scheduler, job("x", gpus=1, guess=10, at=25), 25) == ["b"]
+    assert stopped(scheduler, job("x", gpus=1, estimate=10, at=25), 25) == ["b"]
 
 
 def test_nobody_is_stopped_in_vain() -> None:
     scheduler = make(cluster(gpus=[2]), order=ShortestRemainingFirst())
-    begin(scheduler, job("short", gpus=1, guess=5), job("long", gpus=1, guess=100))
+    begin(scheduler, job("short", gpus=1, estimate=5), job("long", gpus=1, estimate=100))
 
     # Both GPUs are asked for, and only one could be had by stopping somebody.
-    assert stopped(scheduler, job("x", gpus=2, guess=10, at=1), 1) == []
+    assert stopped(scheduler, job("x", gpus=2, estimate=10, at=1), 1) == []
 
 
 def test_equals_do_not_stop_each_other() -> None:
@@ -128,8 +128,8 @@ def test_equals_do_not_stop_each_other() -> None:
 
 def test_the_place_is_kept_for_whom_it_was_made() -> None:
     scheduler = make(order=ShortestRemainingFirst())
-    begin(scheduler, job("a", gpus=1, guess=100))
-    assert stopped(scheduler, job("b", gpus=1, guess=10), 1) == ["a"]
+    begin(scheduler, job("a", gpus=1, estimate=100))
+    assert stopped(scheduler, job("b", gpus=1, estimate=10), 1) == ["a"]
 
     (start, *_) = scheduler.handle(Preempted(JobId("a")), 2)
 
@@ -189,9 +189,9 @@ def test_roles_that_do_not_all_fit_afterwards_do_not_stop_anybody_for_ever() -> 
     on = cluster(gpus=[1, 1])
     roles = task(gpus=1, role="chief"), task(gpus=1, role="worker")
     jobs = [
-        job("short", gpus=1, guess=5),
-        job("long", gpus=1, guess=100),
-        job("x", *roles, guess=10, at=1),
+        job("short", gpus=1, estimate=5),
+        job("long", gpus=1, estimate=100),
+        job("x", *roles, estimate=10, at=1),
     ]
 
     log = play(
@@ -199,7 +199,7 @@ def test_roles_that_do_not_all_fit_afterwards_do_not_stop_anybody_for_ever() -> 
     )
 
     assert set(ends(log)) == {"short", "long", "x"}
-    assert len(times(log, Fact.PREEMPTED).get("long", [])) <= 1
+    assert len(times(log, LogEvent.PREEMPTED).get("long", [])) <= 1
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -211,7 +211,7 @@ def test_preemption_always_comes_to_rest_and_everybody_ends(
     jobs, true_s = trace
     scheduler = make(on, order=ORDERS[order])
 
-    log = Engine(scheduler, jobs, true_s, World(restart_s=3), paranoid=True).run()
+    log = Simulator(scheduler, jobs, true_s, World(restart_s=3), paranoid=True).run()
 
     assert len(ends(log)) + len(log.refusals) == len(jobs)
 
@@ -219,7 +219,7 @@ def test_preemption_always_comes_to_rest_and_everybody_ends(
 @pytest.mark.parametrize("order", ORDERS)
 def test_many_equal_jobs_do_not_trade_places(order: str) -> None:
     jobs = [
-        job(f"j{n:02}", gpus=1, guess=50, at=n // 4, priority=1, serial=n) for n in range(40)
+        job(f"j{n:02}", gpus=1, estimate=50, at=n // 4, priority=1, serial=n) for n in range(40)
     ]
 
     log = play(jobs, 50.0, make(pool(3), order=ORDERS[order]))
@@ -227,7 +227,7 @@ def test_many_equal_jobs_do_not_trade_places(order: str) -> None:
     # Equal jobs never deserve a place more, except that least attained service lets each
     # pass once a level: two levels are reached in 50 s.
     most = 2 if order == "las" else 0
-    assert max(map(len, times(log, Fact.PREEMPTED).values()), default=0) <= most
+    assert max(map(len, times(log, LogEvent.PREEMPTED).values()), default=0) <= most
 
 
 @settings(max_examples=40)
@@ -241,7 +241,7 @@ def test_every_victim_deserves_its_place_less_and_ran_its_minimum(
     )
     watched = Watched(scheduler)
 
-    Engine(watched, *trace).run()  # type: ignore[arg-type]
+    Simulator(watched, *trace).run()  # type: ignore[arg-type]
 
     for victim, winner, ran_s in watched.stops:
         assert order.rank(victim, 0) > order.rank(winner, 0)
@@ -249,7 +249,7 @@ def test_every_victim_deserves_its_place_less_and_ran_its_minimum(
 
 
 class Watched:
-    """A scheduler whose every wish to stop somebody is noted: whom, for whom, when."""
+    """A scheduler whose every action to stop somebody is noted: whom, for whom, when."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.cluster = scheduler.cluster
@@ -266,12 +266,12 @@ class Watched:
         self._scheduler.learn(event, now_s)  # type: ignore[arg-type]
 
     def decide(self, now_s: float) -> tuple[object, ...]:
-        wishes = self._scheduler.decide(now_s)
-        for wish in wishes:
-            if isinstance(wish, Preempt):
-                victim, winner = self._jobs[wish.job_id], self._jobs[wish.in_favour_of]
-                self.stops.append((victim, winner, now_s - self._started_s[wish.job_id]))
-        return wishes
+        actions = self._scheduler.decide(now_s)
+        for action in actions:
+            if isinstance(action, Preempt):
+                victim, winner = self._jobs[action.job_id], self._jobs[action.in_favour_of]
+                self.stops.append((victim, winner, now_s - self._started_s[action.job_id]))
+        return actions
 
 
 @settings(max_examples=80)
@@ -289,7 +289,7 @@ def test_victims_make_room_and_none_is_stopped_for_nothing(
     on = cluster(gpus=machines)
     scheduler = make(on, order=ShortestRemainingFirst(), preemption=Preemption(restart_s=0))
     running = [
-        job(f"r{n}", gpus=1, gpu_milli=share, guess=1e6, checkpoint_s=1000 - cost, serial=n)
+        job(f"r{n}", gpus=1, gpu_milli=share, estimate=1e6, checkpoint_s=1000 - cost, serial=n)
         for n, (cost, share) in enumerate(zip(costs, shares, strict=True))
     ]
     begin(scheduler, *running)
@@ -298,7 +298,7 @@ def test_victims_make_room_and_none_is_stopped_for_nothing(
         for each in running
         if (placement := scheduler.placement(each.id)) is not None
     }
-    asked = job("x", gpus=1, instances=need, guess=1, at=1000)
+    asked = job("x", gpus=1, instances=need, estimate=1, at=1000)
     free = sum(
         milli == 1000 for n in range(len(on)) for milli in scheduler.view.free(n).gpu_milli
     )
@@ -352,9 +352,9 @@ def test_every_role_gets_its_place() -> None:
     # Both GPUs must be freed: one for each role.
     roles = task(gpus=1, role="chief"), task(gpus=1, role="worker")
     jobs = [
-        job("a", gpus=1, guess=100),
-        job("b", gpus=1, guess=100),
-        job("x", *roles, guess=10, at=1),
+        job("a", gpus=1, estimate=100),
+        job("b", gpus=1, estimate=100),
+        job("x", *roles, estimate=10, at=1),
     ]
 
     log = play(
@@ -373,14 +373,14 @@ def test_in_a_queue_that_nobody_may_pass_only_the_head_stops_others(queue: Disci
     # head wants both GPUs but short is not to be stopped for it; next could stop long, but
     # must not pass head, so that the place would stand empty.
     scheduler = make(cluster(gpus=[2]), order=ShortestRemainingFirst(), queue=queue)
-    begin(scheduler, job("short", gpus=1, guess=5), job("long", gpus=1, guess=100))
+    begin(scheduler, job("short", gpus=1, estimate=5), job("long", gpus=1, estimate=100))
 
-    wishes = scheduler.handle_all(
+    actions = scheduler.handle_all(
         [
-            Submitted(job("head", gpus=2, guess=10, at=1)),
-            Submitted(job("next", gpus=1, guess=20, at=1)),
+            Submitted(job("head", gpus=2, estimate=10, at=1)),
+            Submitted(job("next", gpus=1, estimate=20, at=1)),
         ],
         1,
     )
 
-    assert not [wish for wish in wishes if isinstance(wish, Preempt)]
+    assert not [action for action in actions if isinstance(action, Preempt)]

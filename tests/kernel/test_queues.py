@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import Fact
+from interlane.metrics.log import LogEvent
 from interlane.model import (
     Action,
     Event,
@@ -21,7 +21,7 @@ from interlane.model import (
 from interlane.policy.order import FairShare, PriorityWithAgeing, ShortestFirst
 from interlane.policy.place import pack
 from interlane.policy.policy import Discipline
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.testing.build import cluster, ends, job, make, play, pool, starts
 from interlane.testing.strategies import traces
 
@@ -30,7 +30,7 @@ Trace = tuple[list[Job], list[float]]
 
 @st.composite
 def pool_traces(draw: st.DrawFn) -> Trace:
-    """Draw whole-GPU jobs and gangs, some elastic, for a pool of four, guesses true."""
+    """Draw whole-GPU jobs and gangs, some elastic, for a pool of four, estimates true."""
     jobs, true_s, now_s = [], [], 0.0
     for number in range(draw(st.integers(1, 9))):
         now_s += draw(st.sampled_from([0, 0, 1, 7, 20]))
@@ -43,7 +43,7 @@ def pool_traces(draw: st.DrawFn) -> Trace:
                 asked,
                 id=JobId(f"j{number}"),
                 submitted_s=now_s,
-                duration_s_guess=length_s,
+                duration_s_estimate=length_s,
                 serial=number,
             )
         )
@@ -58,7 +58,7 @@ def test_a_strict_queue_starts_jobs_in_order(trace: Trace) -> None:
     log = play(jobs, true_s, make(cluster(gpus=[2, 4]), queue=Discipline.STRICT))
 
     started = [
-        log.jobs[line.subject].serial for line in log.lines() if line.fact is Fact.STARTED
+        log.jobs[line.subject].serial for line in log.lines() if line.kind is LogEvent.STARTED
     ]
     assert started == sorted(started)
 
@@ -74,10 +74,10 @@ def test_nobody_passes_the_head_of_a_strict_queue() -> None:
 
 def test_easy_lets_a_job_pass_that_ends_in_time() -> None:
     jobs = [
-        job("a", gpus=1, guess=10),
-        job("b", gpus=2, guess=10, at=1),
-        job("long", gpus=1, guess=9, at=2),
-        job("short", gpus=1, guess=8, at=2),
+        job("a", gpus=1, estimate=10),
+        job("b", gpus=2, estimate=10, at=1),
+        job("long", gpus=1, estimate=9, at=2),
+        job("short", gpus=1, estimate=8, at=2),
     ]
     lengths = {"a": 10, "b": 10, "long": 9, "short": 8}
 
@@ -89,9 +89,9 @@ def test_easy_lets_a_job_pass_that_ends_in_time() -> None:
 
 def test_easy_lets_a_long_job_pass_where_the_head_leaves_room() -> None:
     jobs = [
-        job("a", gpus=2, guess=10),
-        job("b", gpus=3, guess=10, at=1),
-        job("long", gpus=1, guess=1000, at=2),
+        job("a", gpus=2, estimate=10),
+        job("b", gpus=3, estimate=10, at=1),
+        job("long", gpus=1, estimate=1000, at=2),
     ]
 
     log = play(jobs, {"a": 10, "b": 10, "long": 1000}, make(pool(4), queue=Discipline.EASY))
@@ -120,26 +120,26 @@ class Promises:
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
         before = dict(self._waiting)
-        wishes = self._scheduler.decide(now_s)
-        for wish in wishes:
-            if isinstance(wish, Start):
-                started = self._waiting.pop(wish.job_id)
-                gpus = held_gpu_milli(started.request, wish.placement) // 1000
+        actions = self._scheduler.decide(now_s)
+        for action in actions:
+            if isinstance(action, Start):
+                started = self._waiting.pop(action.job_id)
+                gpus = held_gpu_milli(started.request, action.placement) // 1000
                 ratio = started.request.gpu_milli // 1000 / gpus
-                assert started.duration_s_guess is not None
-                self._running[started.id] = now_s + started.duration_s_guess * ratio, gpus
+                assert started.duration_s_estimate is not None
+                self._running[started.id] = now_s + started.duration_s_estimate * ratio, gpus
         if self._waiting:
             head = min(self._waiting.values(), key=lambda each: (each.submitted_s, each.serial))
             self.promised.setdefault(head.id, self._shadow(head, before, now_s))
-        for wish in wishes:
-            if isinstance(wish, Grow):
-                end_s, gpus = self._running[wish.job_id]
-                more = gpus + wish.more.instances
-                self._running[wish.job_id] = now_s + (end_s - now_s) * gpus / more, more
-        return wishes
+        for action in actions:
+            if isinstance(action, Grow):
+                end_s, gpus = self._running[action.job_id]
+                more = gpus + action.more.instances
+                self._running[action.job_id] = now_s + (end_s - now_s) * gpus / more, more
+        return actions
 
     def _shadow(self, head: Job, before: dict[JobId, Job], now_s: float) -> float:
-        """Return when the head could start if all who were ahead of it ran as guessed."""
+        """Return when the head could start if all who were ahead of it ran as estimated."""
         need = head.request.least_gpu_milli // 1000
         ahead = [
             run
@@ -158,13 +158,13 @@ class Promises:
 
 
 @given(trace=pool_traces())
-def test_easy_never_delays_the_head_beyond_its_promise_when_guesses_are_true(
+def test_easy_never_delays_the_head_beyond_its_promise_when_estimates_are_true(
     trace: Trace,
 ) -> None:
     jobs, true_s = trace
     promises = Promises(make(pool(4), queue=Discipline.EASY))
 
-    log = Engine(promises, jobs, true_s, paranoid=True).run()  # type: ignore[arg-type]
+    log = Simulator(promises, jobs, true_s, paranoid=True).run()  # type: ignore[arg-type]
 
     started = starts(log)
     for name, promised_s in promises.promised.items():
@@ -220,11 +220,11 @@ def test_ageing_lets_a_patient_job_pass_an_important_one() -> None:
     assert starts(log) == {"x": 0, "patient": 30, "important": 60}
 
 
-def test_shortest_first_picks_by_guess_and_not_by_truth() -> None:
+def test_shortest_first_picks_by_estimate_and_not_by_truth() -> None:
     jobs = [
-        job("x", gpus=1, guess=1),
-        job("liar", gpus=1, guess=5, at=1),
-        job("honest", gpus=1, guess=6, at=1),
+        job("x", gpus=1, estimate=1),
+        job("liar", gpus=1, estimate=5, at=1),
+        job("honest", gpus=1, estimate=6, at=1),
     ]
 
     log = play(jobs, {"x": 10, "liar": 100, "honest": 6}, make(order=ShortestFirst()))

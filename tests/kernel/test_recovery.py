@@ -28,7 +28,7 @@ from interlane.model import (
 )
 from interlane.policy.catalogue import ORDERS, make_order, make_placer
 from interlane.policy.policy import Discipline, Policy
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.testing.build import cluster, job, machine, make, submit
 from interlane.testing.strategies import clusters, traces
 
@@ -44,8 +44,8 @@ def recovered(old: Scheduler, now_s: float) -> Scheduler:
     """Return a fresh scheduler that was told what the old one knows, and nothing else."""
     fresh = Scheduler(old.cluster, old.policy)
     for entry in old._entries.values():
-        fact = Recovered(entry.job, entry.ran_s, entry.placement, entry.started_s)
-        fresh.learn(fact, now_s)
+        event = Recovered(entry.job, entry.ran_s, entry.placement, entry.started_s)
+        fresh.learn(event, now_s)
     return fresh
 
 
@@ -54,7 +54,7 @@ def recovered(old: Scheduler, now_s: float) -> Scheduler:
 def test_a_recovered_kernel_holds_what_the_old_one_held(
     name: str, on: Cluster, trace: tuple[list[Job], list[float]], until_s: float
 ) -> None:
-    engine = Engine(Scheduler(on, POLICIES[name]), *trace)
+    engine = Simulator(Scheduler(on, POLICIES[name]), *trace)
     engine.run(until_s)
     old = engine.scheduler
 
@@ -70,10 +70,10 @@ def test_a_recovered_kernel_holds_what_the_old_one_held(
 
 
 @given(on=clusters(most=3), trace=traces(most=10))
-def test_a_recovered_kernel_wishes_nothing_that_the_old_one_did_not(
+def test_a_recovered_kernel_actions_nothing_that_the_old_one_did_not(
     on: Cluster, trace: tuple[list[Job], list[float]]
 ) -> None:
-    engine = Engine(Scheduler(on, POLICIES["fifo"]), *trace)
+    engine = Simulator(Scheduler(on, POLICIES["fifo"]), *trace)
     engine.run(until_s=50)
 
     assert recovered(engine.scheduler, engine.now_s).decide(engine.now_s) == ()
@@ -84,7 +84,7 @@ def test_progress_of_earlier_attempts_is_recovered() -> None:
     submit(scheduler, job("new", gpus=1))
     scheduler.learn(Recovered(job("old", gpus=1), ran_s=500.0), now_s=0.0)
 
-    starts = [wish.job_id for wish in scheduler.decide(0.0) if isinstance(wish, Start)]
+    starts = [action.job_id for action in scheduler.decide(0.0) if isinstance(action, Start)]
 
     assert starts == ["new"]
 
@@ -92,9 +92,9 @@ def test_progress_of_earlier_attempts_is_recovered() -> None:
 def test_a_job_that_waits_and_no_longer_fits_is_refused() -> None:
     scheduler = make(cluster(machine(gpus=1)))
 
-    (wish,) = scheduler.handle(Recovered(job("wide", gpus=2)), now_s=0.0)
+    (action,) = scheduler.handle(Recovered(job("wide", gpus=2)), now_s=0.0)
 
-    assert isinstance(wish, Refuse)
+    assert isinstance(action, Refuse)
     assert scheduler.state(JobId("wide")) is None
 
 

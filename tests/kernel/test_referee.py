@@ -7,33 +7,33 @@ from hypothesis import given, settings
 
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import Fact
+from interlane.metrics.log import LogEvent
 from interlane.model import Cluster, Job, JobId, Placement, Refuse, Start, Submitted, Tier
 from interlane.policy.base import TypeRule
 from interlane.policy.policy import Discipline
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.testing.build import cluster, job, machine, make, submit
 from interlane.testing.conformance import check_placement
 from interlane.testing.faulty import FAULTY_PLACERS, PlainFirstFit
 from interlane.testing.strategies import clusters, traces
 
-WRITERS = {"writes to the books", "writes to the view's index"}
-"""Nothing can be promised once a policy has written into the books; Python cannot lock them."""
+WRITERS = {"writes to the state", "writes to the view's index"}
+"""Nothing can be promised once a policy has written into the state; Python cannot lock them."""
 MISPLACES = [fault for fault in FAULTY_PLACERS if fault not in WRITERS]
 
 
 def check_every_moment(scheduler: Scheduler, jobs: list[Job], true_s: list[float]) -> None:
     """Play a trace and add up by plain arithmetic what every GPU holds at every moment."""
-    log = Engine(scheduler, jobs, true_s, paranoid=True).run()
+    log = Simulator(scheduler, jobs, true_s, paranoid=True).run()
     held: Counter[tuple[str, int]] = Counter()
     where: dict[int, Placement] = {}
     for line in log.lines():
         if line.placement is not None:
-            before = where[line.subject].spots if line.fact is Fact.GROWN else ()
+            before = where[line.subject].spots if line.kind is LogEvent.GROWN else ()
             where[line.subject] = all_of_it = Placement((*before, *line.placement.spots))
             check_placement(all_of_it, log.jobs[line.subject], Ledger(scheduler.cluster))
             _add(held, line.placement, log.jobs[line.subject], 1)
-        elif line.fact is Fact.FINISHED:
+        elif line.kind is LogEvent.FINISHED:
             _add(held, where.pop(line.subject), log.jobs[line.subject], -1)
         assert all(milli <= 1000 for milli in held.values())
     assert not where
@@ -66,9 +66,9 @@ def test_a_placer_in_plain_python_starts_what_the_built_in_one_starts(
 def test_a_placer_with_a_loose_type_rule_may_use_any_gpu() -> None:
     scheduler = make(placer=PlainFirstFit(TypeRule.ANY))
 
-    (wish,) = scheduler.handle(Submitted(job("a", gpus=1, types=["V100"])), 0)
+    (action,) = scheduler.handle(Submitted(job("a", gpus=1, types=["V100"])), 0)
 
-    assert isinstance(wish, Start)
+    assert isinstance(action, Start)
 
 
 def test_a_pooled_machine_has_a_gpu_type_too() -> None:
@@ -77,9 +77,9 @@ def test_a_pooled_machine_has_a_gpu_type_too() -> None:
     )
     scheduler = make(on, placer=FAULTY_PLACERS["ignores GPU types"]())
 
-    wishes = scheduler.handle(Submitted(job("a", gpus=1, types=["V100"])), 0)
+    actions = scheduler.handle(Submitted(job("a", gpus=1, types=["V100"])), 0)
 
-    assert not [wish for wish in wishes if isinstance(wish, Start)]
+    assert not [action for action in actions if isinstance(action, Start)]
 
 
 @pytest.mark.parametrize("how", ["asks", "chooses"])
@@ -110,7 +110,7 @@ def test_a_refused_proposal_is_explained_as_the_placers_fault() -> None:
 def test_a_job_that_the_placer_cannot_place_on_an_idle_cluster_is_refused() -> None:
     scheduler = make(cluster(gpus=[2]), placer=FAULTY_PLACERS["names a GPU twice"]())
 
-    (wish,) = scheduler.handle(Submitted(job("a", gpus=2)), 0)
+    (action,) = scheduler.handle(Submitted(job("a", gpus=2)), 0)
 
-    assert isinstance(wish, Refuse)
-    assert wish.refusal.tier is Tier.NEVER_FITS
+    assert isinstance(action, Refuse)
+    assert action.refusal.tier is Tier.NEVER_FITS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.scheduler import Scheduler
-from interlane.kernel.view import View
+from interlane.kernel.view import LedgerView
 from interlane.model import (
     Cancelled,
     Cluster,
@@ -26,7 +26,7 @@ from interlane.model import (
     Task,
     Tier,
 )
-from interlane.policy.base import Rule
+from interlane.policy.base import PlacementRule
 from interlane.policy.policy import Discipline
 from interlane.policy.scores import Score
 from interlane.testing.build import (
@@ -43,10 +43,10 @@ from interlane.testing.strategies import clusters, jobs, ledgers, tasks, traces
 
 
 def never(scheduler: Scheduler, asked: Job) -> Refusal:
-    (wish,) = scheduler.handle(Submitted(asked), 0)
-    assert isinstance(wish, Refuse)
+    (action,) = scheduler.handle(Submitted(asked), 0)
+    assert isinstance(action, Refuse)
     assert scheduler.state(asked.id) is None
-    return wish.refusal
+    return action.refusal
 
 
 SMALL = cluster(
@@ -104,7 +104,7 @@ def test_a_job_that_can_never_fit_is_refused_at_submission(case: str) -> None:
 def test_a_job_that_can_never_fit_is_refused_even_while_a_machine_is_away() -> None:
     ledger = ledger_with(SMALL, lost=[0, 1])
 
-    refusal = View(ledger).why_not(job(gpus=3))
+    refusal = LedgerView(ledger).why_not(job(gpus=3))
 
     assert refusal.tier is Tier.NEVER_FITS
 
@@ -112,8 +112,8 @@ def test_a_job_that_can_never_fit_is_refused_even_while_a_machine_is_away() -> N
 def test_capacity_is_told_from_fragmentation() -> None:
     on = cluster(gpus=[1, 1])
     # 1000 of 2000 are free, half on each GPU: a whole GPU is there in sum only.
-    scattered = View(ledger_with(on, [[500], [500]])).why_not(job(gpus=1))
-    full = View(ledger_with(on, [[1000], [500]])).why_not(job(gpus=1))
+    scattered = LedgerView(ledger_with(on, [[500], [500]])).why_not(job(gpus=1))
+    full = LedgerView(ledger_with(on, [[1000], [500]])).why_not(job(gpus=1))
 
     assert scattered == Refusal(
         Tier.FRAGMENTATION,
@@ -126,9 +126,9 @@ def test_capacity_is_told_from_fragmentation() -> None:
 
 def test_the_remedy_names_everything_that_would_help_alone() -> None:
     on = cluster(machine("m0", gpus=1, type="T4"), machine("m1", gpus=2, type="V100"))
-    books = ledger_with(on, [[0], [600, 1000]])
+    state = ledger_with(on, [[0], [600, 1000]])
 
-    refusal = View(books).why_not(job(gpus=1, gpu_milli=500, types=["V100"]))
+    refusal = LedgerView(state).why_not(job(gpus=1, gpu_milli=500, types=["V100"]))
 
     # Any type would find the T4; a smaller share the 400 left on the V100.
     assert refusal.remedy == (
@@ -139,10 +139,13 @@ def test_the_remedy_names_everything_that_would_help_alone() -> None:
 
 def test_what_would_help_one_role_of_several_is_not_promised_to_help_the_job() -> None:
     on = cluster(machine("m0", gpus=2, type="T4"), machine("m1", gpus=2, type="V100"))
-    books = ledger_with(on, [[0, 0], [1000, 1000]])
+    state = ledger_with(on, [[0, 0], [1000, 1000]])
     roles = task(gpus=1, types=["V100"], role="chief"), task(gpus=1, types=["V100"])
 
-    one, both = View(books).why_not(job("a", roles[1])), View(books).why_not(job("b", *roles))
+    one, both = (
+        LedgerView(state).why_not(job("a", roles[1])),
+        LedgerView(state).why_not(job("b", *roles)),
+    )
 
     assert one.remedy.endswith("with any GPU type it would fit now.")
     assert both.remedy == "It starts when more becomes free."
@@ -185,15 +188,17 @@ def refused_role(refusal: Refusal, asked: Request) -> int:
 def test_relaxing_what_the_remedy_names_makes_the_job_fit_now(
     drawn: Job, ledger: Ledger
 ) -> None:
-    view = View(ledger)
-    answer = view.choose(drawn, Rule(Score.FIRST))
+    view = LedgerView(ledger)
+    answer = view.choose(drawn, PlacementRule(Score.FIRST))
     if isinstance(answer, Placement) or answer.tier is Tier.NEVER_FITS:
         return
     for way in ways(answer):
         number = refused_role(answer, drawn.request)
         eased = list(drawn.request.tasks)
         eased[number] = relaxed(eased[number], way)
-        retried = view.choose(replace(drawn, request=Request(tuple(eased))), Rule(Score.FIRST))
+        retried = view.choose(
+            replace(drawn, request=Request(tuple(eased))), PlacementRule(Score.FIRST)
+        )
         assert isinstance(retried, Placement), f"{way}: {answer} then {retried}"
 
 
@@ -202,13 +207,13 @@ def test_relaxing_what_the_remedy_names_makes_a_task_fit_the_empty_cluster(
     asked: Task, ledger: Ledger
 ) -> None:
     on = ledger.cluster
-    refusal = View(Ledger(on)).choose(job("a", asked), Rule(Score.FIRST))
+    refusal = LedgerView(Ledger(on)).choose(job("a", asked), PlacementRule(Score.FIRST))
     if isinstance(refusal, Placement):
         return
     assert refusal.tier is Tier.NEVER_FITS
     for way in ways(refusal):
         eased = job("b", relaxed(asked, way))
-        retried = View(Ledger(on)).choose(eased, Rule(Score.FIRST))
+        retried = LedgerView(Ledger(on)).choose(eased, PlacementRule(Score.FIRST))
         assert isinstance(retried, Placement), f"{way}: {refusal} then {retried}"
 
 
@@ -216,8 +221,8 @@ def test_relaxing_what_the_remedy_names_makes_a_task_fit_the_empty_cluster(
 def test_why_not_is_what_the_choice_says(
     drawn: Job, ledger: Ledger, data: st.DataObject
 ) -> None:
-    view = View(ledger)
-    answer = view.choose(drawn, Rule(Score.FIRST))
+    view = LedgerView(ledger)
+    answer = view.choose(drawn, PlacementRule(Score.FIRST))
     if isinstance(answer, Refusal):
         assert view.why_not(drawn) == answer
 
@@ -266,9 +271,9 @@ def test_explain_in_an_easy_queue_names_the_reservation() -> None:
     scheduler = make(pool(2), queue=Discipline.EASY)
     submit(
         scheduler,
-        job("a", gpus=1, guess=100),
-        job("b", gpus=2, guess=100),
-        job("c", gpus=1, guess=101),
+        job("a", gpus=1, estimate=100),
+        job("b", gpus=2, estimate=100),
+        job("c", gpus=1, estimate=101),
     )
     scheduler.decide(0)
 
@@ -278,7 +283,7 @@ def test_explain_in_an_easy_queue_names_the_reservation() -> None:
     assert refusal == Refusal(
         Tier.ORDER,
         "Starting it now could delay job b, which has a reservation for 100 s.",
-        "It starts after that job, or earlier if it is guessed to end before then or finds a "
+        "It starts after that job, or earlier if it is estimated to end before then or finds a "
         "place that the other does not need.",
         JobId("b"),
     )
@@ -297,12 +302,12 @@ def remove(scheduler: Scheduler, refusal: Refusal, drawn: list[Job]) -> None:
 
 
 def settle(scheduler: Scheduler) -> None:
-    """Let the kernel decide and carry its wishes out, until it has none."""
-    while wishes := scheduler.decide(0.0):
-        for wish in wishes:
-            if isinstance(wish, Start):
-                scheduler.learn(Started(wish.job_id, wish.placement), 0.0)
-        if not any(isinstance(wish, Start | Refuse) for wish in wishes):
+    """Let the kernel decide and carry its actions out, until it has none."""
+    while actions := scheduler.decide(0.0):
+        for action in actions:
+            if isinstance(action, Start):
+                scheduler.learn(Started(action.job_id, action.placement), 0.0)
+        if not any(isinstance(action, Start | Refuse) for action in actions):
             return
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.view import View
+from interlane.kernel.view import LedgerView
 from interlane.model import (
     CapacityViolated,
     Cluster,
@@ -18,13 +18,15 @@ from interlane.model import (
     Task,
 )
 from interlane.policy import rows
-from interlane.policy.base import Rule, Spread, TypeRule
+from interlane.policy.base import GangSpread, PlacementRule, TypeRule
 from interlane.policy.scores import Score
 from interlane.testing.build import cluster, demand, job, ledger_with, task
 from interlane.testing.naive import Host, first_fit
 from interlane.testing.strategies import clusters, demands, jobs, ledgers, requests, tasks
 
-RULES = [Rule(score) for score in (Score.FIRST, Score.PACK, Score.BALANCE, Score.BEST_FIT)]
+RULES = [
+    PlacementRule(score) for score in (Score.FIRST, Score.PACK, Score.BALANCE, Score.BEST_FIT)
+]
 
 
 @settings(max_examples=80)
@@ -39,7 +41,7 @@ def test_the_index_equals_a_count_from_scratch_after_any_events(
     on: Cluster, shapes: list[Request], steps: list[tuple[int, int, int]]
 ) -> None:
     ledger = Ledger(on)
-    view = View(ledger)
+    view = LedgerView(ledger)
     held: list[np.ndarray[tuple[int, int], np.dtype[np.int64]]] = []
     for what, pick, rule in steps:
         request = shapes[pick % len(shapes)]
@@ -55,7 +57,7 @@ def test_the_index_equals_a_count_from_scratch_after_any_events(
             ledger.release(held.pop(pick % len(held)))
         elif what == 3:
             ledger.set_up(pick % len(on), up=bool(rule % 2))
-        fresh = View(ledger)
+        fresh = LedgerView(ledger)
         for each in request:
             assert view.room(each) == fresh.room(each)
             assert list(view.candidates(each)) == list(fresh.candidates(each))
@@ -74,7 +76,7 @@ def test_compiled_counting_equals_its_plain_twin(ledger: Ledger, asked: Demand) 
 
 @given(on=clusters(most=1), asked=tasks())
 def test_room_is_as_many_as_can_be_seated_one_after_the_other(on: Cluster, asked: Task) -> None:
-    room = View(Ledger(on)).room(asked)
+    room = LedgerView(Ledger(on)).room(asked)
     host = [Host.idle(on.machines[0])]
     alone = Request((Task(asked.demand),))
     unit = Request((Task(asked.demand, asked.least, same_machine=asked.same_machine),))
@@ -93,21 +95,21 @@ def test_room_is_as_many_as_can_be_seated_one_after_the_other(on: Cluster, asked
 @given(ledger=ledgers(), drawn=jobs())
 def test_a_choice_leaves_no_trace(ledger: Ledger, drawn: Job) -> None:
     before = ledger.free.copy()
-    view = View(ledger)
+    view = LedgerView(ledger)
 
-    first = view.choose(drawn, Rule(Score.PACK))
+    first = view.choose(drawn, PlacementRule(Score.PACK))
 
     assert (ledger.free == before).all()
-    assert view.choose(drawn, Rule(Score.PACK)) == first
-    assert View(ledger).choose(drawn, Rule(Score.PACK)) == first
+    assert view.choose(drawn, PlacementRule(Score.PACK)) == first
+    assert LedgerView(ledger).choose(drawn, PlacementRule(Score.PACK)) == first
 
 
 def test_many_changes_begin_a_new_list_and_lose_nothing() -> None:
     ledger = Ledger(cluster(gpus=[1, 1]))
-    view = View(ledger)
+    view = LedgerView(ledger)
     half = task(gpus=1, gpu_milli=500)
     profiles = view.shape(Request((half,)), TypeRule.EXACT).profiles
-    answer = view.choose(job("a", half), Rule(Score.FIRST))
+    answer = view.choose(job("a", half), PlacementRule(Score.FIRST))
     assert isinstance(answer, Placement)
     table = ledger.to_rows(answer, profiles)
     for _ in range(len(ledger.changes)):
@@ -133,7 +135,7 @@ def test_what_does_not_fit_is_not_held() -> None:
     assert (ledger.free == before).all()
 
 
-def test_books_that_do_not_balance_are_noticed() -> None:
+def test_state_that_do_not_balance_are_noticed() -> None:
     ledger = Ledger(cluster(gpus=[2]))
     ledger.free[0, rows.FREE] -= 1
 
@@ -142,8 +144,8 @@ def test_books_that_do_not_balance_are_noticed() -> None:
 
 
 def test_the_same_seed_draws_the_same_machine() -> None:
-    view = View(Ledger(cluster(gpus=[1] * 9)))
-    rule = Rule(Score.RANDOM, Spread.SAMPLE)
+    view = LedgerView(Ledger(cluster(gpus=[1] * 9)))
+    rule = PlacementRule(Score.RANDOM, GangSpread.SAMPLE)
 
     answers = [view.choose(job(gpus=1), rule, seed) for seed in (0, 0, 7, 0, 7)]
 

@@ -55,10 +55,10 @@ def racks(*gpus: tuple[str | None, int], placer: Placer | None = None) -> Schedu
 def begin(scheduler: Scheduler, *jobs: Job, now_s: float = 0.0) -> dict[str, Placement]:
     """Submit jobs, confirm those that start and return where."""
     started = {}
-    for wish in scheduler.handle_all(map(Submitted, jobs), now_s):
-        if isinstance(wish, Start):
-            scheduler.learn(Started(wish.job_id, wish.placement), now_s)
-            started[str(wish.job_id)] = wish.placement
+    for action in scheduler.handle_all(map(Submitted, jobs), now_s):
+        if isinstance(action, Start):
+            scheduler.learn(Started(action.job_id, action.placement), now_s)
+            started[str(action.job_id)] = action.placement
     return started
 
 
@@ -68,9 +68,11 @@ def gang(
     near: Closeness,
     *,
     at_least: int | None = None,
-    guess: float | None = None,
+    estimate: float | None = None,
 ) -> Job:
-    return job(name, gpus=1, instances=instances, near=near, at_least=at_least, guess=guess)
+    return job(
+        name, gpus=1, instances=instances, near=near, at_least=at_least, estimate=estimate
+    )
 
 
 # -- same ---------------------------------------------------------------------------------
@@ -140,11 +142,13 @@ def test_a_gang_that_fits_in_the_cluster_but_in_no_rack_waits_and_says_so() -> N
     assert start.placement.machines == ("m1",)
 
 
-@pytest.mark.parametrize("wish", ["same", "pack", "spread"])
-def test_a_level_that_the_cluster_does_not_have_is_refused_with_those_it_has(wish: str) -> None:
+@pytest.mark.parametrize("action", ["same", "pack", "spread"])
+def test_a_level_that_the_cluster_does_not_have_is_refused_with_those_it_has(
+    action: str,
+) -> None:
     scheduler = racks(("r00", 2))
 
-    (refused,) = scheduler.handle(Submitted(gang("a", 1, Closeness(**{wish: "island"}))), 0)
+    (refused,) = scheduler.handle(Submitted(gang("a", 1, Closeness(**{action: "island"}))), 0)
 
     assert isinstance(refused, Refuse)
     assert refused.refusal.tier is Tier.INVALID
@@ -198,7 +202,7 @@ def test_packing_uses_one_rack_if_one_has_the_room_and_two_if_not() -> None:
     assert set(placed["b"].machines) == {"m0", "m2"}
 
 
-def test_packing_is_a_wish_and_machines_outside_of_all_racks_will_do() -> None:
+def test_packing_is_a_action_and_machines_outside_of_all_racks_will_do() -> None:
     scheduler = racks(("r00", 1), (None, 1))
 
     placed = begin(scheduler, gang("a", 2, Closeness(pack="rack")))
@@ -249,30 +253,30 @@ def test_a_reservation_is_made_in_the_rack_that_is_ready_first() -> None:
         queue=Discipline.EASY,
         placer=make_placer("pack"),
     )
-    begin(scheduler, job("x", gpus=2, guess=100), job("y", gpus=1, guess=10))
+    begin(scheduler, job("x", gpus=2, estimate=100), job("y", gpus=1, estimate=10))
 
     # The gang waits for y, which ends at 10 on m1: whoever passes must not use m1 for longer.
-    assert begin(scheduler, gang("b", 2, SAME_RACK, guess=50)) == {}
-    assert begin(scheduler, job("long", gpus=1, guess=40), now_s=1) == {}
+    assert begin(scheduler, gang("b", 2, SAME_RACK, estimate=50)) == {}
+    assert begin(scheduler, job("long", gpus=1, estimate=40), now_s=1) == {}
     behind = scheduler.explain(JobId("long"), 1)
     assert behind is not None
     assert (behind.tier, behind.blocked_by) == (Tier.ORDER, B)
     assert "reservation for 10 s" in behind.reason
-    assert set(begin(scheduler, job("short", gpus=1, guess=5), now_s=2)) == {"short"}
+    assert set(begin(scheduler, job("short", gpus=1, estimate=5), now_s=2)) == {"short"}
 
 
 def test_preemption_makes_room_in_one_rack_and_stops_nobody_elsewhere() -> None:
     made = [at(f"m{number}", f"r0{number % 2}") for number in range(4)]
     scheduler = make(cluster(*made, levels=LEVELS), order=make_order("srtf"))
-    begin(scheduler, *(job(f"x{number}", gpus=1, guess=1_000) for number in range(4)))
+    begin(scheduler, *(job(f"x{number}", gpus=1, estimate=1_000) for number in range(4)))
 
-    wishes = scheduler.handle(Submitted(gang("a", 2, SAME_RACK, guess=1)), 1)
+    actions = scheduler.handle(Submitted(gang("a", 2, SAME_RACK, estimate=1)), 1)
 
-    stopped = [wish.job_id for wish in wishes if isinstance(wish, Preempt)]
+    stopped = [action.job_id for action in actions if isinstance(action, Preempt)]
     assert stopped in (["x0", "x2"], ["x1", "x3"])
     for victim in stopped:
         scheduler.learn(Preempted(victim), 2)
-    starts = [wish for wish in scheduler.decide(2) if isinstance(wish, Start)]
+    starts = [action for action in scheduler.decide(2) if isinstance(action, Start)]
     assert starts[0].job_id == A
     scheduler.check()
 

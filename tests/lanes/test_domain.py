@@ -1,4 +1,4 @@
-"""One device as a state machine: facts in, wishes out."""
+"""One device as a state machine: events in, actions out."""
 
 from random import Random
 
@@ -6,44 +6,44 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, lists
 
+from interlane.lanes.actions import (
+    Admit,
+    Grant,
+    KeepWaiting,
+    LaneAction,
+    LaneId,
+    Lease,
+    MemoryDemand,
+    Name,
+    RefuseTenant,
+    Resize,
+    Revoke,
+)
 from interlane.lanes.domain import Domain
-from interlane.lanes.facts import (
+from interlane.lanes.events import (
+    AllReturned,
     Extended,
-    Fact,
+    IterationWanted,
     Joined,
+    LaneEvent,
     Left,
+    MemoryObserved,
     Moved,
-    Observed,
     Passed,
     Reattached,
-    Recovered,
     Released,
     Stalled,
     Switched,
-    Wanted,
     Yielded,
 )
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import ORDERS, make_order
 from interlane.lanes.quantum import HangRule, TurnRule
 from interlane.lanes.sharing import Overlap, Serialise
-from interlane.lanes.wishes import (
-    Admit,
-    Demand,
-    Grant,
-    LaneId,
-    Lease,
-    Name,
-    Queue,
-    Refuse,
-    Resize,
-    Revoke,
-    Wish,
-)
 from interlane.model import InvalidField, JobId, Ticked, Tier, Wake
 
 A, B, C = JobId("a"), JobId("b"), JobId("c")
-SMALL = Demand(1, 2)
+SMALL = MemoryDemand(1, 2)
 
 
 def domain(
@@ -51,7 +51,7 @@ def domain(
     *,
     capacity: int = 100,
     recovering_until_s: float | None = None,
-    names_heirs: bool = False,
+    names_successors: bool = False,
 ) -> Domain:
     return Domain(
         Budget(capacity),
@@ -59,16 +59,16 @@ def domain(
         sharing=Serialise(),
         turns=TurnRule(switch_cost_s=0.02),  # a quantum of 1 s
         recovering_until_s=recovering_until_s,
-        names_heirs=names_heirs,
+        names_successors=names_successors,
     )
 
 
-def granted(wishes: tuple[Wish, ...]) -> list[Lease]:
-    return [wish.lease for wish in wishes if isinstance(wish, Grant)]
+def granted(actions: tuple[LaneAction, ...]) -> list[Lease]:
+    return [action.lease for action in actions if isinstance(action, Grant)]
 
 
-def revoked(wishes: tuple[Wish, ...]) -> list[JobId]:
-    return [wish.lease.job_id for wish in wishes if isinstance(wish, Revoke)]
+def revoked(actions: tuple[LaneAction, ...]) -> list[JobId]:
+    return [action.lease.job_id for action in actions if isinstance(action, Revoke)]
 
 
 def start(device: Domain, *jobs: JobId, now_s: float = 0.0) -> Lease:
@@ -76,17 +76,17 @@ def start(device: Domain, *jobs: JobId, now_s: float = 0.0) -> Lease:
     leases = []
     for job in jobs:
         device.handle(Joined(job, SMALL), now_s)
-        leases += granted(device.handle(Wanted(job), now_s))
+        leases += granted(device.handle(IterationWanted(job), now_s))
     return leases[0]
 
 
 def test_a_job_joins_wants_and_runs() -> None:
     device = domain()
 
-    wishes = device.handle(Joined(A, SMALL), 0)
-    (lease,) = granted(device.handle(Wanted(A), 0))
+    actions = device.handle(Joined(A, SMALL), 0)
+    (lease,) = granted(device.handle(IterationWanted(A), 0))
 
-    assert wishes == (Resize(LaneId(0), 2), Admit(A, LaneId(0), SMALL))
+    assert actions == (Resize(LaneId(0), 2), Admit(A, LaneId(0), SMALL))
     assert (lease.job_id, lease.quantum_s) == (A, 1.0)
     assert device.leases == (lease,)
 
@@ -103,8 +103,8 @@ def test_a_turn_ends_when_the_quantum_is_over_and_another_waits() -> None:
     lease = start(device, A, B)
 
     assert device.handle(Ticked(), 0.5) == (Wake(1.0),)
-    wishes = device.handle(Ticked(), 1.0)
-    assert revoked(wishes) == [A]
+    actions = device.handle(Ticked(), 1.0)
+    assert revoked(actions) == [A]
 
     (following,) = granted(device.handle(Yielded(A, lease.epoch), 1.2))
     assert following.job_id == B
@@ -155,7 +155,7 @@ def test_lanes_run_side_by_side_and_jobs_of_one_lane_do_not() -> None:
     start(device, B)
     device.handle(Joined(C, SMALL), 0)
 
-    assert granted(device.handle(Wanted(C), 0)) == []
+    assert granted(device.handle(IterationWanted(C), 0)) == []
     assert {lease.job_id for lease in device.leases} == {A, B}
     assert [lane.waiting for lane in device.view().lanes] == [(C,), ()]
 
@@ -163,30 +163,30 @@ def test_lanes_run_side_by_side_and_jobs_of_one_lane_do_not() -> None:
 def test_a_job_that_wanted_the_lane_before_it_was_admitted_gets_it_at_once() -> None:
     device = domain(capacity=4)
     start(device, A)
-    (queued,) = device.handle(Joined(B, Demand(2, 2)), 0)
-    assert isinstance(queued, Queue)
-    device.handle(Wanted(B), 0)
+    (queued,) = device.handle(Joined(B, MemoryDemand(2, 2)), 0)
+    assert isinstance(queued, KeepWaiting)
+    device.handle(IterationWanted(B), 0)
 
-    wishes = device.handle(Left(A), 1)
+    actions = device.handle(Left(A), 1)
 
-    assert [lease.job_id for lease in granted(wishes)] == [B]
+    assert [lease.job_id for lease in granted(actions)] == [B]
 
 
 def test_a_job_that_can_never_fit_is_refused_and_forgotten() -> None:
     device = domain(capacity=4)
 
-    (wish,) = device.handle(Joined(A, Demand(9, 9)), 0)
+    (action,) = device.handle(Joined(A, MemoryDemand(9, 9)), 0)
 
-    assert isinstance(wish, Refuse)
-    assert wish.refusal.tier is Tier.NEVER_FITS
+    assert isinstance(action, RefuseTenant)
+    assert action.refusal.tier is Tier.NEVER_FITS
     assert device.tenants == {}
 
 
-def test_facts_about_strangers_are_bad_input_and_change_nothing() -> None:
+def test_events_about_strangers_are_bad_input_and_change_nothing() -> None:
     device = domain()
-    for fact in (Wanted(A), Left(A), Observed(A, SMALL), Yielded(A, 1)):
+    for event in (IterationWanted(A), Left(A), MemoryObserved(A, SMALL), Yielded(A, 1)):
         with pytest.raises(InvalidField, match="not on this device"):
-            device.handle(fact, 0)
+            device.handle(event, 0)
     assert device.handle(Released(A, 1), 0) == ()
 
 
@@ -201,7 +201,7 @@ def test_a_holder_that_does_not_stop_when_asked_is_overdue_after_ten_iterations(
     lease = start(device, A)
     (lease,) = granted(device.handle(Yielded(A, lease.epoch, iterations=2), 1.0))  # 0.5 s each
     device.handle(Joined(B, SMALL), 1.0)
-    device.handle(Wanted(B), 1.0)
+    device.handle(IterationWanted(B), 1.0)
     assert revoked(device.handle(Ticked(), 2.0)) == [A]
 
     assert device.handle(Ticked(), 6.9) == (Wake(7.0),)  # 10 iterations of 0.5 s
@@ -219,7 +219,7 @@ def test_what_a_holder_says_of_its_boundary_counts_though_it_was_not_asked_yet()
     device.handle(Extended(A, lease.epoch, until_s=1e6), 0.0)
     device.handle(Joined(B, SMALL), 1.0)
 
-    assert revoked(device.handle(Wanted(B), 2.0)) == [A]
+    assert revoked(device.handle(IterationWanted(B), 2.0)) == [A]
 
     assert device.overdue(1e6 - 1) == ()
     assert device.overdue(1e6) == (lease,)
@@ -270,33 +270,33 @@ def test_turns_too_short_to_tell_what_a_switch_costs_become_longer() -> None:
 
 def test_nothing_is_admitted_or_granted_until_the_grace_period_ends() -> None:
     device = domain(recovering_until_s=10.0, capacity=9)
-    wishes = device.handle(Reattached(A, SMALL, LaneId(4), 2), 1)
-    assert [type(wish) for wish in wishes] == [Admit, Wake]
-    device.handle(Wanted(A), 2)
+    actions = device.handle(Reattached(A, SMALL, LaneId(4), 2), 1)
+    assert [type(action) for action in actions] == [Admit, Wake]
+    device.handle(IterationWanted(A), 2)
     queued, wake = device.handle(Joined(B, SMALL), 3)
-    assert isinstance(queued, Queue)
+    assert isinstance(queued, KeepWaiting)
     assert wake == Wake(10.0)
     assert device.leases == ()
 
-    wishes = device.handle(Ticked(), 10.0)
+    actions = device.handle(Ticked(), 10.0)
 
-    assert [lease.job_id for lease in granted(wishes)] == [A]
-    assert any(isinstance(wish, Admit) and wish.job_id == B for wish in wishes)
+    assert [lease.job_id for lease in granted(actions)] == [A]
+    assert any(isinstance(action, Admit) and action.job_id == B for action in actions)
 
 
 def test_the_grace_period_ends_early_when_all_came_back() -> None:
     device = domain(recovering_until_s=10.0)
     device.handle(Reattached(A, SMALL, LaneId(0), 2), 1)
-    device.handle(Wanted(A), 1)
+    device.handle(IterationWanted(A), 1)
 
-    assert granted(device.handle(Recovered(), 2))[0].job_id == A
+    assert granted(device.handle(AllReturned(), 2))[0].job_id == A
 
 
 def test_a_job_comes_back_with_its_lease_and_its_epoch() -> None:
     device = domain(recovering_until_s=10.0)
     device.handle(Reattached(A, SMALL, LaneId(2), 2, epoch=41), 1)
     device.handle(Reattached(B, SMALL, LaneId(2), 2), 1)
-    device.handle(Wanted(B), 1)
+    device.handle(IterationWanted(B), 1)
     device.check()
     assert [lease.epoch for lease in device.leases] == [41]
 
@@ -310,9 +310,9 @@ def test_two_jobs_cannot_both_come_back_as_holders_of_one_lane() -> None:
     device = domain(recovering_until_s=10.0)
     device.handle(Reattached(A, SMALL, LaneId(0), 2, epoch=1), 1)
 
-    wishes = device.handle(Reattached(B, SMALL, LaneId(0), 2, epoch=2), 1)
+    actions = device.handle(Reattached(B, SMALL, LaneId(0), 2, epoch=2), 1)
 
-    assert isinstance(wishes[0], Refuse)
+    assert isinstance(actions[0], RefuseTenant)
     assert B not in device.tenants
 
 
@@ -320,7 +320,7 @@ def test_under_fair_order_a_newcomer_shares_from_now_on_and_not_for_the_past() -
     device = domain("fair")
     lease = start(device, A)
     device.handle(Joined(B, SMALL), 100.0)
-    assert revoked(device.handle(Wanted(B), 100.0)) == [A]
+    assert revoked(device.handle(IterationWanted(B), 100.0)) == [A]
 
     device.handle(Yielded(A, lease.epoch), 100.0)
 
@@ -332,20 +332,20 @@ def test_a_job_that_is_moved_runs_beside_those_it_took_turns_with() -> None:
     lease = start(device, A, B)
     assert device.book.lane_of(A) is device.book.lane_of(B)
 
-    wishes = device.handle(Moved(B), 0.0)
+    actions = device.handle(Moved(B), 0.0)
 
-    assert [one.job_id for one in granted(wishes)] == [B]
+    assert [one.job_id for one in granted(actions)] == [B]
     assert {one.job_id for one in device.leases} == {A, B}
     (mine,) = (one for one in device.leases if one.job_id == B)
     device.handle(Released(B, mine.epoch), 1.0)
     device.handle(Moved(B, lease.lane), 1.0)
-    assert granted(device.handle(Wanted(B), 1.0)) == []
+    assert granted(device.handle(IterationWanted(B), 1.0)) == []
 
 
 def test_a_job_is_not_moved_while_it_runs_or_where_there_is_no_room() -> None:
     device = domain("rr", capacity=100)
     start(device, A)
-    device.handle(Joined(B, Demand(1, 60)), 0.0)
+    device.handle(Joined(B, MemoryDemand(1, 60)), 0.0)
     before = device.book.lane_of(A), device.book.lane_of(B)
 
     device.handle(Moved(A), 0.0)  # it holds the lane
@@ -356,58 +356,60 @@ def test_a_job_is_not_moved_while_it_runs_or_where_there_is_no_room() -> None:
     device.check()
 
 
-def named(wishes: tuple[Wish, ...]) -> list[Name]:
-    return [wish for wish in wishes if isinstance(wish, Name)]
+def named(actions: tuple[LaneAction, ...]) -> list[Name]:
+    return [action for action in actions if isinstance(action, Name)]
 
 
 def test_a_holder_is_told_who_is_next_and_may_pass_the_lane_on() -> None:
-    device = domain(names_heirs=True)
+    device = domain(names_successors=True)
     lease = start(device, A)
     device.handle(Joined(B, SMALL), 0.0)
-    (name,) = named(device.handle(Wanted(B), 0.0))
-    assert (name.lease, name.heir) == (lease, B)
+    (name,) = named(device.handle(IterationWanted(B), 0.0))
+    assert (name.lease, name.successor) == (lease, B)
 
-    wishes = device.handle(Passed(A, lease.epoch, name.heir_epoch, 3), 1.2)
+    actions = device.handle(Passed(A, lease.epoch, name.successor_epoch, 3), 1.2)
 
-    assert granted(wishes) == []  # B knows
-    assert [(one.job_id, one.epoch) for one in device.leases] == [(B, name.heir_epoch)]
+    assert granted(actions) == []  # B knows
+    assert [(one.job_id, one.epoch) for one in device.leases] == [(B, name.successor_epoch)]
     assert device.tenants[A].attained_s == pytest.approx(1.2)
     assert device.tenants[A].iterations == 3
     device.check()
 
 
-def test_a_more_urgent_job_becomes_heir_but_the_one_before_may_have_the_lane_already() -> None:
-    device = domain("priority", names_heirs=True)
+def test_a_more_urgent_job_becomes_successor_but_the_one_before_may_have_the_lane_already() -> (
+    None
+):
+    device = domain("priority", names_successors=True)
     lease = start(device, A)
     device.handle(Joined(B, SMALL), 0.0)
-    (first,) = named(device.handle(Wanted(B), 0.0))
+    (first,) = named(device.handle(IterationWanted(B), 0.0))
     device.handle(Joined(C, SMALL, priority=9), 0.0)
-    (second,) = named(device.handle(Wanted(C), 0.0))
-    assert (first.heir, second.heir) == (B, C)
+    (second,) = named(device.handle(IterationWanted(C), 0.0))
+    assert (first.successor, second.successor) == (B, C)
 
-    wishes = device.handle(Passed(A, lease.epoch, first.heir_epoch), 0.5)
+    actions = device.handle(Passed(A, lease.epoch, first.successor_epoch), 0.5)
 
     assert device.lease_of(B) is not None
-    assert revoked(wishes) == [B]
-    assert [name.heir for name in named(wishes)] == [C]
+    assert revoked(actions) == [B]
+    assert [name.successor for name in named(actions)] == [C]
 
 
 def test_a_lane_that_was_passed_to_a_job_that_is_gone_goes_to_the_next() -> None:
-    device = domain(names_heirs=True)
+    device = domain(names_successors=True)
     lease = start(device, A)
     device.handle(Joined(B, SMALL), 0.0)
-    (name,) = named(device.handle(Wanted(B), 0.0))
+    (name,) = named(device.handle(IterationWanted(B), 0.0))
     device.handle(Joined(C, SMALL), 0.0)
-    device.handle(Wanted(C), 0.0)
+    device.handle(IterationWanted(C), 0.0)
     device.handle(Left(B), 0.1)
 
-    wishes = device.handle(Passed(A, lease.epoch, name.heir_epoch), 0.2)
+    actions = device.handle(Passed(A, lease.epoch, name.successor_epoch), 0.2)
 
-    assert [one.job_id for one in granted(wishes)] == [C]
+    assert [one.job_id for one in granted(actions)] == [C]
 
 
-def test_an_heir_is_not_moved_because_it_may_be_running() -> None:
-    device = domain(names_heirs=True)
+def test_an_successor_is_not_moved_because_it_may_be_running() -> None:
+    device = domain(names_successors=True)
     lease = start(device, A, B)
 
     device.handle(Moved(B), 0.0)
@@ -422,7 +424,7 @@ def test_an_heir_is_not_moved_because_it_may_be_running() -> None:
 
 
 class RandomLife:
-    """Random facts on one domain, carried out as an honest body would."""
+    """Random events on one domain, carried out as an honest body would."""
 
     def __init__(self, seed: int, order: str) -> None:
         self.rng = Random(seed)
@@ -431,10 +433,10 @@ class RandomLife:
             make_order(order),
             sharing=Overlap() if self.rng.random() < 0.5 else Serialise(),
             patience=3,
-            names_heirs=self.rng.random() < 0.5,
+            names_successors=self.rng.random() < 0.5,
         )
         self.names: dict[int, list[Name]] = {}
-        """Heirs that the holder of each lease was told of."""
+        """Successor that the holder of each lease was told of."""
         self.now_s = 0.0
         self.jobs: list[JobId] = []
         self.made = 0
@@ -447,10 +449,10 @@ class RandomLife:
             passed_s = self.rng.choice([0.0, 0.01, 0.2])
             self.now_s += passed_s
             self.busy_s += passed_s * len(self.device.leases)
-            self.feed(self.fact())
+            self.feed(self.event())
             self.check()
 
-    def fact(self) -> Fact:
+    def event(self) -> LaneEvent:
         kind = self.rng.random()
         if kind < 0.2 or not self.jobs:
             self.made += 1
@@ -459,46 +461,46 @@ class RandomLife:
             return Joined(job, self.demand(), self.rng.randint(0, 3), total_s)
         job = self.rng.choice(self.jobs)
         if kind < 0.45:
-            return Wanted(job)
+            return IterationWanted(job)
         if kind < 0.8 and self.device.leases:
             lease = self.rng.choice(self.device.leases)
             if lease.epoch in self.names and self.rng.random() < 0.7:
                 name = self.rng.choice(self.names[lease.epoch])
-                return Passed(lease.job_id, lease.epoch, name.heir_epoch)
+                return Passed(lease.job_id, lease.epoch, name.successor_epoch)
             again = self.rng.random() < 0.5
             return (Yielded if again else Released)(lease.job_id, lease.epoch)
         if kind < 0.87:
-            return Observed(job, self.demand())
+            return MemoryObserved(job, self.demand())
         if kind < 0.92:
             return Left(job)
         if kind < 0.96:
             lanes = [*self.device.book.lanes, LaneId(99)]
             return Moved(job, self.rng.choice([None, *lanes]))
-        others: list[Fact] = [
+        others: list[LaneEvent] = [
             Ticked(),
             Switched(self.rng.random() / 100, 0.0),
             Released(job, 0),
         ]
         return self.rng.choice(others)
 
-    def demand(self) -> Demand:
+    def demand(self) -> MemoryDemand:
         ephemeral = self.rng.randint(2, 100)
-        return Demand(int(ephemeral * self.rng.uniform(0.03, 0.6)), ephemeral)
+        return MemoryDemand(int(ephemeral * self.rng.uniform(0.03, 0.6)), ephemeral)
 
-    def feed(self, fact: Fact) -> None:
-        if isinstance(fact, Left):
-            self.jobs.remove(fact.job_id)
-            self.device_s += self.device.tenants[fact.job_id].attained_at(self.now_s)
-        wishes = self.device.handle(fact, self.now_s)
-        if isinstance(fact, Joined) and fact.job_id in self.device.tenants:
-            self.jobs.append(fact.job_id)
-        for name in named(wishes):
+    def feed(self, event: LaneEvent) -> None:
+        if isinstance(event, Left):
+            self.jobs.remove(event.job_id)
+            self.device_s += self.device.tenants[event.job_id].attained_at(self.now_s)
+        actions = self.device.handle(event, self.now_s)
+        if isinstance(event, Joined) and event.job_id in self.device.tenants:
+            self.jobs.append(event.job_id)
+        for name in named(actions):
             self.names.setdefault(name.lease.epoch, []).append(name)
-        for lease in granted(wishes):
+        for lease in granted(actions):
             lane = self.device.book.lanes[lease.lane]
             assert lane.tenants[lease.job_id].ephemeral_bytes <= lane.size_bytes
             self.epochs.append(lease.epoch)
-        assert sum(isinstance(wish, Wake) for wish in wishes) <= 1
+        assert sum(isinstance(action, Wake) for action in actions) <= 1
 
     def check(self) -> None:
         self.device.check()
@@ -541,7 +543,7 @@ def test_the_fair_order_gives_device_time_by_weight(milli: list[int]) -> None:
     jobs = {JobId(f"j{number}"): share / 1000 for number, share in enumerate(milli)}
     for job, weight in jobs.items():
         device.handle(Joined(job, SMALL, weight=weight), 0.0)
-        device.handle(Wanted(job), 0.0)
+        device.handle(IterationWanted(job), 0.0)
     now_s = 0.0
     for _ in range(2000):
         now_s += 0.25  # one iteration

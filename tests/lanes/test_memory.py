@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from interlane.lanes.actions import Admit, Confine, LaneId, MemoryDemand, Resize
 from interlane.lanes.memory import Budget, Change, LaneBook
 from interlane.lanes.sharing import Overlap, Serialise
-from interlane.lanes.wishes import Admit, Confine, Demand, LaneId, Resize
 from interlane.model import CapacityViolated, InvalidField, JobId, Refusal, Tier
 
 SEEDS = 2_000
@@ -15,7 +15,7 @@ PATIENCE = 3
 
 
 def ask(book: LaneBook, name: str, *demand: int) -> list[Change]:
-    outcome = book.request(JobId(name), Demand(*demand) if demand else None)
+    outcome = book.request(JobId(name), MemoryDemand(*demand) if demand else None)
     assert not isinstance(outcome, Refusal)
     return outcome
 
@@ -39,7 +39,7 @@ def test_the_published_counter_example_is_not_admitted() -> None:
 def test_a_job_larger_than_the_budget_is_refused_for_ever_in_one_sentence() -> None:
     book = LaneBook(Budget(10, context_bytes=2, reserve_bytes=1))
 
-    refusal = book.request(JobId("a"), Demand(4, 4))
+    refusal = book.request(JobId("a"), MemoryDemand(4, 4))
 
     assert isinstance(refusal, Refusal)
     assert refusal.tier is Tier.NEVER_FITS
@@ -63,7 +63,7 @@ def test_a_guest_of_a_counted_process_pays_no_context() -> None:
     book = LaneBook(Budget(6, context_bytes=2))
     ask(book, "host", 1, 3)
 
-    book.request(JobId("guest"), Demand(0, 3), processes=0)
+    book.request(JobId("guest"), MemoryDemand(0, 3), processes=0)
 
     assert book.free_bytes == 0
     assert book.lane_of(JobId("guest")) is book.lane_of(JobId("host"))
@@ -74,7 +74,7 @@ def test_a_job_without_an_estimate_has_the_device_alone_until_it_is_observed() -
     assert admitted(ask(book, "unknown")) == ["unknown"]
     assert admitted(ask(book, "b", 1, 4)) == []
 
-    changes = book.observe(JobId("unknown"), Demand(2, 3))
+    changes = book.observe(JobId("unknown"), MemoryDemand(2, 3))
 
     assert admitted(changes) == ["b"]
 
@@ -131,9 +131,9 @@ def test_a_job_that_outgrows_the_device_is_held_to_what_there_is() -> None:
     ask(book, "a", 1, 2)
     ask(book, "b", 1, 2)
 
-    changes = book.observe(JobId("a"), Demand(9, 9))
+    changes = book.observe(JobId("a"), MemoryDemand(9, 9))
 
-    assert Confine(JobId("a"), Demand(9, 9), Demand(5, 2)) in changes
+    assert Confine(JobId("a"), MemoryDemand(9, 9), MemoryDemand(5, 2)) in changes
     assert book.free_bytes == 0
     book.check()
 
@@ -142,9 +142,9 @@ def test_what_a_job_gave_up_may_pay_for_what_it_needs_more() -> None:
     book = LaneBook(Budget(10))
     ask(book, "a", 8, 2)
 
-    assert book.observe(JobId("a"), Demand(2, 8)) == [Resize(LaneId(0), 8)]
+    assert book.observe(JobId("a"), MemoryDemand(2, 8)) == [Resize(LaneId(0), 8)]
 
-    assert book.booked(JobId("a")) == Demand(2, 8)
+    assert book.booked(JobId("a")) == MemoryDemand(2, 8)
 
 
 def test_a_waiting_job_is_passed_by_at_most_patience_later_ones() -> None:
@@ -166,15 +166,15 @@ def test_a_waiting_job_is_passed_by_at_most_patience_later_ones() -> None:
 def test_the_more_urgent_is_admitted_first() -> None:
     book = LaneBook(Budget(10))
     ask(book, "now", 10, 0)
-    book.request(JobId("long"), Demand(10, 0), urgency=9.0)
-    book.request(JobId("short"), Demand(10, 0), urgency=1.0)
+    book.request(JobId("long"), MemoryDemand(10, 0), urgency=9.0)
+    book.request(JobId("short"), MemoryDemand(10, 0), urgency=1.0)
 
     assert admitted(book.leave(JobId("now"))) == ["short"]
 
 
 def test_a_reattached_job_is_booked_even_beyond_the_budget_and_nobody_joins_it() -> None:
     book = LaneBook(Budget(10))
-    book.reattach(JobId("old"), Demand(8, 4), LaneId(3), 5)
+    book.reattach(JobId("old"), MemoryDemand(8, 4), LaneId(3), 5)
     book.check()
     assert book.free_bytes == -3
 
@@ -200,7 +200,7 @@ def test_a_job_cannot_be_on_a_device_twice(twice: str) -> None:
     ask(book, "waiting", 1, 1)
 
     with pytest.raises(InvalidField):
-        book.request(JobId(twice), Demand(0, 0))
+        book.request(JobId(twice), MemoryDemand(0, 0))
 
 
 def test_the_check_sees_a_book_that_does_not_balance() -> None:
@@ -223,9 +223,9 @@ class RandomTrace:
         self.admissions: list[JobId] = []
         self.passed: dict[JobId, int] = {}
 
-    def demand(self) -> Demand:
+    def demand(self) -> MemoryDemand:
         ephemeral = self.rng.randint(2, 100)
-        return Demand(int(ephemeral * self.rng.uniform(0.03, 0.6)), ephemeral)
+        return MemoryDemand(int(ephemeral * self.rng.uniform(0.03, 0.6)), ephemeral)
 
     def step(self) -> None:
         present = [job for lane in self.book.lanes.values() for job in lane.tenants]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.report import (
     DaemonReport,
     DeviceReport,
@@ -19,12 +20,11 @@ from interlane.lanes.report import (
     document_of,
     report_of,
 )
-from interlane.lanes.wishes import Demand
 
 COUNTS = st.integers(0, 2**60)
 TIMES = st.floats(0, 1e9)
 WORDS = st.text(max_size=5)
-DEMANDS = st.builds(Demand, COUNTS, COUNTS)
+DEMANDS = st.builds(MemoryDemand, COUNTS, COUNTS)
 
 REPORTS = st.builds(
     DaemonReport,
@@ -92,7 +92,7 @@ def report() -> DaemonReport:
         lanes=(LaneReport(0, 40, ("other.3",), (), "other.3"),),
         processes=(process,),
     )
-    run = RunTotal(3, 1.0, 0.5, 2.0, processes=1, needed=Demand(8, 2))
+    run = RunTotal(3, 1.0, 0.5, 2.0, processes=1, needed=MemoryDemand(8, 2))
     return DaemonReport("/s", 4, "1.0", "fair", "turns", "complete", (device,), run)
 
 

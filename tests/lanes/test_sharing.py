@@ -2,6 +2,7 @@
 
 import pytest
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.memory import Budget, LaneBook
 from interlane.lanes.sharing import (
     FilledSlowDown,
@@ -9,7 +10,6 @@ from interlane.lanes.sharing import (
     OverlapIfItPays,
     Sharing,
 )
-from interlane.lanes.wishes import Demand
 from interlane.model import InvalidField, JobId
 
 A, B, C = JobId("a"), JobId("b"), JobId("c")
@@ -18,7 +18,7 @@ A, B, C = JobId("a"), JobId("b"), JobId("c")
 def lanes_of(sharing: Sharing, *jobs: JobId) -> list[list[JobId]]:
     book = LaneBook(Budget(100), sharing)
     for job in jobs:
-        book.request(job, Demand(1, 10))
+        book.request(job, MemoryDemand(1, 10))
     return [list(lane.tenants) for lane in book.lanes.values()]
 
 

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from interlane.live.auth import Role
 from interlane.live.driver import Driver
-from interlane.live.http.access import Needs
+from interlane.live.http.access import RequiresRole
 from interlane.live.http.app import ROUTERS
 from interlane.live.store.record import State
 from interlane.testing.live import clear, driving, make_service, serving
@@ -28,7 +28,7 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("GET", "/api/v1/jobs/{job_id}"): Role.VIEWER,
     ("DELETE", "/api/v1/jobs/{job_id}"): Role.USER,
     ("GET", "/api/v1/jobs/{job_id}/log"): Role.VIEWER,
-    ("GET", "/api/v1/jobs/{job_id}/story"): Role.VIEWER,
+    ("GET", "/api/v1/jobs/{job_id}/timeline"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/why"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/eta"): Role.VIEWER,
     ("POST", "/api/v1/plan"): Role.USER,
@@ -104,7 +104,11 @@ def test_every_route_is_in_the_table(machine: Live) -> None:
     routes = [*(route for router in ROUTERS for route in router.routes), *app.routes]
     found = {
         (method, route.path): next(
-            (d.call.role for d in route.dependant.dependencies if isinstance(d.call, Needs)),
+            (
+                d.call.role
+                for d in route.dependant.dependencies
+                if isinstance(d.call, RequiresRole)
+            ),
             None,
         )
         for route in routes
@@ -185,12 +189,12 @@ def test_a_job_is_handed_in_and_shown(live: Live, user: httpx.Client) -> None:
     until(lambda: user.get(f"/api/v1/jobs/{job_id}").json()["state"] == "succeeded")
 
     shown = user.get(made.headers["location"])
-    story = user.get(f"/api/v1/jobs/{job_id}/story").json()["entries"]
+    timeline = user.get(f"/api/v1/jobs/{job_id}/timeline").json()["entries"]
 
     assert made.status_code == 201
     assert shown.json()["spec"]["run"] == "true"
     assert shown.json()["user"] == "user"
-    assert [entry["kind"] for entry in story][-1] == "ended"
+    assert [entry["kind"] for entry in timeline][-1] == "ended"
     again = user.get(shown.url, headers={"If-None-Match": shown.headers["etag"]})
     assert again.status_code == 304
 
@@ -394,7 +398,7 @@ def test_bodies_have_a_limit(user: httpx.Client) -> None:
 
 @pytest.mark.parametrize("job_id", ["none-1", "..%2f..%2fetc%2fpasswd", "%00", "a" * 200])
 def test_jobs_that_are_not_there_are_not_found(user: httpx.Client, job_id: str) -> None:
-    for part in ("", "/log", "/story", "/why", "/eta"):
+    for part in ("", "/log", "/timeline", "/why", "/eta"):
         answer = user.get(f"/api/v1/jobs/{job_id}{part}")
         assert answer.status_code in (404, 422), answer.text
 

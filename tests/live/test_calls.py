@@ -2,7 +2,7 @@
 
 import asyncio
 
-from interlane.live.functions.calls import Call, Queue
+from interlane.live.functions.calls import Call, CallQueue
 
 WINDOW_S = 0.3
 
@@ -10,7 +10,7 @@ WINDOW_S = 0.3
 def test_a_window_closes_with_the_batch_that_it_was_opened_for() -> None:
     async def waited_s() -> float:
         loop, ripe = asyncio.get_running_loop(), asyncio.Event()
-        queue = Queue(loop, batch=2, window_s=WINDOW_S, on_ripe=ripe.set)
+        queue = CallQueue(loop, batch=2, window_s=WINDOW_S, on_ripe=ripe.set)
         calls = [Call(b"1", 0.0, float(number), loop.create_future()) for number in range(3)]
         for call in calls[:2]:
             queue.put(call)

@@ -27,7 +27,7 @@ from interlane.live.driver import (
 from interlane.live.driver.loop import AGAIN_S
 from interlane.live.files.job import read_spec
 from interlane.live.port import Attempt, Observation
-from interlane.live.store.record import Kind, Record, State, fold
+from interlane.live.store.record import JobRecord, Kind, State, fold
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store, StoreFailed
 from interlane.model import InvalidInput, JobId, MachineId
@@ -53,7 +53,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         yield driver
 
 
-def submit(driver: Driver, name: str = "a", run: str = "true", **more: Any) -> Record:  # noqa: ANN401
+def submit(driver: Driver, name: str = "a", run: str = "true", **more: Any) -> JobRecord:  # noqa: ANN401
     return driver.submit(spec(name, run, **more), "ann").result(PATIENCE_S)
 
 
@@ -62,7 +62,7 @@ def wait_for(file: Path) -> str:
     return f"while [ ! -e {file} ]; do sleep 0.02; done"
 
 
-def running(driver: Driver, record: Record) -> Record:
+def running(driver: Driver, record: JobRecord) -> JobRecord:
     """Wait until a job prints that it is up."""
     attempt = Attempt(record.id, 1)
     until(lambda: b"up" in driver.engine.output(attempt, 0, 100).data, f"{record.id} running")
@@ -72,7 +72,7 @@ def running(driver: Driver, record: Record) -> Record:
     return found
 
 
-def state(driver: Driver, record: Record) -> State | None:
+def state(driver: Driver, record: JobRecord) -> State | None:
     found = driver.open_record(record.id) or driver.store.job(record.id)
     return None if found is None else found.state
 
@@ -82,11 +82,11 @@ def check_log(store: Store) -> None:
     assert {r.id: r for r in store.jobs(JobsWanted(limit=10_000))} == fold(store.whole_log())
 
 
-def kinds(driver: Driver, record: Record) -> list[Kind]:
+def kinds(driver: Driver, record: JobRecord) -> list[Kind]:
     return [entry.kind for entry in driver.store.log(job_id=record.id)]
 
 
-def test_a_job_runs_and_its_story_is_told(driver: Driver) -> None:
+def test_a_job_runs_and_its_timeline_is_told(driver: Driver) -> None:
     done = ended(driver, submit(driver, run="exit 3"))
 
     assert (done.state, done.exit_code) == (State.FAILED, 3)
@@ -523,7 +523,7 @@ def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> 
     record = submit(old)
     until(lambda: state(old, record) is State.RUNNING)
     new = Store(f"sqlite:///{tmp_path / 'state.db'}")
-    new.begin_life()
+    new.begin_epoch()
     store.failures = 1
 
     with pytest.raises(NotReady, match="The disk is full"):
@@ -538,7 +538,7 @@ def test_a_superseded_server_stops_and_says_why(tmp_path: Path) -> None:
     old = make_driver(tmp_path)
     old.start()
     new = Store(f"sqlite:///{tmp_path / 'state.db'}")
-    new.begin_life()
+    new.begin_epoch()
 
     with pytest.raises(Exception, match="has taken"):
         submit(old)

@@ -10,7 +10,7 @@ import pytest
 from interlane.live.driver import Driver, NoSuchMachine
 from interlane.live.driver.inbox import GiveBack
 from interlane.live.port import Attempt, Ended, MachineGone, NeverGrew, Wanted
-from interlane.live.store.record import Kind, Record, State
+from interlane.live.store.record import JobRecord, Kind, State
 from interlane.live.store.store import Store, StoreFailed
 from interlane.model import Device, JobId, Machine, MachineId, with_devices
 from interlane.testing.live import make_driver, spec
@@ -64,19 +64,19 @@ def look(driver: Driver) -> None:
     turn(driver)
 
 
-def submit(driver: Driver, name: str = "a", **more: object) -> Record:
+def submit(driver: Driver, name: str = "a", **more: object) -> JobRecord:
     answer = driver.submit(spec(name, **more), "ann")  # type: ignore[arg-type]
     turn(driver)
     return answer.result(0)
 
 
-def state(driver: Driver, record: Record) -> State:
+def state(driver: Driver, record: JobRecord) -> State:
     found = driver.open_record(record.id) or driver.store.job(record.id)
     assert found is not None
     return found.state
 
 
-def kinds(driver: Driver, record: Record) -> list[Kind]:
+def kinds(driver: Driver, record: JobRecord) -> list[Kind]:
     return [entry.kind for entry in driver.store.log(job_id=record.id)]
 
 

@@ -2,15 +2,15 @@
 
 from interlane.live.files import job as spec
 from interlane.live.files.job import read_spec, request_of
-from interlane.live.questions.estimates import Asked, Guesses
+from interlane.live.questions.estimates import JobFeatures, LiveEstimates
 from interlane.model import Cluster, JobId, Machine, MachineId
 
 CLUSTER = Cluster("one", (Machine(MachineId("a"), "T4", 4, 8_000, 65_536, 16_384),))
 
 
-def asked(number: int = 1, **said: object) -> Asked:
+def asked(number: int = 1, **said: object) -> JobFeatures:
     job = read_spec({"name": f"train-{number}", "run": "python train.py", **said})
-    return Asked(
+    return JobFeatures(
         JobId(f"{job.name}-{number}"),
         spec.program_of(job),
         "ann",
@@ -22,33 +22,33 @@ def asked(number: int = 1, **said: object) -> Asked:
 
 
 def test_jobs_of_one_command_learn_from_each_other_under_any_name() -> None:
-    guesses = Guesses()
+    estimates = LiveEstimates()
     for number in range(9):
-        guesses.learn(asked(number), 40.0)
+        estimates.learn(asked(number), 40.0)
 
-    found = guesses.guess(asked(10, name="something-else", time={"expected": "2h"}))
+    found = estimates.estimate(asked(10, name="something-else", time={"expected": "2h"}))
 
     assert 30 < found.seconds < 60
 
 
 def test_a_new_command_is_thought_to_run_as_its_user_expects() -> None:
-    guesses = Guesses()
+    estimates = LiveEstimates()
     for number in range(9):
-        guesses.learn(asked(number), 40.0)
+        estimates.learn(asked(number), 40.0)
 
-    found = guesses.guess(asked(10, run="python other.py", time={"expected": "2h"}))
+    found = estimates.estimate(asked(10, run="python other.py", time={"expected": "2h"}))
 
     assert (found.seconds, found.low_s) == (7_200, 3_600)
 
 
 def test_a_sweep_over_arguments_learns_by_its_name() -> None:
-    guesses = Guesses()
+    estimates = LiveEstimates()
     for number in range(9):
-        guesses.learn(asked(number, run=f"python train.py --seed {number}"), 40.0)
-        guesses.learn(asked(number, name=f"long-{number}", run=f"./long {number}"), 90_000.0)
+        estimates.learn(asked(number, run=f"python train.py --seed {number}"), 40.0)
+        estimates.learn(asked(number, name=f"long-{number}", run=f"./long {number}"), 90_000.0)
 
     sweep, long = (
-        guesses.guess(asked(99, name=name, run="new")) for name in ("train-99", "long-99")
+        estimates.estimate(asked(99, name=name, run="new")) for name in ("train-99", "long-99")
     )
 
     assert 30 < sweep.seconds < 60
@@ -56,10 +56,10 @@ def test_a_sweep_over_arguments_learns_by_its_name() -> None:
 
 
 def test_a_group_is_learned_from_whatever_it_runs() -> None:
-    guesses = Guesses()
+    estimates = LiveEstimates()
     for number in range(9):
-        guesses.learn(asked(number, run=f"./go {number}", group="nightly"), 40.0)
+        estimates.learn(asked(number, run=f"./go {number}", group="nightly"), 40.0)
 
-    found = guesses.guess(asked(99, name="x", run="./go 99", group="nightly"))
+    found = estimates.estimate(asked(99, name="x", run="./go 99", group="nightly"))
 
     assert 30 < found.seconds < 60

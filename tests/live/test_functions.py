@@ -370,7 +370,7 @@ def test_nobody_waits_for_a_place_that_is_not_to_be_had(tmp_path: Path) -> None:
         job_id = client.post("/jobs", json=job).json()["id"]
         until(lambda: client.get(f"/jobs/{job_id}").json()["state"] == "running")
         client.deploy("echo", "echo", deadline="10m")
-        until(lambda: len(client.look("echo")["slots"]) > 3, "wishes to load it ahead")
+        until(lambda: len(client.look("echo")["slots"]) > 3, "actions to load it ahead")
 
         assert "echo has no replica" in said(client.call("echo"), 503)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.live.test_store import commit, opened, submitted
 
 from interlane.live.questions.history import trace_text
-from interlane.live.store.record import Entry, Kind, State
+from interlane.live.store.record import Kind, LogEntry, State
 from interlane.live.store.store import Store
 from interlane.model import MILLI, Cluster, Machine, MachineId
 from interlane.testing.live import snapshot_of
@@ -20,8 +20,8 @@ ONE = Machine(MachineId("here"), "EMULATED", 2, 4 * MILLI, 8_192, 4_096)
 CLUSTER = Cluster("this machine", (ONE,))
 
 
-def entry(of: Entry, seq: int, kind: Kind, **change: object) -> Entry:
-    return Entry(seq, float(seq), kind, of.job_id, change)
+def entry(of: LogEntry, seq: int, kind: Kind, **change: object) -> LogEntry:
+    return LogEntry(seq, float(seq), kind, of.job_id, change)
 
 
 def rows(store: Store, since_s: float = 0.0, now_s: float = 100.0) -> list[dict[str, str]]:
@@ -42,7 +42,7 @@ def test_a_job_that_ended_ran_as_long_as_it_did(tmp_path: Path) -> None:
     assert (row["duration_s"], row["waited_s"], row["submit_s"]) == ("7.0", "3.0", "0.0")
 
 
-def test_a_job_that_waits_or_runs_is_taken_to_run_as_guessed(tmp_path: Path) -> None:
+def test_a_job_that_waits_or_runs_is_taken_to_run_as_estimated(tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
         waits, runs = submitted(1), submitted(2)
         commit(store, waits, runs)
@@ -50,7 +50,7 @@ def test_a_job_that_waits_or_runs_is_taken_to_run_as_guessed(tmp_path: Path) -> 
 
         lengths = [row["duration_s"] for row in rows(store)]
 
-    assert lengths == ["1.0", "40.0"]  # the second has outrun its guess
+    assert lengths == ["1.0", "40.0"]  # the second has outrun its estimate
 
 
 def test_jobs_that_never_had_a_place_and_those_of_long_ago_are_left_out(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_is_told_can_be_read_as_a_trace_and_a_cluster(tmp_path: Path) -> No
         )
     (tmp_path / "live.yaml").write_text(json.dumps(cluster_document(CLUSTER)))
 
-    assert read_trace(tmp_path / "live.csv").guesses == ("duration", "live_guess")
+    assert read_trace(tmp_path / "live.csv").estimates == ("duration", "live_estimate")
     assert load_cluster(str(tmp_path / "live.yaml")) == CLUSTER
 
 
@@ -83,7 +83,7 @@ def test_a_job_of_two_roles_has_a_row_for_each(tmp_path: Path) -> None:
     ]
     made = submitted(1)
     job = {"name": "a", "run": "true", "tasks": tasks, "family": "ctr", "group": "g"}
-    entry = Entry(1, 1.0, Kind.SUBMITTED, made.job_id, {**made.change, "spec": job})
+    entry = LogEntry(1, 1.0, Kind.SUBMITTED, made.job_id, {**made.change, "spec": job})
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
         commit(store, entry)
 

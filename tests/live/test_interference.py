@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.live.functions.interference import AtWork, Interference
-from interlane.live.functions.replicas import Device
+from interlane.live.functions.replicas import FunctionDevice
 from interlane.live.functions.services import (
     LEAST_CALLS,
     LIMIT,
@@ -16,7 +16,7 @@ from interlane.live.functions.services import (
 )
 from interlane.live.measure.coruns import function_workload
 from interlane.live.measure.monitor import Use
-from interlane.live.measure.occupancy import Tenant
+from interlane.live.measure.occupancy import TenantUse
 from interlane.model import GpuRef, JobId, MachineId
 
 GPU, OTHER_GPU = (GpuRef(MachineId("here"), number) for number in range(2))
@@ -34,7 +34,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.seen = Interference()
-        self.device = Device(GPU)
+        self.device = FunctionDevice(GPU)
         self.at_s = 0.0
 
     def look(
@@ -42,11 +42,11 @@ class Jobs:
     ) -> frozenset[JobId] | None:
         self.at_s += 1.0
         use = Use(iterations, busy_s, present_s=self.at_s)
-        found = self.look_at(Tenant(TRAIN, 500, 100, state, use=use))
+        found = self.look_at(TenantUse(TRAIN, 500, 100, state, use=use))
         assert found is not None
         return found[GPU]
 
-    def look_at(self, *tenants: Tenant) -> AtWork | None:
+    def look_at(self, *tenants: TenantUse) -> AtWork | None:
         return self.seen.look({GPU: tenants}, {GPU: self.device})
 
 
@@ -97,7 +97,7 @@ def test_a_job_works_while_its_iterations_pass_or_one_goes_on() -> None:
 
 
 def test_nobody_knows_when_a_job_works_that_the_daemon_does_not_see() -> None:
-    jobs, unseen = Jobs(), Tenant(JobId("plain-2"), 500, 100)
+    jobs, unseen = Jobs(), TenantUse(JobId("plain-2"), 500, 100)
 
     for _ in range(3):
         assert jobs.look_at(unseen) == {GPU: None}
@@ -105,7 +105,7 @@ def test_nobody_knows_when_a_job_works_that_the_daemon_does_not_see() -> None:
 
 def test_calls_count_with_the_next_news_of_a_job() -> None:
     jobs = Jobs()
-    told = Tenant(TRAIN, 500, 100, use=Use(10, 1.0, present_s=1.0))
+    told = TenantUse(TRAIN, 500, 100, use=Use(10, 1.0, present_s=1.0))
     jobs.look_at(told)
     jobs.device.calls += 1
     assert jobs.look_at(told) is None, "it is no news"

@@ -23,7 +23,7 @@ from hypothesis.strategies import (
 
 from interlane.live.files.fields import LABEL_KEY, LABEL_VALUE, NAME, ROLE, VARIABLE
 from interlane.live.files.job import program_of, read_spec, request_of
-from interlane.live.store.record import Record, document_record, dumped, record_document
+from interlane.live.store.record import JobRecord, document_record, dumped, record_document
 from interlane.model import Cluster, JobId, Machine, MachineId
 
 CLUSTER = Cluster("one", (Machine(MachineId("a"), "T4", 4, 8_000, 65_536, 16_384),))
@@ -104,7 +104,7 @@ def jobs(draw: DrawFn) -> dict[str, Any]:
 @given(jobs())
 def test_a_valid_job_is_the_same_after_it_was_stored(said: dict[str, Any]) -> None:
     job = read_spec(said)
-    record = Record(1, JobId("a-1"), job.name, "ann", job.queue, job, 0.0, 9.0, 9.0, 9.0)
+    record = JobRecord(1, JobId("a-1"), job.name, "ann", job.queue, job, 0.0, 9.0, 9.0, 9.0)
 
     back = document_record(json.loads(dumped(record_document(record))))
 

@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.live.files.job import read_spec
-from interlane.live.functions.lender import Held, Holdings, Lender, Slot, holdings_of
-from interlane.live.functions.replicas import Site
+from interlane.live.functions.colocation import (
+    Allocator,
+    Held,
+    Holdings,
+    MeasuredSlot,
+    holdings_of,
+)
+from interlane.live.functions.replicas import ReplicaPlace
 from interlane.live.functions.services import Place, Slowed
 from interlane.live.measure.coruns import (
     BESIDE,
@@ -16,7 +22,7 @@ from interlane.live.measure.coruns import (
     function_workload,
     job_workload,
 )
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.model import (
     Cluster,
     GpuRef,
@@ -39,7 +45,7 @@ F, G = function_workload("f"), function_workload("g")
 TRAIN = job_workload("train")
 
 
-class OneMachine(Lender):
+class OneMachine(Allocator):
     """A lender of one machine's devices, and short ways to ask it."""
 
     def __init__(self, gpus: int = 1) -> None:
@@ -52,7 +58,7 @@ class OneMachine(Lender):
 
     def ask(
         self, name: str = "f", number: int = 1, memory_mib: int = 4_096, *, at_s: float = 0.0
-    ) -> Site | Refusal:
+    ) -> ReplicaPlace | Refusal:
         workload = function_workload(name)
         return self.lend(
             f"{name}/{number}", workload, memory_mib, at_s, p99_limit=2.0, waiting=0
@@ -76,20 +82,20 @@ def slot(
     jobs: dict[str, float] | None = None,
     called: tuple[Workload, ...] = (F,),
     **functions: Slowed,
-) -> Slot:
-    return Slot(
+) -> MeasuredSlot:
+    return MeasuredSlot(
         {JobId(job): slower for job, slower in (jobs or {}).items()},
         {Place(function_workload(name), FIRST): one for name, one in functions.items()},
         frozenset(Place(one, FIRST) for one in called),
     )
 
 
-def lent(found: Site | Refusal) -> Site:
-    assert isinstance(found, Site)
+def lent(found: ReplicaPlace | Refusal) -> ReplicaPlace:
+    assert isinstance(found, ReplicaPlace)
     return found
 
 
-def record(**share: object) -> Record:
+def record(**share: object) -> JobRecord:
     spec = {
         "name": "train",
         "run": "true",
@@ -97,7 +103,7 @@ def record(**share: object) -> Record:
         "share": share,
     }
     place = ({"task": 0, "machine": "here", "gpus": [0], "instances": 1},)
-    return Record(
+    return JobRecord(
         1,
         JobId("train-1"),
         "train",
@@ -114,78 +120,78 @@ def record(**share: object) -> Record:
 
 
 def test_a_replica_goes_where_there_is_memory() -> None:
-    lender = OneMachine(gpus=2)
-    lender.hold(held(memory_mib=CARD_MIB - 1_000), 0.0)
+    allocator = OneMachine(gpus=2)
+    allocator.hold(held(memory_mib=CARD_MIB - 1_000), 0.0)
 
-    site = lent(lender.ask())
+    site = lent(allocator.ask())
 
     assert site.device.gpu == SECOND
 
 
 def test_a_device_that_jobs_fill_lends_nothing_until_they_end() -> None:
-    lender = OneMachine()
-    lender.hold(held(CARD_MIB), 0.0)
+    allocator = OneMachine()
+    allocator.hold(held(CARD_MIB), 0.0)
 
-    assert isinstance(lender.ask(), Refusal)
-    assert lender.lendable_mib == 0
+    assert isinstance(allocator.ask(), Refusal)
+    assert allocator.lendable_mib == 0
 
-    lender.hold({}, 1.0)
-    assert lent(lender.ask(at_s=1.0)).device.gpu == FIRST
+    allocator.hold({}, 1.0)
+    assert lent(allocator.ask(at_s=1.0)).device.gpu == FIRST
 
 
 def test_a_job_that_needs_the_memory_gets_it() -> None:
-    lender = OneMachine()
+    allocator = OneMachine()
     for number in range(4):
-        lent(lender.ask(number=number))
+        lent(allocator.ask(number=number))
 
-    leaving = lender.hold(held(memory_mib=8_192), 1.0)
+    leaving = allocator.hold(held(memory_mib=8_192), 1.0)
     for replica in leaving:
-        lender.leave(replica, 1.0)
+        allocator.leave(replica, 1.0)
 
     assert len(leaving) >= 2
-    assert lender.lendable_mib == CARD_MIB - 8_192
+    assert allocator.lendable_mib == CARD_MIB - 8_192
 
 
 def test_many_small_functions_share_an_idle_device() -> None:
-    lender = OneMachine()
+    allocator = OneMachine()
 
     for number in range(32):
-        lent(lender.ask(f"f{number}", memory_mib=128))
+        lent(allocator.ask(f"f{number}", memory_mib=128))
 
 
 def test_nothing_is_held_twice_when_a_job_comes_and_goes() -> None:
-    lender = OneMachine()
+    allocator = OneMachine()
     for at_s in range(10):
-        lender.hold(held() if at_s % 2 else {}, float(at_s))
+        allocator.hold(held() if at_s % 2 else {}, float(at_s))
 
-    lender.hold({}, 10.0)
+    allocator.hold({}, 10.0)
 
-    assert lender.lendable_mib == CARD_MIB
+    assert allocator.lendable_mib == CARD_MIB
 
 
 def test_two_violations_in_a_row_take_the_function_away() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    site = lent(lender.ask())
-    lender.measured(slot({"train-1": 1.0}), 1.0)
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    site = lent(allocator.ask())
+    allocator.measured(slot({"train-1": 1.0}), 1.0)
 
-    assert lender.measured(slot({"train-1": 2.0}), 10.0).leaving == []
-    assert lender.measured(slot({"train-1": 2.0}), 20.0).leaving == []
-    assert lender.measured(slot({"train-1": 2.0}), 30.0).leaving == [site.id]
-    lender.leave(site.id, 30.0)
+    assert allocator.measured(slot({"train-1": 2.0}), 10.0).leaving == []
+    assert allocator.measured(slot({"train-1": 2.0}), 20.0).leaving == []
+    assert allocator.measured(slot({"train-1": 2.0}), 30.0).leaving == [site.id]
+    allocator.leave(site.id, 30.0)
 
     # What was measured is remembered, until the job has made up for what it lost.
-    assert isinstance(lender.ask(number=2, at_s=31.0), Refusal)
-    assert isinstance(lender.ask("g", at_s=31.0), Refusal)
+    assert isinstance(allocator.ask(number=2, at_s=31.0), Refusal)
+    assert isinstance(allocator.ask("g", at_s=31.0), Refusal)
 
 
 def test_one_violation_is_forgiven() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    lent(allocator.ask())
 
     found = [
-        lender.measured(slot({"train-1": slow_down}), 10.0 * at).leaving
+        allocator.measured(slot({"train-1": slow_down}), 10.0 * at).leaving
         for at, slow_down in enumerate([1.0, 1.5, 1.0, 1.5, 1.0, 1.0])
     ]
 
@@ -193,68 +199,68 @@ def test_one_violation_is_forgiven() -> None:
 
 
 def test_a_job_that_is_not_measured_moves_nobody() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    lent(allocator.ask())
 
     for at_s in range(10):
-        assert lender.measured(slot({"other-1": 9.0}), float(at_s)).leaving == []
+        assert allocator.measured(slot({"other-1": 9.0}), float(at_s)).leaving == []
 
 
 def test_a_function_that_is_twice_too_slow_moves_away_and_its_job_stays() -> None:
-    lender, full = (
+    allocator, full = (
         OneMachine(gpus=2),
         {SECOND: (Held(JobId("big-1"), job_workload("big"), CARD_MIB, 1.0),)},
     )
-    lender.hold({**held(), **full}, 0.0)
+    allocator.hold({**held(), **full}, 0.0)
     first, other = (
-        lent(lender.ask(name, memory_mib=1_024, at_s=HOUR_S)) for name in ("f", "g")
+        lent(allocator.ask(name, memory_mib=1_024, at_s=HOUR_S)) for name in ("f", "g")
     )
 
-    assert lender.measured(slot(f=suffers(2.5)), HOUR_S + 10).leaving == []
-    assert lender.measured(slot(f=suffers(2.5)), HOUR_S + 20).leaving == [first.id]
-    lender.leave(first.id, HOUR_S + 20)
+    assert allocator.measured(slot(f=suffers(2.5)), HOUR_S + 10).leaving == []
+    assert allocator.measured(slot(f=suffers(2.5)), HOUR_S + 20).leaving == [first.id]
+    allocator.leave(first.id, HOUR_S + 20)
 
     # The other may stay, and the first does not come back beside the job.
-    assert lender.measured(slot(g=suffers(1.5)), HOUR_S + 30).leaving == []
-    assert isinstance(lender.ask(number=2, at_s=2 * HOUR_S), Refusal)
-    lender.hold(held(), 2 * HOUR_S)
-    assert lent(lender.ask(number=3, at_s=2 * HOUR_S)).device.gpu == SECOND
+    assert allocator.measured(slot(g=suffers(1.5)), HOUR_S + 30).leaving == []
+    assert isinstance(allocator.ask(number=2, at_s=2 * HOUR_S), Refusal)
+    allocator.hold(held(), 2 * HOUR_S)
+    assert lent(allocator.ask(number=3, at_s=2 * HOUR_S)).device.gpu == SECOND
     assert other.device.gpu == FIRST
 
 
 def test_slots_in_which_a_function_was_not_measured_forgive_nothing() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    site = lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    site = lent(allocator.ask())
 
-    assert lender.measured(slot(f=suffers(2.5)), 10.0).leaving == []
-    assert lender.measured(slot({"train-1": 1.0}), 20.0).leaving == []
-    assert lender.measured(slot(f=suffers(2.5)), 30.0).leaving == [site.id]
+    assert allocator.measured(slot(f=suffers(2.5)), 10.0).leaving == []
+    assert allocator.measured(slot({"train-1": 1.0}), 20.0).leaving == []
+    assert allocator.measured(slot(f=suffers(2.5)), 30.0).leaving == [site.id]
 
 
 def test_what_the_deadline_allows_is_no_violation() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    lent(allocator.ask())
 
     for at_s in range(10):
-        assert lender.measured(slot(f=suffers(9.0, limit=10.0)), float(at_s)).leaving == []
+        assert allocator.measured(slot(f=suffers(9.0, limit=10.0)), float(at_s)).leaving == []
 
 
 def test_what_is_predicted_is_what_was_measured_before() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    lent(allocator.ask())
     both = slot({"train-1": 1.08}, f=suffers(1.6))
 
-    guessed = lender.measured(both, 10.0)
-    lender.ask("g", at_s=15.0)  # makes the tables grow
-    learned = lender.measured(both, 20.0)
+    estimated = allocator.measured(both, 10.0)
+    allocator.ask("g", at_s=15.0)  # makes the tables grow
+    learned = allocator.measured(both, 20.0)
 
     mine, job = Place(F, FIRST), (TRAIN_1, FIRST)
-    assert guessed.functions[mine].predicted == pytest.approx(1 / 0.97)
-    assert guessed.jobs[job].predicted == pytest.approx(1 / 0.97)
+    assert estimated.functions[mine].predicted == pytest.approx(1 / 0.97)
+    assert estimated.jobs[job].predicted == pytest.approx(1 / 0.97)
     assert learned.functions[mine].predicted == pytest.approx(1.6, rel=0.02)
     assert 1.04 < learned.jobs[job].predicted < 1.08
     assert (learned.functions[mine].measured, learned.functions[mine].mean) == (1.6, 0.8)
@@ -264,26 +270,26 @@ def test_what_is_predicted_is_what_was_measured_before() -> None:
 
 
 def test_pairs_go_to_the_data_set() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    lent(allocator.ask())
 
-    assert lender.measured(slot({"train-1": 1.2}, f=suffers(3.0)), 10.0).coruns == [
+    assert allocator.measured(slot({"train-1": 1.2}, f=suffers(3.0)), 10.0).coruns == [
         CoRun(BESIDE, TRAIN, F, 1.2),
         CoRun(LATENCY, F, TRAIN, 1.5),
         CoRun(P99, F, TRAIN, 3.0),
     ]
-    few = lender.measured(slot(f=suffers(3.0, calls=50)), 20.0)
+    few = allocator.measured(slot(f=suffers(3.0, calls=50)), 20.0)
     assert [one.way for one in few.coruns] == [LATENCY]
 
 
 def test_larger_companies_do_not_go_to_the_data_set() -> None:
-    lender = OneMachine()
-    lender.hold(held(1_024, "train-1", "other-2"), 0.0)
+    allocator = OneMachine()
+    allocator.hold(held(1_024, "train-1", "other-2"), 0.0)
     for name in ("f", "g"):
-        lent(lender.ask(name, at_s=HOUR_S))
+        lent(allocator.ask(name, at_s=HOUR_S))
 
-    found = lender.measured(
+    found = allocator.measured(
         slot({"train-1": 1.2}, called=(F, G), f=suffers(3.0, "train-1", "other-2")), HOUR_S
     )
 
@@ -293,11 +299,11 @@ def test_larger_companies_do_not_go_to_the_data_set() -> None:
 
 
 def test_what_a_job_did_that_has_left_is_passed_over() -> None:
-    lender = OneMachine()
-    lender.hold(held(1_024, "new-2"), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(1_024, "new-2"), 0.0)
+    lent(allocator.ask())
 
-    found = lender.measured(slot({"train-1": 9.0}, f=suffers(9.0, "train-1")), 10.0)
+    found = allocator.measured(slot({"train-1": 9.0}, f=suffers(9.0, "train-1")), 10.0)
 
     assert (found.jobs, found.functions) == ({}, {})
     assert found.coruns == []
@@ -334,51 +340,51 @@ def machine(
 
 
 def test_a_machine_that_joins_is_lent() -> None:
-    lender = OneMachine()
-    lender.hold(held(CARD_MIB), 0.0)
-    assert isinstance(lender.ask(), Refusal)
+    allocator = OneMachine()
+    allocator.hold(held(CARD_MIB), 0.0)
+    assert isinstance(allocator.ask(), Refusal)
 
     more = (*this_machine(1), machine("new", 8_192))
-    assert lender.follow(more, held(CARD_MIB), 1.0) == []
+    assert allocator.follow(more, held(CARD_MIB), 1.0) == []
 
-    assert lent(lender.ask(at_s=1.0)).device.gpu == GpuRef(MachineId("new"), 0)
-    assert lender.lendable_mib == 8_192
+    assert lent(allocator.ask(at_s=1.0)).device.gpu == GpuRef(MachineId("new"), 0)
+    assert allocator.lendable_mib == 8_192
 
 
 def test_replicas_on_a_machine_that_is_lost_must_leave() -> None:
-    lender = OneMachine()
-    site = lent(lender.ask())
+    allocator = OneMachine()
+    site = lent(allocator.ask())
 
-    assert lender.follow((), {}, 1.0) == [site.id]
-    lender.leave(site.id, 1.0)
+    assert allocator.follow((), {}, 1.0) == [site.id]
+    allocator.leave(site.id, 1.0)
 
-    assert (lender.lendable_mib, lender.free_mib()) == (0, {})
-    assert isinstance(lender.ask(number=2, at_s=2.0), Refusal)
-    lender.hold({}, 3.0)
-    assert lender.free_mib() == {FIRST: CARD_MIB}
+    assert (allocator.lendable_mib, allocator.free_mib()) == (0, {})
+    assert isinstance(allocator.ask(number=2, at_s=2.0), Refusal)
+    allocator.hold({}, 3.0)
+    assert allocator.free_mib() == {FIRST: CARD_MIB}
 
 
 def test_a_device_that_is_lost_lends_nothing_and_the_others_go_on() -> None:
-    lender, name = Lender(), MachineId("m")
-    lender.follow((machine("m", 8_192, 8_192),), {}, 0.0)
+    allocator, name = Allocator(), MachineId("m")
+    allocator.follow((machine("m", 8_192, 8_192),), {}, 0.0)
     broken = with_devices(name, (Card("T4", 8_192, compute_milli=0), Card("T4", 8_192)))
 
-    lender.follow((broken,), {}, 1.0)
+    allocator.follow((broken,), {}, 1.0)
 
-    assert lender.free_mib() == {GpuRef(name, 1): 8_192}
+    assert allocator.free_mib() == {GpuRef(name, 1): 8_192}
 
 
 def test_what_was_learned_stays_when_another_type_joins() -> None:
-    lender = OneMachine()
-    lender.hold(held(), 0.0)
-    lent(lender.ask())
+    allocator = OneMachine()
+    allocator.hold(held(), 0.0)
+    lent(allocator.ask())
     both = slot({"train-1": 1.08}, f=suffers(1.6))
-    lender.measured(both, 10.0)
+    allocator.measured(both, 10.0)
 
     more = (*this_machine(1), machine("new", 8_192, gpu_type="A100"))
-    lender.follow(more, held(), 11.0)
+    allocator.follow(more, held(), 11.0)
 
-    learned = lender.measured(both, 20.0).functions[Place(F, FIRST)]
+    learned = allocator.measured(both, 20.0).functions[Place(F, FIRST)]
     assert learned.predicted == pytest.approx(1.6, rel=0.02)
 
 
@@ -395,7 +401,7 @@ STEPS = st.lists(
 def test_no_replica_stays_where_there_is_no_device_and_no_memory_is_lost(
     steps: list[tuple[str, list[int], list[int], int]],
 ) -> None:
-    lender, machines = Lender(), tuple[Machine, ...]()
+    allocator, machines = Allocator(), tuple[Machine, ...]()
     holdings: dict[GpuRef, tuple[Held, ...]] = {}
     sites: dict[str, GpuRef] = {}
     for at_s, (what, one, two, number) in enumerate(steps):
@@ -407,15 +413,15 @@ def test_no_replica_stays_where_there_is_no_device_and_no_memory_is_lost(
                 for gpu, mib in enumerate(one)
             }
         elif what == "lend" and f"f/{at_s}" not in sites:
-            site = lender.lend(f"f/{at_s}", F, 1_024, at_s, p99_limit=2.0, waiting=0)
-            if isinstance(site, Site):
+            site = allocator.lend(f"f/{at_s}", F, 1_024, at_s, p99_limit=2.0, waiting=0)
+            if isinstance(site, ReplicaPlace):
                 sites[site.id] = site.device.gpu
         elif sites:
             gone = sorted(sites)[number % len(sites)]
-            lender.leave(gone, at_s)
+            allocator.leave(gone, at_s)
             del sites[gone]
-        for gone in lender.follow(machines, holdings, at_s):
-            lender.leave(gone, at_s)
+        for gone in allocator.follow(machines, holdings, at_s):
+            allocator.leave(gone, at_s)
             del sites[gone]
         sizes = {
             GpuRef(each.id, gpu): each.device(gpu).memory_mib
@@ -423,7 +429,7 @@ def test_no_replica_stays_where_there_is_no_device_and_no_memory_is_lost(
             for gpu in range(each.gpus)
         }
         assert set(sites.values()) <= sizes.keys()
-        for gpu, free_mib in lender.free_mib().items():
+        for gpu, free_mib in allocator.free_mib().items():
             jobs_mib = sum(each.memory_mib for each in holdings.get(gpu, ()))
             lent_mib = 1_024 * list(sites.values()).count(gpu)
             assert free_mib == max(0, sizes[gpu] - jobs_mib - lent_mib)

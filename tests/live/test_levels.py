@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlane.live.questions import levels as history
-from interlane.live.questions.levels import History
+from interlane.live.questions.levels import LevelHistory
 from interlane.testing.live import driving, ended, spec
 
 
@@ -20,7 +20,7 @@ def test_the_past_ends_in_the_present_and_begins_with_nothing(
         driver.submit(spec("waits", gpus=2), "ann").result()
         stays = driver.submit(spec("stays", gpus=2), "ann").result()
         driver.cancel(stays.id, "ann").result()
-        seen = History(driver.store, driver.snapshot)
+        seen = LevelHistory(driver.store, driver.snapshot)
 
         levels = seen.levels(60.0, 50)
         waits_s = seen.waits_s(3_600)

@@ -16,11 +16,11 @@ from interlane.live.measure.coruns import (
     LATENCY,
     CoRun,
     CoRunFiles,
-    Solo,
+    SoloSpeed,
     function_workload,
     job_workload,
 )
-from interlane.live.measure.monitor import Monitor, Seen
+from interlane.live.measure.monitor import LastReport, Monitor
 from interlane.live.port import Measured
 from interlane.model import Cluster, GpuRef, JobId, Machine, MachineId, Workload
 from interlane.testing import reports
@@ -57,7 +57,7 @@ def make_monitor(turns: str | None = None) -> Monitor:
     return Monitor(turns, PROGRAMS.get)
 
 
-def saw(monitor: Monitor) -> Seen:
+def saw(monitor: Monitor) -> LastReport:
     assert monitor.seen is not None
     return monitor.seen
 
@@ -149,9 +149,9 @@ def test_predictions_go_by_the_shares_of_those_that_ran() -> None:
 
 
 def test_a_pair_is_told_of_when_it_parts() -> None:
-    monitor, found, solos = make_monitor("fair"), list[CoRun](), dict[Workload, Solo]()
+    monitor, found, solos = make_monitor("fair"), list[CoRun](), dict[Workload, SoloSpeed]()
 
-    def tell(coruns: Sequence[CoRun], alone: Mapping[Workload, Solo]) -> None:
+    def tell(coruns: Sequence[CoRun], alone: Mapping[Workload, SoloSpeed]) -> None:
         found.extend(coruns)
         solos.update(alone)
 
@@ -332,7 +332,7 @@ def test_a_job_that_its_daemon_has_not_admitted_is_shown_with_the_reason() -> No
     monitor.heard(told(waits, at=0.0))
     one = Cluster("one", (Machine(HERE, "T4", 1, 8_000, 8_192, 1_024),))
     (device,) = occupancy.held(snapshot_of(one))
-    holds = replace(device, jobs=(occupancy.Tenant(A, 500, 100),))
+    holds = replace(device, jobs=(occupancy.TenantUse(A, 500, 100),))
 
     ((tenant,),) = (one.jobs for one in occupancy.seen([holds], monitor.seen))
 
@@ -353,7 +353,7 @@ def test_co_runs_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     from interlane.sim.coruns import pairs_by_way
     from interlane.traces.colocation import read
 
-    solos = {BIG: Solo(0.9, 0.2, 30.0), SMALL: Solo(0.5, 0.1, 90.0)}
+    solos = {BIG: SoloSpeed(0.9, 0.2, 30.0), SMALL: SoloSpeed(0.5, 0.1, 90.0)}
     for slower in (3.0, 1.25):  # what was kept before is gone on with
         files = CoRunFiles(tmp_path / "coruns", "EMULATED")
         files.add([CoRun(BESIDE, BIG, SMALL, slower)], solos)
@@ -362,7 +362,7 @@ def test_co_runs_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     kept = read(tmp_path / "coruns")
     ways = pairs_by_way(kept)
     assert kept.count == 4
-    assert {way: set(pairs.retained) for way, pairs in ways.items()} == {
+    assert {way: set(pairs.throughput) for way, pairs in ways.items()} == {
         "side-by-side/training": {0.8},  # the newest
         "lanes/training": {0.5},
     }
@@ -376,7 +376,7 @@ def test_co_runs_of_functions_are_kept_though_little_is_known_of_them(tmp_path: 
     from interlane.traces.colocation import read
 
     score = function_workload("score")
-    alone = {score: Solo(nan, nan, 100.0)}
+    alone = {score: SoloSpeed(nan, nan, 100.0)}
     CoRunFiles(tmp_path, "EMULATED").add(
         [
             CoRun(BESIDE, TRAIN, score, 1.25),
@@ -387,7 +387,7 @@ def test_co_runs_of_functions_are_kept_though_little_is_known_of_them(tmp_path: 
     )
 
     kept = read(tmp_path)
-    assert {way: pairs.retained.tolist() for way, pairs in pairs_by_way(kept).items()} == {
+    assert {way: pairs.throughput.tolist() for way, pairs in pairs_by_way(kept).items()} == {
         "side-by-side/training": [0.8],
         "side-by-side/latency": [0.25],
         "side-by-side/p99": [0.01],
@@ -407,7 +407,7 @@ def test_only_the_newest_co_runs_of_each_way_are_kept(
         files.add([CoRun(LATENCY, function_workload("f"), TRAIN, slower)] * 2, {})
 
     (runs,) = read(tmp_path).coruns.values()
-    assert [one.retained for one in runs] == [0.125, 0.125, 0.25]
+    assert [one.throughput for one in runs] == [0.125, 0.125, 0.25]
 
 
 def test_a_file_of_co_runs_that_is_damaged_or_cannot_be_written_costs_no_job(

@@ -26,7 +26,7 @@ FEW = settings(
 )
 
 
-# What is handed in here is random, so that nothing of it may be run.
+# What is submitted here is random, so that nothing of it may be run.
 def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:
     engine = PretendEngine(this_machine().machines, ends_at_once=True)
     with driving(tmp_path, engine=engine) as driver, serving(driver) as (url, tokens):

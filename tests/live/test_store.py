@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interlane.live.store.database import safe_url
-from interlane.live.store.record import OPEN, Entry, Kind, Record, State, after, fold
+from interlane.live.store.record import OPEN, JobRecord, Kind, LogEntry, State, after, fold
 from interlane.live.store.rows import FunctionRow, JobsWanted, TokenRow, UsedKey
 from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InvalidInput, JobId
@@ -21,25 +21,25 @@ from interlane.model import InvalidInput, JobId
 @contextmanager
 def opened(url: str) -> Iterator[Store]:
     store = Store(url)
-    store.begin_life()
+    store.begin_epoch()
     try:
         yield store
     finally:
         store.close()
 
 
-def submitted(serial: int, name: str = "a", user: str = "ann") -> Entry:
+def submitted(serial: int, name: str = "a", user: str = "ann") -> LogEntry:
     made = {
         "serial": serial, "name": name, "user": user, "queue": "default",
         "spec": {"name": name, "run": "true"}, "submitted_s": float(serial),
-        "guess_s": 1.0, "low_s": 0.5, "high_s": 2.0,
+        "estimate_s": 1.0, "low_s": 0.5, "high_s": 2.0,
     }  # fmt: skip
-    return Entry(serial, float(serial), Kind.SUBMITTED, JobId(f"{name}-{serial}"), made)
+    return LogEntry(serial, float(serial), Kind.SUBMITTED, JobId(f"{name}-{serial}"), made)
 
 
-def commit(store: Store, *entries: Entry, keys: tuple[UsedKey, ...] = ()) -> list[Record]:
+def commit(store: Store, *entries: LogEntry, keys: tuple[UsedKey, ...] = ()) -> list[JobRecord]:
     """Commit entries with the records that follow from them."""
-    records: dict[JobId, Record] = {}
+    records: dict[JobId, JobRecord] = {}
     for entry in entries:
         before = records.get(entry.job_id) or store.job(entry.job_id)
         records[entry.job_id] = after(before, entry)
@@ -63,9 +63,9 @@ def test_records_are_what_the_log_folds_to(url: str) -> None:
     place = {"state": "starting", "attempt": 1, "placement": [spot], "started_s": 3.0}
     with opened(url) as store:
         commit(store, submitted(1), submitted(2, "b"))
-        commit(store, Entry(3, 3.0, Kind.PLACED, JobId("a-1"), place))
+        commit(store, LogEntry(3, 3.0, Kind.PLACED, JobId("a-1"), place))
         end = {"state": "succeeded", "exit_code": 0, "ended_s": 4.0, "placement": None}
-        commit(store, Entry(4, 4.0, Kind.ENDED, JobId("a-1"), end))
+        commit(store, LogEntry(4, 4.0, Kind.ENDED, JobId("a-1"), end))
 
         records = {record.id: record for record in store.jobs(JobsWanted())}
 
@@ -89,7 +89,7 @@ def test_a_commit_that_fails_leaves_nothing(url: str) -> None:
         assert [record.id for record in store.open_jobs()] == ["a-1"]
 
 
-def test_a_server_whose_life_is_over_writes_nothing_more(url: str) -> None:
+def test_a_server_whose_epoch_is_over_writes_nothing_more(url: str) -> None:
     with opened(url) as old, opened(url) as new:
         with pytest.raises(Superseded, match=r"taken .* over"):
             commit(old, submitted(1))
@@ -194,10 +194,10 @@ def test_a_database_that_somebody_holds_is_said_to_be_held(
         holder = sqlite3.connect(tmp_path / "state.db")
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreFailed, match=r"locked.*end that program"):
-            store.begin_life()
+            store.begin_epoch()
         holder.close()
 
-        store.begin_life()
+        store.begin_epoch()
 
 
 def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_functions_are_kept_by_name(url: str) -> None:
         assert store.functions()[0] == FunctionRow("a", "ann", 1, 1.5, '{"name": "x"}')
 
 
-def test_a_server_whose_life_is_over_deploys_nothing(url: str) -> None:
+def test_a_server_whose_epoch_is_over_deploys_nothing(url: str) -> None:
     with opened(url) as old, opened(url) as new:
         with pytest.raises(Superseded):
             old.put_function(FunctionRow("a", "ann", 1, 0.0, "{}"))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlane.functions.pool import Load
-from interlane.live.functions.warmth import Standing, Warmth
+from interlane.functions.pool import LoadReplica
+from interlane.live.functions.warmth import WarmStatus, Warmth
 
 SLOT_S = 10.0
 DEVICE_MIB = 10_000
@@ -16,9 +16,9 @@ def played(counts: list[int], keep_s: float | None = None, load_s: float = 1.0) 
     replicas, found = 0, []
     for count in counts:
         replicas = max(replicas, int(count > 0))
-        standing = Standing("f", 500, load_s, 0.01, 1, replicas, 0, 0)
-        wishes = warmth.prewarmer([standing], DEVICE_MIB).slot_passed({"f": float(count)})
-        replicas += sum(1 if isinstance(wish, Load) else -1 for wish in wishes)
+        status = WarmStatus("f", 500, load_s, 0.01, 1, replicas, 0, 0)
+        actions = warmth.prewarmer([status], DEVICE_MIB).slot_passed({"f": float(count)})
+        replicas += sum(1 if isinstance(action, LoadReplica) else -1 for action in actions)
         found.append(replicas)
     return found
 
@@ -63,7 +63,7 @@ def test_functions_come_and_go() -> None:
     warmth = Warmth(SLOT_S)
     warmth.watch("a", None, 0.0)
     warmth.watch("b", 60.0, 0.0)
-    two = [Standing(name, 500, 1.0, None, 1, 0, 0, 0) for name in "ab"]
+    two = [WarmStatus(name, 500, 1.0, None, 1, 0, 0, 0) for name in "ab"]
     warmth.prewarmer(two, DEVICE_MIB).slot_passed({"a": 3.0})
 
     warmth.forget("a")

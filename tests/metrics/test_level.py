@@ -6,13 +6,13 @@ from interlane.metrics.level import allocation_spread
 from interlane.model import Cluster
 from interlane.policy import place
 from interlane.policy.base import Placer
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.testing.build import cluster, job, machine, make
 
 
 def spread_of(on: Cluster, placer: Placer, *, end_s: float = 100.0) -> float:
     jobs = [job(name, gpus=1, cpus=12, types=["V100"]) for name in "abcd"]
-    log = Engine(make(on, placer=placer), jobs, [100.0] * 4).run()
+    log = Simulator(make(on, placer=placer), jobs, [100.0] * 4).run()
     return allocation_spread(log, {"V100"}, begin_s=0.0, end_s=end_s)
 
 

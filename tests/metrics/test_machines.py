@@ -8,10 +8,10 @@ import pytest
 from interlane.metrics.attempts import attempts
 from interlane.metrics.kinds import Kinds
 from interlane.metrics.level import allocation_spread
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 from interlane.metrics.machines import gpu_milli_s, periods
 from interlane.metrics.replay import fragmentation_ratio
-from interlane.metrics.summary import Span, gpu_allocated_ratio
+from interlane.metrics.summary import RunSpan, gpu_allocated_ratio
 from interlane.model import (
     Cluster,
     Device,
@@ -48,7 +48,7 @@ def log_of(
 
 def runs(log: EventLog, number: int, spot: Spot, begin_s: float, end_s: float) -> None:
     log.add_start(begin_s, number, Placement((spot,)))
-    log.add(end_s, Fact.FINISHED, number)
+    log.add(end_s, LogEvent.FINISHED, number)
 
 
 def gpu_s(log: EventLog, end_s: float = 100.0) -> float:
@@ -110,14 +110,14 @@ def test_allocation_is_a_share_of_what_was_there() -> None:
     runs(log, 0, Spot(A, (0, 1)), 0.0, 100.0)
 
     # 2 GPUs for 100 s, of 2 for 100 s and 4 for 50 s.
-    ratio = gpu_allocated_ratio(log, attempts(log), Span(0.0, 100.0))
+    ratio = gpu_allocated_ratio(log, attempts(log), RunSpan(0.0, 100.0))
     assert ratio == pytest.approx(200 / 400)
 
 
 def test_without_gpus_there_is_no_allocation() -> None:
     log = log_of((0.0, MachineLeft(B)), on=cluster(machine("b", gpus=4)))
 
-    assert gpu_allocated_ratio(log, attempts(log), Span(0.0, 100.0)) is None
+    assert gpu_allocated_ratio(log, attempts(log), RunSpan(0.0, 100.0)) is None
 
 
 def test_periods_follow_each_machine_in_order() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 
 from interlane.metrics.attempts import attempts
-from interlane.metrics.log import EventLog, Fact, Line
+from interlane.metrics.log import EventLog, LogEvent, LogLine
 from interlane.metrics.outcomes import outcomes
 from interlane.model import Cluster, Job, MachineId, Placement, Spot
 from interlane.policy.order import ShortestRemainingFirst
@@ -14,20 +14,22 @@ from interlane.testing.strategies import clusters, traces
 PLACE = Placement((Spot(MachineId("m0"), (0,)),))
 
 
-def log_of(*lines: tuple[float, Fact, int], jobs: int = 1) -> EventLog:
+def log_of(*lines: tuple[float, LogEvent, int], jobs: int = 1) -> EventLog:
     log = EventLog(cluster(gpus=[1]), [job(f"j{n}", gpus=1) for n in range(jobs)])
-    for at_s, fact, subject in lines:
-        if fact is Fact.STARTED:
+    for at_s, event, subject in lines:
+        if event is LogEvent.STARTED:
             log.add_start(at_s, subject, PLACE)
-        elif fact is Fact.GROWN:
+        elif event is LogEvent.GROWN:
             log.add_growth(at_s, subject, PLACE)
         else:
-            log.add(at_s, fact, subject)
+            log.add(at_s, event, subject)
     return log
 
 
 def test_a_job_that_waited_and_ran() -> None:
-    log = log_of((1, Fact.SUBMITTED, 0), (4, Fact.STARTED, 0), (10, Fact.FINISHED, 0))
+    log = log_of(
+        (1, LogEvent.SUBMITTED, 0), (4, LogEvent.STARTED, 0), (10, LogEvent.FINISHED, 0)
+    )
 
     found = outcomes(log)
 
@@ -40,9 +42,9 @@ def test_a_job_that_waited_and_ran() -> None:
 
 def test_time_between_attempts_is_waiting_time() -> None:
     log = log_of(
-        (0, Fact.SUBMITTED, 0), (0, Fact.STARTED, 0), (5, Fact.PREEMPTED, 0),
-        (8, Fact.STARTED, 0), (9, Fact.JOB_LOST, 0), (20, Fact.STARTED, 0),
-        (30, Fact.FINISHED, 0),
+        (0, LogEvent.SUBMITTED, 0), (0, LogEvent.STARTED, 0), (5, LogEvent.PREEMPTED, 0),
+        (8, LogEvent.STARTED, 0), (9, LogEvent.JOB_LOST, 0), (20, LogEvent.STARTED, 0),
+        (30, LogEvent.FINISHED, 0),
     )  # fmt: skip
 
     found = outcomes(log)
@@ -56,8 +58,8 @@ def test_time_between_attempts_is_waiting_time() -> None:
 
 def test_a_job_that_grows_runs_on() -> None:
     log = log_of(
-        (0, Fact.SUBMITTED, 0), (1, Fact.STARTED, 0), (4, Fact.GROWN, 0),
-        (6, Fact.GROWN, 0), (9, Fact.FINISHED, 0),
+        (0, LogEvent.SUBMITTED, 0), (1, LogEvent.STARTED, 0), (4, LogEvent.GROWN, 0),
+        (6, LogEvent.GROWN, 0), (9, LogEvent.FINISHED, 0),
     )  # fmt: skip
 
     found, tries = outcomes(log), attempts(log)
@@ -70,8 +72,9 @@ def test_a_job_that_grows_runs_on() -> None:
 
 def test_what_was_held_ends_with_the_next_end_of_its_own_job() -> None:
     log = log_of(
-        (0, Fact.STARTED, 0), (1, Fact.STARTED, 1), (2, Fact.GROWN, 0), (3, Fact.PREEMPTED, 0),
-        (4, Fact.STARTED, 0), (5, Fact.FINISHED, 1), (6, Fact.GROWN, 0), jobs=2,
+        (0, LogEvent.STARTED, 0), (1, LogEvent.STARTED, 1), (2, LogEvent.GROWN, 0), (3,
+        LogEvent.PREEMPTED, 0), (4, LogEvent.STARTED, 0), (5, LogEvent.FINISHED, 1), (6,
+        LogEvent.GROWN, 0), jobs=2,
     )  # fmt: skip
 
     tries = attempts(log)
@@ -82,7 +85,7 @@ def test_what_was_held_ends_with_the_next_end_of_its_own_job() -> None:
 
 
 def test_a_job_that_was_refused_or_never_came_has_no_times() -> None:
-    log = log_of((0, Fact.SUBMITTED, 0), (0, Fact.REFUSED, 0), jobs=2)
+    log = log_of((0, LogEvent.SUBMITTED, 0), (0, LogEvent.REFUSED, 0), jobs=2)
 
     found = outcomes(log)
 
@@ -93,22 +96,22 @@ def test_a_job_that_was_refused_or_never_came_has_no_times() -> None:
 
 
 def test_a_job_that_was_taken_back_while_it_waited_did_not_run() -> None:
-    log = log_of((0, Fact.SUBMITTED, 0), (3, Fact.CANCELLED, 0))
+    log = log_of((0, LogEvent.SUBMITTED, 0), (3, LogEvent.CANCELLED, 0))
 
     assert outcomes(log).ran_s.tolist() == [0]
 
 
 def test_a_job_that_was_taken_back_after_a_preemption_ran_before_it() -> None:
     log = log_of(
-        (0, Fact.SUBMITTED, 0), (1, Fact.STARTED, 0), (4, Fact.PREEMPTED, 0),
-        (9, Fact.CANCELLED, 0),
+        (0, LogEvent.SUBMITTED, 0), (1, LogEvent.STARTED, 0), (4, LogEvent.PREEMPTED, 0),
+        (9, LogEvent.CANCELLED, 0),
     )  # fmt: skip
 
     assert outcomes(log).ran_s.tolist() == [3]
 
 
 def test_a_job_that_still_runs_when_the_log_ends_has_not_run_backwards() -> None:
-    log = log_of((0, Fact.SUBMITTED, 0), (5, Fact.STARTED, 0))
+    log = log_of((0, LogEvent.SUBMITTED, 0), (5, LogEvent.STARTED, 0))
 
     # How long it will have run is not known; 0 s are certain.
     assert outcomes(log).ran_s.tolist() == [0]
@@ -119,11 +122,11 @@ def test_an_empty_log_has_no_outcomes() -> None:
 
 
 def test_lines_are_spelled_out_with_their_placements() -> None:
-    log = log_of((1, Fact.SUBMITTED, 0), (4, Fact.STARTED, 0))
+    log = log_of((1, LogEvent.SUBMITTED, 0), (4, LogEvent.STARTED, 0))
 
     assert list(log.lines()) == [
-        Line(1.0, Fact.SUBMITTED, 0),
-        Line(4.0, Fact.STARTED, 0, PLACE),
+        LogLine(1.0, LogEvent.SUBMITTED, 0),
+        LogLine(4.0, LogEvent.STARTED, 0, PLACE),
     ]
 
 

@@ -4,17 +4,17 @@ from threading import Barrier
 
 import pytest
 
-from interlane.mig.plan import Instance, Plan
+from interlane.mig.plan import Instance, PartitionPlan
 from interlane.mig.transition.run import StepFailed
-from interlane.mig.transition.steps import Step, Verb
+from interlane.mig.transition.steps import TransitionStep, Verb
 from interlane.migctl.at_once import AtOnce
 from interlane.model import InterlaneError
 
 PATIENCE_S = 60.0
 
 
-def make(gpu: str) -> Step:
-    return Step(Verb.MAKE, gpu, "A30-24GB", Instance("1g.6gb", 0))
+def make(gpu: str) -> TransitionStep:
+    return TransitionStep(Verb.MAKE, gpu, "A30-24GB", Instance("1g.6gb", 0))
 
 
 class Host:
@@ -23,10 +23,10 @@ class Host:
     def __init__(self, together: int) -> None:
         self._together = Barrier(together)
 
-    def observe(self, expected: Plan) -> Plan:
+    def observe(self, expected: PartitionPlan) -> PartitionPlan:
         return expected
 
-    def perform(self, step: Step) -> None:
+    def perform(self, step: TransitionStep) -> None:
         self._together.wait(PATIENCE_S)
         if step.gpu == "stubborn":
             raise StepFailed("it will not.")

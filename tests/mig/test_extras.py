@@ -7,12 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlane.mig.check import Terms, faults
+from interlane.mig.check import PlanTerms, faults
 from interlane.mig.demand import GpuOffer, LatencyRule, Service, SharedGpu, problem_of
 from interlane.mig.layouts import Rules, maximal_layouts
 from interlane.mig.optimise import optimise
-from interlane.mig.plan import Effort, GpuPlan, Instance, Member, Outcome, Plan, Stop
-from interlane.mig.profiles import Kind
+from interlane.mig.plan import (
+    Effort,
+    GpuPlan,
+    Instance,
+    Member,
+    PartitionPlan,
+    SolvedPlan,
+    StopReason,
+)
+from interlane.mig.profiles import ProfileKind
 from interlane.mig.table import Measurement, PerformanceTable
 from interlane.model import InvalidInput
 from interlane.testing.mig import asked, small_demands, table_of
@@ -34,7 +42,7 @@ def by_slices(*names: str, gpu: str = A100) -> dict[tuple[str, str, str], float]
     return {
         (name, gpu, profile.name): 10.0 * profile.compute_slices
         for name in names
-        for profile in gpu_model(gpu).of_kinds({Kind.BASE})
+        for profile in gpu_model(gpu).of_kinds({ProfileKind.BASE})
     }
 
 
@@ -99,7 +107,7 @@ def test_pinned_instances_stay_and_the_rest_of_their_gpu_is_used(planner: str) -
     held = pinned(Instance("3g.40gb", 4, "a", 1, 1, 30.0, 10.0))
     services, offers, table = [service(60)], [GpuOffer(A100)], table_of(by_slices("a"))
     problem = problem_of(services, offers, table, pinned=[held])
-    terms = Terms(services, offers, list(table), LatencyRule(), pinned=[held])
+    terms = PlanTerms(services, offers, list(table), LatencyRule(), pinned=[held])
 
     outcome = optimise(problem, planner)
 
@@ -128,7 +136,7 @@ def test_with_pins_the_exact_plans_agree_and_keep_them(data: st.DataObject) -> N
     held = pinned(*(Instance(slot.profile, slot.start) for slot in sorted(kept)))
     offers, table = [GpuOffer(A100)], table_of(rates)
     problem = problem_of(services, offers, table, pinned=[held])
-    terms = Terms(services, offers, list(table), LatencyRule(), pinned=[held])
+    terms = PlanTerms(services, offers, list(table), LatencyRule(), pinned=[held])
 
     outcomes = [optimise(problem, name) for name in ("columns", "program")]
 
@@ -147,12 +155,12 @@ def test_pins_that_cannot_be_are_refused() -> None:
 # -- MIG and sharing in one plan ------------------------------------------------------
 
 
-def with_sharing(rate: float) -> Outcome:
+def with_sharing(rate: float) -> SolvedPlan:
     both = SharedGpu("both", A100, (Member("a", 100.0, 20.0), Member("b", 90.0, 20.0)))
     services = [service(rate), service(rate, name="b")]
     offers, table = [GpuOffer(A100)], table_of(by_slices("a", "b"))
     problem = problem_of(services, offers, table, shared=[both])
-    terms = Terms(services, offers, list(table), LatencyRule(), shared=[both])
+    terms = PlanTerms(services, offers, list(table), LatencyRule(), shared=[both])
     outcome = optimise(problem)
     assert faults(outcome.plan, terms) == []
     assert outcome.is_optimal
@@ -217,7 +225,7 @@ def test_the_checker_sees_a_plan_that_does_not_survive() -> None:
 
 def test_a_model_too_large_for_1g_takes_the_one_with_double_memory() -> None:
     rates = {("a", A100, "1g.20gb"): 10.0, ("a", A100, SEVEN_G): 30.0}
-    kinds = Rules(frozenset({Kind.BASE, Kind.DOUBLE_MEMORY}))
+    kinds = Rules(frozenset({ProfileKind.BASE, ProfileKind.DOUBLE_MEMORY}))
     problem, terms = asked([service(40)], [GpuOffer(A100)], rates, rules=kinds)
 
     outcome = optimise(problem)
@@ -230,7 +238,7 @@ def test_a_model_too_large_for_1g_takes_the_one_with_double_memory() -> None:
 def test_a_media_service_gets_the_one_instance_with_media_engines() -> None:
     rates = by_slices("a", "b")
     services = [service(5, profiles=("media",)), service(60, name="b")]
-    kinds = Rules(frozenset({Kind.BASE, Kind.MEDIA}))
+    kinds = Rules(frozenset({ProfileKind.BASE, ProfileKind.MEDIA}))
     problem, terms = asked(services, [GpuOffer(A100)], rates, rules=kinds)
 
     outcome = optimise(problem)
@@ -264,17 +272,17 @@ def test_a_clock_that_has_run_out_gives_the_greedy_plan_and_a_bound_that_holds()
 
     assert faults(outcome.plan, terms) == []
     assert outcome.lower_bound <= optimise(problem).cost <= outcome.cost
-    assert outcome.stopped in (Stop.TIME, Stop.OPTIMAL)
+    assert outcome.stopped in (StopReason.TIME, StopReason.OPTIMAL)
 
 
 # -- the checker can fail -------------------------------------------------------------
 
 
-def broken(plan: Plan, **changes: Any) -> Plan:  # noqa: ANN401 - as above
+def broken(plan: PartitionPlan, **changes: Any) -> PartitionPlan:  # noqa: ANN401 - as above
     """Change the first instance of a plan."""
     gpu = plan.gpus[0]
     first = replace(gpu.instances[0], **changes)
-    return Plan((replace(gpu, instances=(first, *gpu.instances[1:])), *plan.gpus[1:]))
+    return PartitionPlan((replace(gpu, instances=(first, *gpu.instances[1:])), *plan.gpus[1:]))
 
 
 FAULTS = {

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlane.mig import compiled
-from interlane.mig.check import Terms, faults
+from interlane.mig.check import PlanTerms, faults
 from interlane.mig.covering import covering_of
 from interlane.mig.demand import GpuOffer, LatencyRule, Problem, Service, problem_of
 from interlane.mig.deployment import Board, Deployment, Watch
@@ -16,20 +16,20 @@ from interlane.mig.genetic import Breeding, Genetic, Population
 from interlane.mig.greedy import greedy_cover
 from interlane.mig.optimise import optimise
 from interlane.mig.pipeline import TwoPhase
-from interlane.mig.plan import Effort, GpuPlan, Instance, Stop
+from interlane.mig.plan import Effort, GpuPlan, Instance, StopReason
 from interlane.mig.tables import synthetic
-from interlane.mig.tree_search import Shape, TreeSearch
+from interlane.mig.tree_search import TreeSearch, TreeShape
 from interlane.model import InvalidInput
 from interlane.testing.mig import asked, small_demands
 
 Demand = tuple[list[Service], list[GpuOffer], dict[tuple[str, str, str], float]]
 
 SEARCHES = ("mcts", "genetic", "two-phase")
-BRIEF = Breeding(population=3, trials=8, shape=Shape(roll_outs=2), rounds=4)
+BRIEF = Breeding(population=3, trials=8, shape=TreeShape(roll_outs=2), rounds=4)
 A100 = "A100-80GB"
 
 
-def drawn(services: int = 16, seed: int = 3, each: float = 250.0) -> tuple[Problem, Terms]:
+def drawn(services: int = 16, seed: int = 3, each: float = 250.0) -> tuple[Problem, PlanTerms]:
     """A demand of synthetic models with targets of all kinds; 10 GPUs, by the bound 9."""
     rng = np.random.default_rng(seed)
     families = synthetic.drawn(services, seed)
@@ -40,7 +40,7 @@ def drawn(services: int = 16, seed: int = 3, each: float = 250.0) -> tuple[Probl
     ]
     offers = [GpuOffer(A100)]
     problem = problem_of(wanted, offers, table)
-    return problem, Terms(wanted, offers, tuple(table), LatencyRule())
+    return problem, PlanTerms(wanted, offers, tuple(table), LatencyRule())
 
 
 def ticking(step_s: float = 1.0) -> Callable[[], float]:
@@ -67,7 +67,7 @@ def test_time_that_is_up_leaves_a_whole_plan_with_an_honest_gap(name: str) -> No
     outcome = optimise(problem, name, Effort(2.0, 0, ticking()))
 
     assert faults(outcome.plan, terms) == []
-    assert outcome.stopped is Stop.TIME
+    assert outcome.stopped is StopReason.TIME
     optimum = optimise(problem, "columns").cost
     assert outcome.lower_bound <= optimum <= outcome.cost
     assert outcome.gap == outcome.cost - outcome.lower_bound > 0
@@ -216,7 +216,7 @@ def test_pinned_instances_stay_and_the_room_beside_them_is_used(
         GpuPlan("rack1-gpu3", A100, (Instance("3g.40gb", 4, "search", 8, 1, 200.0, 40.0),))
     ]
     problem = problem_of(services, offers, table, pinned=pinned)
-    terms = Terms(services, offers, tuple(table), LatencyRule(), pinned=pinned)
+    terms = PlanTerms(services, offers, tuple(table), LatencyRule(), pinned=pinned)
 
     outcome = search.solve(problem, Effort())
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.mig.knapsack import Ask, cheapest
+from interlane.mig.knapsack import ServiceNeed, cheapest
 from interlane.mig.patterns import within
 
 Kinds = list[tuple[int, float]]
@@ -24,9 +24,9 @@ KINDS = st.lists(
 )
 
 
-def ask_of(kinds: Kinds, need: int, least: int) -> Ask:
+def ask_of(kinds: Kinds, need: int, least: int) -> ServiceNeed:
     gives = tuple(float(given) for given, _ in kinds)
-    return Ask(tuple(range(len(kinds))), gives, float(need), least, len(kinds))
+    return ServiceNeed(tuple(range(len(kinds))), gives, float(need), least, len(kinds))
 
 
 def least_cost(kinds: Kinds, need: int, least: int) -> float:
@@ -86,7 +86,7 @@ def test_patterns_near_the_cheapest_leave_none_out(
     assert {one for one in minimal(ask) if prices @ one <= most - 1e-6} <= found
 
 
-def minimal(ask: Ask) -> set[tuple[int, ...]]:
+def minimal(ask: ServiceNeed) -> set[tuple[int, ...]]:
     """Return all patterns from which no block can be taken away."""
     open_patterns, found = {(0,) * ask.width}, set()
     while open_patterns:

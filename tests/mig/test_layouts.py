@@ -8,7 +8,7 @@ from interlane.mig.check import layout_faults
 from interlane.mig.layouts import (
     PLAIN,
     Rules,
-    Slot,
+    SlicePlace,
     broken_rule,
     is_maximal,
     legal_layouts,
@@ -17,10 +17,10 @@ from interlane.mig.layouts import (
     undominated,
 )
 from interlane.mig.plan import GpuPlan, Instance
-from interlane.mig.profiles import GpuModel, Kind, gpu_model, gpu_models
+from interlane.mig.profiles import GpuModel, ProfileKind, gpu_model, gpu_models
 from interlane.model import UnknownName
 
-WITH_DOUBLE = Rules(frozenset({Kind.BASE, Kind.DOUBLE_MEMORY}))
+WITH_DOUBLE = Rules(frozenset({ProfileKind.BASE, ProfileKind.DOUBLE_MEMORY}))
 EIGHT_UNITS = [name for name, gpu in gpu_models().items() if gpu.grid == 8]
 FOUR_PARTS = [name for name, gpu in gpu_models().items() if gpu.compute_slices == 4]
 
@@ -79,26 +79,26 @@ def test_the_twelve_undominated_multisets_of_an_a100() -> None:
     )
 
 
-def as_gpu(gpu: GpuModel, slots: tuple[Slot, ...]) -> GpuPlan:
+def as_gpu(gpu: GpuModel, slots: tuple[SlicePlace, ...]) -> GpuPlan:
     return GpuPlan("g", gpu.name, tuple(Instance(one.profile, one.start) for one in slots))
 
 
 @pytest.mark.parametrize("name", gpu_models())
 def test_every_legal_layout_is_accepted_by_the_checker_too(name: str) -> None:
     gpu = gpu_model(name)
-    for layout in legal_layouts(gpu, Rules(frozenset(Kind))):
+    for layout in legal_layouts(gpu, Rules(frozenset(ProfileKind))):
         assert broken_rule(gpu, layout) is None
         assert list(layout_faults(as_gpu(gpu, layout))) == []
 
 
 @st.composite
-def slots_of(draw: st.DrawFn, gpu: GpuModel) -> tuple[Slot, ...]:
+def slots_of(draw: st.DrawFn, gpu: GpuModel) -> tuple[SlicePlace, ...]:
     """Draw slots that are often legal, and often not by one step."""
     profiles = st.sampled_from(gpu.profiles)
     found = []
     for profile in draw(st.lists(profiles, max_size=8)):
         near = st.sampled_from(profile.starts) | st.integers(-1, gpu.grid)
-        found.append(Slot(draw(near), profile.name))
+        found.append(SlicePlace(draw(near), profile.name))
     return tuple(found)
 
 
@@ -117,8 +117,10 @@ def test_rules_and_checker_refuse_the_same_layouts(name: str, data: st.DataObjec
 @pytest.mark.parametrize("name", ["A30-24GB", "A100-40GB", "RTX-PRO-6000-Blackwell-96GB"])
 def test_every_pair_of_slots_is_legal_exactly_if_enumerated(name: str) -> None:
     gpu = gpu_model(name)
-    legal = set(legal_layouts(gpu, Rules(frozenset(Kind))))
-    slots = [Slot(start, profile.name) for profile in gpu.profiles for start in range(gpu.grid)]
+    legal = set(legal_layouts(gpu, Rules(frozenset(ProfileKind))))
+    slots = [
+        SlicePlace(start, profile.name) for profile in gpu.profiles for start in range(gpu.grid)
+    ]
 
     for pair in combinations(slots, 2):
         assert (broken_rule(gpu, pair) is None) == (tuple(sorted(pair)) in legal), pair
@@ -139,13 +141,13 @@ BROKEN = {
 def test_an_illegal_layout_is_refused_with_the_rule_that_it_breaks(
     sentence: str, slots: list[tuple[int, str]]
 ) -> None:
-    layout = [Slot(*one) for one in slots]
+    layout = [SlicePlace(*one) for one in slots]
 
     assert broken_rule(gpu_model("A100-80GB"), layout, Rules(forbid_4g3g=True)) == sentence
 
 
 def test_too_many_of_a_profile_break_the_count() -> None:
-    four = [Slot(start, "1g.10gb+me") for start in (0, 1)]
+    four = [SlicePlace(start, "1g.10gb+me") for start in (0, 1)]
 
     assert broken_rule(gpu_model("A100-80GB"), four) == (
         "count: 2 x 1g.10gb+me, but a GPU holds at most 1."
@@ -155,9 +157,9 @@ def test_too_many_of_a_profile_break_the_count() -> None:
 def test_media_engines_are_not_given_twice() -> None:
     a30, rtx = gpu_model("A30-24GB"), gpu_model("RTX-PRO-6000-Blackwell-96GB")
 
-    both = broken_rule(a30, [Slot(0, "1g.6gb+me"), Slot(2, "2g.12gb+me")])
-    beside_all = broken_rule(rtx, [Slot(0, "1g.24gb+me.all"), Slot(3, "1g.24gb")])
-    without = broken_rule(rtx, [Slot(0, "1g.24gb+me.all"), Slot(3, "1g.24gb-me")])
+    both = broken_rule(a30, [SlicePlace(0, "1g.6gb+me"), SlicePlace(2, "2g.12gb+me")])
+    beside_all = broken_rule(rtx, [SlicePlace(0, "1g.24gb+me.all"), SlicePlace(3, "1g.24gb")])
+    without = broken_rule(rtx, [SlicePlace(0, "1g.24gb+me.all"), SlicePlace(3, "1g.24gb-me")])
 
     assert both == (
         "media: 1g.6gb+me and 2g.12gb+me, but one instance a GPU has the media extension."
@@ -180,5 +182,5 @@ def test_unknown_names_are_refused_with_what_is_known() -> None:
         gpu_model("A100-80")
 
     assert "profile of A100-80GB '5g' is not known" in str(
-        broken_rule(gpu_model("A100-80GB"), [Slot(0, "5g")])
+        broken_rule(gpu_model("A100-80GB"), [SlicePlace(0, "5g")])
     )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from interlane.mig.check import faults
 from interlane.mig.demand import GpuOffer, Service
 from interlane.mig.optimise import OPTIMISERS, optimise
-from interlane.mig.plan import Effort, Stop
+from interlane.mig.plan import Effort, StopReason
 from interlane.model import InvalidInput
 from interlane.testing.mig import asked, cheapest_by_trying, small_demands
 
@@ -23,7 +23,7 @@ def test_exact_optimisers_agree_with_trying_everything(name: str, demand: Demand
     assert faults(outcome.plan, terms) == []
     assert outcome.cost == pytest.approx(cheapest_by_trying(*demand))
     assert outcome.is_optimal
-    assert outcome.stopped is Stop.OPTIMAL
+    assert outcome.stopped is StopReason.OPTIMAL
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
@@ -39,7 +39,7 @@ def test_every_optimiser_gives_a_valid_plan_and_a_bound_that_holds(
     assert faults(outcome.plan, terms) == []
     assert outcome.lower_bound <= cheapest_by_trying(*demand) + 1e-6 <= outcome.cost + 2e-6
     assert outcome.cost == outcome.plan.cost(problem.prices)
-    assert (outcome.stopped is Stop.OPTIMAL) == outcome.is_optimal
+    assert (outcome.stopped is StopReason.OPTIMAL) == outcome.is_optimal
 
 
 @pytest.mark.parametrize("name", ["columns", "program"])

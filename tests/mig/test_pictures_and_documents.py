@@ -6,7 +6,7 @@ from interlane.mig.documents import plan_document, read_state
 from interlane.mig.draw import svg, terminal
 from interlane.mig.match import matched
 from interlane.mig.parted import parted_document
-from interlane.mig.plan import GpuPlan, Instance, Member, Plan
+from interlane.mig.plan import GpuPlan, Instance, Member, PartitionPlan
 from interlane.model import InvalidFile
 
 A100 = "A100-80GB"
@@ -14,12 +14,12 @@ HALF = GpuPlan("gpu-0", A100, (Instance("3g.40gb", 4, "a", 8, 2, 30.0, 10.0),))
 SMALL = GpuPlan("gpu-1", A100, (Instance("1g.10gb", 0, "b"), Instance("1g.10gb", 6)))
 SHARED = GpuPlan("gpu-2", A100, members=(Member("a", 9.0, 1.0), Member("b", 8.0, 2.0)))
 SPARE = GpuPlan("spare-0", A100)
-ALL = Plan((HALF, SMALL, SHARED, SPARE))
+ALL = PartitionPlan((HALF, SMALL, SHARED, SPARE))
 
 
 def test_slices_are_drawn_to_scale_and_free_units_hatched() -> None:
     # Eight units of nine characters, the line on the left of each part included.
-    assert terminal(Plan((HALF,))).splitlines() == [
+    assert terminal(PartitionPlan((HALF,))).splitlines() == [
         "gpu-0  A100-80GB",
         "┌" + "─" * 35 + "┬" + "─" * 35 + "┐",
         "│" + "░" * 35 + "│" + "3g.40gb".ljust(35) + "│",
@@ -32,7 +32,7 @@ def test_slices_are_drawn_to_scale_and_free_units_hatched() -> None:
 def test_gpus_that_hold_the_same_are_drawn_once() -> None:
     gpus = tuple(replace(HALF, id=f"gpu-{number}") for number in range(40))
 
-    drawn = terminal(Plan((SMALL, *gpus, SHARED)), shown=1)
+    drawn = terminal(PartitionPlan((SMALL, *gpus, SHARED)), shown=1)
 
     assert drawn.startswith("gpu-0 .. gpu-39  40 x A100-80GB\n")
     assert drawn.endswith("\n... and 2 more GPUs, cut in 2 other ways")
@@ -51,7 +51,7 @@ def test_idle_shared_and_spare_gpus_are_drawn_as_such() -> None:
 def test_names_in_pictures_cannot_break_out_of_them() -> None:
     evil = GpuPlan("gpu-0", A100, (Instance("7g.80gb", 0, "<script>"),))
 
-    assert "<script>" not in svg(Plan((evil,)))
+    assert "<script>" not in svg(PartitionPlan((evil,)))
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
@@ -82,8 +82,8 @@ def test_mig_parted_switches_mig_off_where_nothing_is_cut() -> None:
 
 
 def test_a_plan_takes_the_names_of_gpus_most_like_it() -> None:
-    there = Plan((replace(SMALL, id="old-7"), replace(HALF, id="old-3")))
-    plan = Plan((HALF, SMALL, replace(HALF, id="gpu-9")))
+    there = PartitionPlan((replace(SMALL, id="old-7"), replace(HALF, id="old-3")))
+    plan = PartitionPlan((HALF, SMALL, replace(HALF, id="gpu-9")))
 
     found = matched(plan, there)
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from interlane.mig.check import layout_faults
 from interlane.mig.demand import GpuOffer, Problem, Service
 from interlane.mig.optimise import optimise
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
 from interlane.mig.transition.documents import transition_document
 from interlane.mig.transition.joint import joint_plan
 from interlane.mig.transition.journal import Record, line_of, read_journal, resumed
 from interlane.mig.transition.order import ordered
-from interlane.mig.transition.run import End, Ended, Run
+from interlane.mig.transition.present import floors_of, present
+from interlane.mig.transition.run import RunEnd, RunEnded, TransitionRun
 from interlane.mig.transition.simulated import SimulatedGpus
-from interlane.mig.transition.standing import floors_of, standing
 from interlane.mig.transition.steps import (
-    Step,
-    Times,
+    StepTimes,
     Transition,
+    TransitionStep,
     after_step,
     content_of,
     makespan_s,
@@ -71,12 +71,12 @@ class Disk:
 class Watched(SimulatedGpus):
     """Simulated GPUs on which every moment is checked; a crash may strike around each step."""
 
-    def __init__(self, state: Plan, floors: dict[str, float], **how: object) -> None:
+    def __init__(self, state: PartitionPlan, floors: dict[str, float], **how: object) -> None:
         super().__init__(state, **how)  # type: ignore[arg-type]
         self._floors = floors
         self.fuse = Fuse()
         self.faults: list[str] = []
-        self.performed: list[Step] = []
+        self.performed: list[TransitionStep] = []
 
     def power_on(self) -> None:
         """After a crash: of what was under way, every other step has happened."""
@@ -86,13 +86,13 @@ class Watched(SimulatedGpus):
                 self._happened(step)
         self._under_way.clear()
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: TransitionStep) -> None:
         self.fuse.pass_by()
         super()._perform(step)
         self._happened(step)
         self.fuse.pass_by()
 
-    def _happened(self, step: Step) -> None:
+    def _happened(self, step: TransitionStep) -> None:
         self.performed.append(step)
         given = self.state.throughputs()
         self.faults += [
@@ -111,7 +111,7 @@ def run(
     *,
     crash_at: int | None = None,
     back: bool = False,
-) -> Ended:
+) -> RunEnded:
     """Run from wherever the disk says, with a fuse that burns through at a moment."""
     name = transition_document(way, problem)["id"]
     read = read_journal(disk.content, "journal")
@@ -119,14 +119,14 @@ def run(
     progress = resumed(way, problem, name, read.records, "journal")
     fuse = gpus.fuse = Fuse(crash_at)
     gpus.power_on()
-    one = Run(progress, gpus, disk.writer(fuse))
+    one = TransitionRun(progress, gpus, disk.writer(fuse))
     return one.back() if back else one.forward()
 
 
 def moments(way: Transition, problem: Problem) -> int:
     """Count the chances to crash in a run without one."""
     gpus = watched(way)
-    assert run(way, problem, Disk(), gpus).end is End.DONE
+    assert run(way, problem, Disk(), gpus).end is RunEnd.DONE
     return gpus.fuse.seen
 
 
@@ -139,20 +139,20 @@ def watched(way: Transition, **how: object) -> Watched:
 
 def change(seed: int, gpu: str, services: int) -> tuple[Transition, Problem]:
     """Return a way between two demands drawn from a seed."""
-    dice = Random(seed)
+    rng = Random(seed)
     sizes = {"1g": 1, "2g": 2, "3g": 3, "4g": 4, "7g": 7}
     from interlane.mig.profiles import gpu_model
 
     rates = {
-        (f"s{n}", gpu, profile.name): sizes[profile.name[:2]] * dice.choice([8, 10, 12])
+        (f"s{n}", gpu, profile.name): sizes[profile.name[:2]] * rng.choice([8, 10, 12])
         for n in range(services)
         for profile in gpu_model(gpu).of_kinds({gpu_model(gpu).whole.kind})
     }
-    wanted = [Service(f"s{n}", f"s{n}", dice.randint(5, 60), 99.0) for n in range(services)]
-    now = [replace(one, rate_per_s=one.rate_per_s * dice.choice([0.4, 1, 2])) for one in wanted]
+    wanted = [Service(f"s{n}", f"s{n}", rng.randint(5, 60), 99.0) for n in range(services)]
+    now = [replace(one, rate_per_s=one.rate_per_s * rng.choice([0.4, 1, 2])) for one in wanted]
     before, _ = asked(wanted, [GpuOffer(gpu)], {k: float(v) for k, v in rates.items()})
     after, _ = asked(now, [GpuOffer(gpu)], {k: float(v) for k, v in rates.items()})
-    current = standing(optimise(before).plan, after)
+    current = present(optimise(before).plan, after)
     target = joint_plan(after, current, slack=seed % 2).plan
     return ordered(current, target, floors_of(current, after), after), after
 
@@ -163,8 +163,8 @@ def swap() -> tuple[Transition, Problem]:
     services = [Service("a", "a", 1, 100.0), Service("b", "b", 1, 100.0)]
     problem, _ = asked(services, [GpuOffer(A30)], rates)
     a, b = (Instance("2g.12gb", 0, name, 1, 1, 1.0, 10.0) for name in "ab")
-    current = Plan((GpuPlan("gpu-0", A30, (a, replace(b, start=2))),))
-    target = Plan((GpuPlan("gpu-0", A30, (b, replace(a, start=2))),))
+    current = PartitionPlan((GpuPlan("gpu-0", A30, (a, replace(b, start=2))),))
+    target = PartitionPlan((GpuPlan("gpu-0", A30, (b, replace(a, start=2))),))
     return ordered(current, target, {"a": 1.0, "b": 1.0}, problem, exact=True), problem
 
 
@@ -197,16 +197,16 @@ def test_after_a_crash_at_any_moment_the_transition_goes_on(name: str) -> None:
     for disk, gpus in crashes(way, problem):
         ended = run(way, problem, disk, gpus)
 
-        assert ended.end is End.DONE
+        assert ended.end is RunEnd.DONE
         assert content_of(gpus.state) == content_of(way.target)
         assert gpus.faults == []
         # Nothing was done twice, and nothing that the way does not have.
         assert by_gpu(gpus.performed) == by_gpu(step for _, step in way.steps)
 
 
-def by_gpu(steps: Iterable[Step]) -> dict[str, list[Step]]:
+def by_gpu(steps: Iterable[TransitionStep]) -> dict[str, list[TransitionStep]]:
     """Return the steps of every GPU in their order."""
-    found: dict[str, list[Step]] = {}
+    found: dict[str, list[TransitionStep]] = {}
     for step in steps:
         found.setdefault(step.gpu, []).append(step)
     return found
@@ -215,7 +215,7 @@ def by_gpu(steps: Iterable[Step]) -> dict[str, list[Step]]:
 @pytest.mark.parametrize("name", WAYS)
 def test_what_may_go_at_once_does(name: str) -> None:
     way, problem = WAYS[name]()
-    times, gpus = Times(), watched(way, times=Times())
+    times, gpus = StepTimes(), watched(way, times=StepTimes())
 
     run(way, problem, Disk(), gpus)
 
@@ -230,7 +230,7 @@ def test_after_a_crash_at_any_moment_the_transition_can_be_rolled_back(name: str
     for disk, gpus in crashes(way, problem):
         ended = run(way, problem, disk, gpus, back=True)
 
-        assert ended.end is End.ROLLED_BACK
+        assert ended.end is RunEnd.ROLLED_BACK
         assert content_of(gpus.state) == content_of(way.current)
         assert gpus.faults == []
 
@@ -276,7 +276,7 @@ def test_no_crash_loses_anything(
     back: bool,  # noqa: FBT001
 ) -> None:
     before, after, _ = drawn
-    current = standing(optimise(before).plan, after)
+    current = present(optimise(before).plan, after)
     target = joint_plan(after, current).plan
     way = ordered(current, target, floors_of(current, after), after)
     disk, gpus = Disk(), watched(way)
@@ -295,17 +295,17 @@ def test_no_crash_loses_anything(
 @pytest.mark.parametrize("seed", range(12))
 def test_steps_that_fail_are_tried_again(seed: int) -> None:
     way, problem = change(2, A100, 8)
-    gpus = watched(way, dice=Random(seed), fail_rate=0.2)
+    gpus = watched(way, rng=Random(seed), fail_rate=0.2)
 
     ended = run(way, problem, Disk(), gpus)
 
-    assert ended.end is End.DONE
+    assert ended.end is RunEnd.DONE
     assert ended.retries > 0
     assert gpus.faults == []
     assert_served(gpus.state, problem)
 
 
-def assert_served(state: Plan, problem: Problem) -> None:
+def assert_served(state: PartitionPlan, problem: Problem) -> None:
     """Every service has what was asked for."""
     given = state.throughputs()
     for service in problem.services:
@@ -321,7 +321,7 @@ def test_a_gpu_that_cannot_be_changed_is_planned_around(name: str) -> None:
 
         ended = run(way, problem, Disk(), gpus)
 
-        assert (ended.end, ended.replans) == (End.DONE, 1)
+        assert (ended.end, ended.replans) == (RunEnd.DONE, 1)
         assert [gpu for gpu in gpus.state.gpus if gpu.id == broken and gpu.instances] == there
         assert gpus.faults == []
         assert_served(gpus.state, problem)
@@ -333,11 +333,11 @@ def test_what_somebody_changed_meanwhile_is_planned_anew() -> None:
     with pytest.raises(Crashed):
         run(way, problem, disk, gpus, crash_at=20)
     busy = [gpu for gpu in gpus.state.gpus if gpu.instances]
-    gpus.state = Plan(tuple(gpu for gpu in gpus.state.gpus if gpu.id != busy[-1].id))
+    gpus.state = PartitionPlan(tuple(gpu for gpu in gpus.state.gpus if gpu.id != busy[-1].id))
 
     ended = run(way, problem, disk, gpus)
 
-    assert ended.end is End.DONE
+    assert ended.end is RunEnd.DONE
     assert ended.replans == 1
     assert_served(gpus.state, problem)
     assert [fault for gpu in gpus.state.gpus for fault in layout_faults(gpu)] == []
@@ -345,11 +345,11 @@ def test_what_somebody_changed_meanwhile_is_planned_anew() -> None:
 
 def test_a_run_that_cannot_get_on_gives_up_in_a_valid_state() -> None:
     way, problem = change(2, A100, 8)
-    gpus = watched(way, fail_rate=1.0, dice=Random(3))
+    gpus = watched(way, fail_rate=1.0, rng=Random(3))
 
     ended = run(way, problem, Disk(), gpus)
 
-    assert ended.end is End.GAVE_UP
+    assert ended.end is RunEnd.GAVE_UP
     assert "failed 3 times" in ended.why
     assert gpus.faults == []
 

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from interlane.mig.check import Terms, faults
+from interlane.mig.check import PlanTerms, faults
 from interlane.mig.demand import GpuOffer, Problem, Service
 from interlane.mig.layouts import maximal_layouts
 from interlane.mig.optimise import optimise
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
 from interlane.mig.transition import replay
 from interlane.mig.transition.documents import read_transition, transition_document
 from interlane.mig.transition.exchange import exchange_and_compact
 from interlane.mig.transition.joint import joint_plan, kept_of
 from interlane.mig.transition.order import ordered
-from interlane.mig.transition.standing import floors_of, standing
+from interlane.mig.transition.present import floors_of, present
 from interlane.mig.transition.steps import (
     Action,
-    Kind,
-    Step,
+    StepKind,
     Transition,
+    TransitionStep,
     Verb,
     after_step,
     content_of,
@@ -31,26 +31,26 @@ from interlane.model import InvalidInput
 from interlane.testing.mig import asked, small_changes
 
 A30 = "A30-24GB"
-Change = tuple[Problem, Problem, Terms]
+Change = tuple[Problem, Problem, PlanTerms]
 
 
 def way_between(
     before: Problem, after: Problem, *, slack: int = 1, seed: int = 0
 ) -> Transition:
-    current = standing(optimise(before).plan, after)
+    current = present(optimise(before).plan, after)
     target = joint_plan(after, current, slack=slack).plan
     return ordered(current, target, floors_of(current, after), after, seed=seed)
 
 
-def witnessed(way: Transition, problem: Problem, seed: int = 0) -> list[replay.Witnessed]:
-    deeds = replay.deeds_of(transition_document(way, problem))
+def verified(way: Transition, problem: Problem, seed: int = 0) -> list[replay.Verified]:
+    actions = replay.actions_of(transition_document(way, problem))
     return [
-        replay.faults_in_order(way.current, deeds, way.floors),
-        replay.faults_at_once(way.current, deeds, way.floors, Random(seed)),
+        replay.faults_in_order(way.current, actions, way.floors),
+        replay.faults_at_once(way.current, actions, way.floors, Random(seed)),
     ]
 
 
-def content(plan: Plan) -> set[tuple[str, str, int, str]]:
+def content(plan: PartitionPlan) -> set[tuple[str, str, int, str]]:
     return {(gpu.id, one.profile, one.start, one.service) for gpu, one in plan.instances}
 
 
@@ -89,7 +89,7 @@ def test_more_instances_stay_than_in_the_cheapest_plan_matched() -> None:
     # One A30 with four 1g.  The demand halves; two of the four must do, and they stay.
     rates = {("a", A30, "1g.6gb"): 1.0, ("a", A30, "4g.24gb"): 4.0}
     before, _ = asked([Service("a", "a", 4, 100.0)], [GpuOffer(A30)], rates)
-    current = Plan((GpuPlan("gpu-0", A30, tuple(_one("a", n) for n in range(4))),))
+    current = PartitionPlan((GpuPlan("gpu-0", A30, tuple(_one("a", n) for n in range(4))),))
 
     found = joint_plan(before, current, slack=0)
 
@@ -123,7 +123,7 @@ def test_a_frozen_gpu_stays_exactly_as_it_is() -> None:
     services = [Service("a", "a", 1, 100.0), Service("b", "b", 4, 100.0)]
     after, _ = asked(services, [GpuOffer(A30)], rates)
     broken = GpuPlan("bad", A30, (_one("a", 2),))
-    current = Plan((broken, GpuPlan("good", A30, (_one("b", 0),))))
+    current = PartitionPlan((broken, GpuPlan("good", A30, (_one("b", 0),))))
 
     found = joint_plan(after, current, slack=0, frozen=["bad"])
 
@@ -143,7 +143,7 @@ def test_no_service_falls_below_its_floor_on_any_way(
 
     way = way_between(before, after, slack=slack, seed=seed)
 
-    for seen in witnessed(way, after, seed):
+    for seen in verified(way, after, seed):
         assert seen.faults == ()
         assert seen.end == content(way.target)
     assert faults(way.target, terms) == []
@@ -162,7 +162,7 @@ def test_a_way_back_to_the_letter_exists_from_every_moment(change: Change, seed:
     back = ordered(here, way.current, way.floors, after, exact=True)
 
     assert content(back.target) == content(way.current)
-    for seen in witnessed(back, after, seed):
+    for seen in verified(back, after, seed):
         assert seen.faults == ()
         assert seen.end == content(way.current)
 
@@ -182,13 +182,13 @@ def test_services_that_swap_places_on_a_full_gpu_need_a_borrowed_one() -> None:
     way, problem = swap()
 
     assert way.borrowed == ("gpu-1",)
-    assert all(seen.faults == () for seen in witnessed(way, problem))
+    assert all(seen.faults == () for seen in verified(way, problem))
     assert way.counts()["migrate"] >= 1
     assert way.peak_gpus == 2
 
 
-def _halves(left: Instance, right: Instance) -> Plan:
-    return Plan((GpuPlan("gpu-0", A30, (left, replace(right, start=2))),))
+def _halves(left: Instance, right: Instance) -> PartitionPlan:
+    return PartitionPlan((GpuPlan("gpu-0", A30, (left, replace(right, start=2))),))
 
 
 @given(change=small_changes())
@@ -218,30 +218,30 @@ def test_actions_of_one_wave_are_on_different_gpus(change: Change) -> None:
         assert len(gpus) == len({*gpus})
 
 
-# -- the witness is not blind ---------------------------------------------------------
+# -- the verifier is not blind ---------------------------------------------------------
 
 
-def test_the_witness_sees_a_service_below_its_floor() -> None:
+def test_the_verifier_sees_a_service_below_its_floor() -> None:
     way, problem = swap()
     dear = replace(way, floors={name: floor * 1.01 for name, floor in way.floors.items()})
 
-    assert "below its floor" in witnessed(dear, problem)[0].faults[0]
+    assert "below its floor" in verified(dear, problem)[0].faults[0]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_witness_sees_what_happens_when_nobody_waits(seed: int) -> None:
+def test_the_verifier_sees_what_happens_when_nobody_waits(seed: int) -> None:
     way, problem = swap()
     hasty = replace(way, actions=tuple(replace(one, after=()) for one in way.actions))
 
-    assert witnessed(hasty, problem, seed)[1].faults
+    assert verified(hasty, problem, seed)[1].faults
 
 
-def test_the_witness_sees_a_busy_slot_destroyed() -> None:
+def test_the_verifier_sees_a_busy_slot_destroyed() -> None:
     way, problem = swap()
-    slot = Step(Verb.DESTROY, "gpu-0", A30, Instance("2g.12gb", 0))
-    rash = replace(way, actions=(Action(Kind.REPARTITION, (slot,)),))
+    slot = TransitionStep(Verb.DESTROY, "gpu-0", A30, Instance("2g.12gb", 0))
+    rash = replace(way, actions=(Action(StepKind.REPARTITION, (slot,)),))
 
-    assert witnessed(rash, problem)[0].faults[0] == (
+    assert verified(rash, problem)[0].faults[0] == (
         "Impossible to destroy 2g.12gb@0 on gpu-0: it is busy with a."
     )
 
@@ -253,12 +253,14 @@ def test_a_service_that_the_demand_does_not_know_is_refused_unless_it_retires() 
     problem, _ = asked(
         [Service("a", "a", 1, 100.0)], [GpuOffer(A30)], {("a", A30, "1g.6gb"): 1.0}
     )
-    current = Plan((GpuPlan("gpu-0", A30, (Instance("1g.6gb", 0, "old"), _one("a", 1))),))
+    current = PartitionPlan(
+        (GpuPlan("gpu-0", A30, (Instance("1g.6gb", 0, "old"), _one("a", 1))),)
+    )
 
     with pytest.raises(InvalidInput, match="serves 'old' in"):
-        standing(current, problem)
+        present(current, problem)
 
-    there = standing(current, problem, ["old"])
+    there = present(current, problem, ["old"])
     way = ordered(there, joint_plan(problem, there).plan, floors_of(there, problem), problem)
     assert [str(one) for one in way.actions] == [
         "delete old in 1g.6gb@0 on gpu-0",
@@ -271,7 +273,9 @@ def test_an_instance_without_figures_is_taken_to_run_at_its_best() -> None:
         [Service("a", "a", 1, 100.0)], [GpuOffer(A30)], {("a", A30, "1g.6gb"): 1.5}
     )
 
-    there = standing(Plan((GpuPlan("gpu-0", A30, (Instance("1g.6gb", 0, "a"),)),)), problem)
+    there = present(
+        PartitionPlan((GpuPlan("gpu-0", A30, (Instance("1g.6gb", 0, "a"),)),)), problem
+    )
 
     assert there.throughputs() == {"a": 1.5}
     assert floors_of(there, problem) == {"a": 1.0}
@@ -285,11 +289,11 @@ def test_an_instance_without_figures_is_taken_to_run_at_its_best() -> None:
 @settings(max_examples=40, deadline=None)
 def test_exchange_and_compact_interrupts_nobody_either(change: Change, seed: int) -> None:
     before, after, terms = change
-    current = standing(optimise(before).plan, after)
+    current = present(optimise(before).plan, after)
 
     way = exchange_and_compact(current, optimise(after).plan, floors_of(current, after), after)
 
-    for seen in witnessed(way, after, seed):
+    for seen in verified(way, after, seed):
         assert seen.faults == ()
         assert seen.end == content(way.target)
     assert faults(way.target, terms) == []
@@ -301,7 +305,7 @@ Gains = tuple[tuple[float, int], ...]
 """Throughput and replicas of each service."""
 
 
-def most_kept_by_trying(problem: Problem, current: Plan, gpus: int) -> int:
+def most_kept_by_trying(problem: Problem, current: PartitionPlan, gpus: int) -> int:
     """Return the most instances that any plan of so many GPUs keeps, by making them all."""
     services = problem.services
     nothing: Gains = tuple((0.0, 0) for _ in services)

@@ -1,11 +1,11 @@
 """What somebody suffers beside others, as pages show it."""
 
-from interlane.live.functions.lender import Compared
+from interlane.live.functions.colocation import ComparedSlowdown
 from interlane.pages.devices import beside_table
 
 
 def test_what_was_measured_is_shown_beside_what_was_predicted() -> None:
-    one = Compared("here/0", ("train-1", "<b>"), 1.6, 1.2, 1.03, 2.0, at_s=0.0)
+    one = ComparedSlowdown("here/0", ("train-1", "<b>"), 1.6, 1.2, 1.03, 2.0, at_s=0.0)
 
     shown = beside_table([one], "jobs")
 

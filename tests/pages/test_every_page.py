@@ -129,7 +129,7 @@ def test_a_jobs_page_follows_it_to_its_end(machine: Machine, open_page: Open) ->
     with machine.api() as api:
         api.delete(f"/jobs/{job}")
 
-    expect(page.locator(".facts .state")).to_have_text("cancelled")
+    expect(page.locator(".events .state")).to_have_text("cancelled")
     expect(page.get_by_role("cell", name="by admin").first).to_be_visible()
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from interlane.live.auth import Role
 from interlane.model import InvalidInput
-from interlane.pages.planner import Wanted, planned
+from interlane.pages.planner import PastedDemand, planned
 from interlane.testing.waiting import until
 
 from .conftest import Machine, Open
@@ -53,7 +53,7 @@ def test_services_are_planned_and_the_way_from_one_plan_to_the_next(open_page: O
 )
 def test_services_that_cannot_be_planned_are_told_why(services: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        planned(Wanted(services, None, "", "", 1.0))
+        planned(PastedDemand(services, None, "", "", 1.0))
 
 
 def test_a_refusal_is_shown_and_stays_text(open_page: Open) -> None:

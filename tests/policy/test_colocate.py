@@ -7,10 +7,22 @@ from hypothesis import strategies as st
 
 from interlane.model import GpuRef, InvalidField, Refusal
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import Gpu
-from interlane.policy.colocate.place import Bounded, Colocator, Harvest, Site, Smore
-from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.testing.harvest import flat_table, flat_tolls, function, gpu_ref, gpus_with
+from interlane.policy.colocate.gpus import ColocatedGpu
+from interlane.policy.colocate.place import (
+    Bounded,
+    Colocation,
+    Colocator,
+    FunctionPlacement,
+    Smore,
+)
+from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
+from interlane.testing.colocation import (
+    flat_slowdowns,
+    flat_table,
+    function,
+    gpu_ref,
+    gpus_with,
+)
 
 G0 = gpu_ref(0)
 NAMES = ("calm", "touchy", "f", "g")
@@ -20,30 +32,30 @@ KEPT = {("touchy", "f"): 0.8, ("calm", "f"): 0.95, ("calm", "g"): 0.93}
 
 def colocators(**settings: object) -> dict[str, Colocator]:
     return {
-        "smore": Smore(flat_tolls(NAMES, KEPT, cautious=False)),
-        "colocate": Bounded(flat_tolls(NAMES, KEPT)),
+        "smore": Smore(flat_slowdowns(NAMES, KEPT, cautious=False)),
+        "colocate": Bounded(flat_slowdowns(NAMES, KEPT)),
     }
 
 
 def placed(
     colocator: Colocator, trainers: list[str | None], *, waiting: int = 0
-) -> Site | Refusal:
+) -> FunctionPlacement | Refusal:
     return colocator.place(function(), gpus_with(trainers), waiting, 0.0, Random(0))
 
 
 @pytest.mark.parametrize("name", colocators())
 def test_a_function_goes_where_training_suffers_least(name: str) -> None:
     site = placed(colocators()[name], ["touchy", "calm", "touchy"])
-    assert isinstance(site, Site)
+    assert isinstance(site, FunctionPlacement)
     assert site.gpu.trainer == "calm"
-    assert site.toll.training == pytest.approx(1 / 0.95, rel=1e-4)
+    assert site.slowdown.training == pytest.approx(1 / 0.95, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", colocators())
 def test_a_function_waits_when_everybody_would_lose_too_much(name: str) -> None:
     refusal = placed(colocators()[name], ["touchy"] * 3)
     assert isinstance(refusal, Refusal)
-    assert "bears the slow-down" in refusal.reason
+    assert "bears the slowdown" in refusal.reason
 
 
 @pytest.mark.parametrize("name", colocators())
@@ -72,18 +84,21 @@ def test_deciding_never_raises_and_never_takes_memory_that_is_not_there(
     gpus = gpus_with(trainers)
     one = Function("x", workload, memory_mib)
     found = colocators()[name].place(one, gpus, waiting, 0.0, Random(seed))
-    if isinstance(found, Site):
+    if isinstance(found, FunctionPlacement):
         assert found.gpu.memory_mib >= memory_mib
 
 
 def test_smore_in_a_hurry_takes_the_first_that_is_acceptable() -> None:
     kept = {("calm", "f"): 0.95, ("touchy", "f"): 0.92}
-    hurried = Smore(flat_tolls(NAMES, kept, cautious=False), choices=4, hurry_from=10)
+    hurried = Smore(flat_slowdowns(NAMES, kept, cautious=False), choices=4, hurry_from=10)
     drawn = [
         hurried.place(function(), gpus_with(["touchy", "calm"] * 2), 10, 0.0, Random(seed))
         for seed in range(20)
     ]
-    assert {site.gpu.trainer for site in drawn if isinstance(site, Site)} == {"touchy", "calm"}
+    assert {site.gpu.trainer for site in drawn if isinstance(site, FunctionPlacement)} == {
+        "touchy",
+        "calm",
+    }
 
 
 def test_smore_looks_at_so_many_gpus_and_no_more() -> None:
@@ -93,38 +108,38 @@ def test_smore_looks_at_so_many_gpus_and_no_more() -> None:
     found = [
         smore.place(function(), gpus_with(trainers), 0, 0.0, Random(seed)) for seed in range(50)
     ]
-    assert 0 < sum(isinstance(one, Site) for one in found) < 20
+    assert 0 < sum(isinstance(one, FunctionPlacement) for one in found) < 20
 
 
 def test_ours_draws_from_gpus_that_have_room_only() -> None:
-    full = [Gpu(gpu_ref(1 + number), "T4", 10) for number in range(500)]
+    full = [ColocatedGpu(gpu_ref(1 + number), "T4", 10) for number in range(500)]
     gpus = gpus_with([None])
     for gpu in full:
         gpus.add(gpu)
-    ours = Bounded(flat_tolls(NAMES, KEPT), draws=2)
-    assert isinstance(ours.place(function(), gpus, 0, 0.0, Random(0)), Site)
+    ours = Bounded(flat_slowdowns(NAMES, KEPT), draws=2)
+    assert isinstance(ours.place(function(), gpus, 0, 0.0, Random(0)), FunctionPlacement)
 
 
-def test_ours_counts_with_the_bound_and_smore_with_the_guess() -> None:
+def test_ours_counts_with_the_bound_and_smore_with_the_estimate() -> None:
     kept = {("calm", "f"): 0.95}
-    ours = Bounded(flat_tolls(NAMES, kept, spread=0.3))
-    smore = Smore(flat_tolls(NAMES, kept, spread=0.3, cautious=False))
+    ours = Bounded(flat_slowdowns(NAMES, kept, spread=0.3))
+    smore = Smore(flat_slowdowns(NAMES, kept, spread=0.3, cautious=False))
     assert isinstance(placed(ours, ["calm"]), Refusal)
-    assert isinstance(placed(smore, ["calm"]), Site)
+    assert isinstance(placed(smore, ["calm"]), FunctionPlacement)
 
 
 def test_ours_refuses_what_would_break_a_functions_own_deadline() -> None:
-    tolls = flat_tolls(NAMES, {("f", "calm"): 0.3})
-    assert isinstance(placed(Bounded(tolls), ["calm"]), Refusal)
+    slowdowns = flat_slowdowns(NAMES, {("f", "calm"): 0.3})
+    assert isinstance(placed(Bounded(slowdowns), ["calm"]), Refusal)
 
 
 def test_ours_prefers_a_gpu_on_which_the_model_is_already() -> None:
-    tolls = flat_tolls(NAMES, {("calm", "f"): 0.97, ("touchy", "f"): 0.99})
-    harvest = Harvest(gpus_with(["calm", "touchy"]), Bounded(tolls), tolls)
-    first = harvest.gpus.by_id[G0]
-    harvest.gpus.note_warm("f", first)
-    site = harvest.place(function(number=2), 0, 0.0)
-    assert isinstance(site, Site)
+    slowdowns = flat_slowdowns(NAMES, {("calm", "f"): 0.97, ("touchy", "f"): 0.99})
+    colocation = Colocation(gpus_with(["calm", "touchy"]), Bounded(slowdowns), slowdowns)
+    first = colocation.gpus.by_id[G0]
+    colocation.gpus.note_warm("f", first)
+    site = colocation.place(function(number=2), 0, 0.0)
+    assert isinstance(site, FunctionPlacement)
     assert site.gpu is first
     assert site.is_warm
 
@@ -132,32 +147,34 @@ def test_ours_prefers_a_gpu_on_which_the_model_is_already() -> None:
 def test_the_way_to_share_is_chosen_by_the_same_numbers() -> None:
     beside = flat_table(NAMES, {("touchy", "f"): 0.8})
     lanes = flat_table(NAMES, {("touchy", "f"): 0.97})
-    tolls = Tolls({"mps": Mode(beside, beside), "lanes": Mode(lanes, lanes)})
-    site = placed(Bounded(tolls), ["touchy"])
-    assert isinstance(site, Site)
+    slowdowns = Slowdowns(
+        {"mps": SharingTables(beside, beside), "lanes": SharingTables(lanes, lanes)}
+    )
+    site = placed(Bounded(slowdowns), ["touchy"])
+    assert isinstance(site, FunctionPlacement)
     assert site.mode == "lanes"
 
 
 def test_time_that_was_not_lost_pays_for_a_short_visit_that_costs_more() -> None:
-    tolls = flat_tolls(NAMES, {("touchy", "f"): 0.85})
-    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training(G0, "touchy", 0, 0.5, 0.0)
+    slowdowns = flat_slowdowns(NAMES, {("touchy", "f"): 0.85})
+    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
+    colocation.begin_training(G0, "touchy", 0, 0.5, 0.0)
     visit = Function("f/1", "f", 100, stay_s=60.0)
-    assert isinstance(harvest.place(visit, 0, 0.0), Refusal)
+    assert isinstance(colocation.place(visit, 0, 0.0), Refusal)
     # After an hour 36 s were saved; the visit costs (0.15 - 0.10) * 60 s = 3 s.
-    assert isinstance(harvest.place(visit, 0, 3600.0), Site)
+    assert isinstance(colocation.place(visit, 0, 3600.0), FunctionPlacement)
     # At 6 % over what is earned, 36 s last for 10 minutes.
-    assert harvest.gpus.by_id[G0].settle(3600.0 + 600.0, 0.1, 3600.0) == pytest.approx(
+    assert colocation.gpus.by_id[G0].settle(3600.0 + 600.0, 0.1, 3600.0) == pytest.approx(
         0, abs=1e-3
     )
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=60, max_size=300))
 def test_who_pays_with_what_was_saved_loses_no_more_than_the_limit_in_any_hour(
-    wished: list[float],
+    wanted: list[float],
 ) -> None:
-    gpu, lost_s = Gpu(G0, "T4", 1000, trainer="calm"), []
-    for minute, loss in enumerate(wished):
+    gpu, lost_s = ColocatedGpu(G0, "T4", 1000, trainer="calm"), []
+    for minute, loss in enumerate(wanted):
         saved_s = gpu.settle(60.0 * minute, 0.1, 3600.0)
         gpu.loss = loss if saved_s >= 60.0 * (loss - 0.09) else 0.0
         lost_s.append(60.0 * gpu.loss)
@@ -166,37 +183,37 @@ def test_who_pays_with_what_was_saved_loses_no_more_than_the_limit_in_any_hour(
 
 
 def test_the_second_violation_in_a_row_takes_the_dearest_function_away() -> None:
-    tolls = flat_tolls(NAMES, {("calm", "f"): 0.99, ("calm", "g"): 0.95})
-    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training(G0, "calm", 0, 0.5, 0.0)
+    slowdowns = flat_slowdowns(NAMES, {("calm", "f"): 0.99, ("calm", "g"): 0.95})
+    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
+    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
     for name in ("g", "f"):
-        assert isinstance(harvest.place(function(name), 0, 0.0), Site)
+        assert isinstance(colocation.place(function(name), 0, 0.0), FunctionPlacement)
     # The first minute is paid for by what was saved; then it is in debt.
-    assert harvest.measured(G0, 1.3, [1.0, 1.0], 60.0) is None
-    assert harvest.measured(G0, 1.3, [1.0, 1.0], 120.0) is None
-    gone = harvest.measured(G0, 1.3, [1.0, 1.0], 180.0)
+    assert colocation.measured(G0, 1.3, [1.0, 1.0], 60.0) is None
+    assert colocation.measured(G0, 1.3, [1.0, 1.0], 120.0) is None
+    gone = colocation.measured(G0, 1.3, [1.0, 1.0], 180.0)
     assert gone is not None
     assert gone.workload == "g"
-    assert [one.workload for one in harvest.gpus.by_id[G0].functions] == ["f"]
-    assert harvest.gpus.by_id[G0].trainer == "calm"
+    assert [one.workload for one in colocation.gpus.by_id[G0].functions] == ["f"]
+    assert colocation.gpus.by_id[G0].trainer == "calm"
 
 
 def test_one_violation_and_a_good_measurement_take_nobody_away() -> None:
-    tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training(G0, "calm", 0, 0.5, 0.0)
-    harvest.place(function(), 0, 0.0)
+    slowdowns = flat_slowdowns(NAMES, KEPT)
+    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
+    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
+    colocation.place(function(), 0, 0.0)
     for slow_down in (1.5, 1.0, 1.5, 1.0):
-        assert harvest.measured(G0, slow_down, [1.0], 1.0) is None
+        assert colocation.measured(G0, slow_down, [1.0], 1.0) is None
 
 
 def test_a_training_job_that_needs_the_memory_gets_it() -> None:
-    tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(gpus_with([None], memory_mib=500), Bounded(tolls), tolls)
-    harvest.place(function(), 0, 0.0)
-    evicted = harvest.begin_training(G0, "calm", 450, 0.5, 1.0)
+    slowdowns = flat_slowdowns(NAMES, KEPT)
+    colocation = Colocation(gpus_with([None], memory_mib=500), Bounded(slowdowns), slowdowns)
+    colocation.place(function(), 0, 0.0)
+    evicted = colocation.begin_training(G0, "calm", 450, 0.5, 1.0)
     assert [one.workload for one in evicted] == ["f"]
-    assert harvest.gpus.by_id[G0].memory_mib == 50
+    assert colocation.gpus.by_id[G0].memory_mib == 50
 
 
 @given(
@@ -210,26 +227,26 @@ def test_a_training_job_that_needs_the_memory_gets_it() -> None:
     )
 )
 def test_memory_balances_whatever_comes_and_goes(steps: list[tuple[str, int, int]]) -> None:
-    tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(gpus_with([None] * 4), Bounded(tolls), tolls)
+    slowdowns = flat_slowdowns(NAMES, KEPT)
+    colocation = Colocation(gpus_with([None] * 4), Bounded(slowdowns), slowdowns)
     training: dict[GpuRef, int] = {}
     for now_s, (what, number, amount) in enumerate(steps):
-        gpu = harvest.gpus.by_id[gpu_ref(number)]
+        gpu = colocation.gpus.by_id[gpu_ref(number)]
         if what == "place":
-            harvest.place(Function(f"f/{now_s}", "f", amount), number, now_s)
+            colocation.place(Function(f"f/{now_s}", "f", amount), number, now_s)
         elif what == "leave" and gpu.functions:
-            harvest.leave(gpu.functions[0], gpu.id, now_s)
+            colocation.leave(gpu.functions[0], gpu.id, now_s)
         elif what == "begin" and gpu.id not in training:
-            harvest.begin_training(gpu.id, "calm", amount, 0.5, now_s)
+            colocation.begin_training(gpu.id, "calm", amount, 0.5, now_s)
             training[gpu.id] = amount
         elif what == "end" and gpu.id in training:
-            harvest.end_training(gpu.id, training.pop(gpu.id), 0.5, now_s)
+            colocation.end_training(gpu.id, training.pop(gpu.id), 0.5, now_s)
         elif what == "measure":
-            harvest.measured(gpu.id, 1.2, [1.0] * len(gpu.functions), now_s)
-        for one in harvest.gpus.order:
+            colocation.measured(gpu.id, 1.2, [1.0] * len(gpu.functions), now_s)
+        for one in colocation.gpus.order:
             held = sum(function.memory_mib for function in one.functions)
             assert one.memory_mib == 1000 - held - training.get(one.id, 0) >= 0
-        drawn = harvest.gpus.draw(Function("any", "f", 0), 10, Random(0))
+        drawn = colocation.gpus.draw(Function("any", "f", 0), 10, Random(0))
         assert len(drawn) == 4
 
 
@@ -241,59 +258,63 @@ def test_a_function_that_cannot_be_is_refused(field: str) -> None:
 
 
 def test_drawing_nothing_is_refused() -> None:
-    tolls = flat_tolls(NAMES, KEPT)
+    slowdowns = flat_slowdowns(NAMES, KEPT)
     with pytest.raises(InvalidField, match="choices is 0"):
-        Smore(tolls, choices=0)
+        Smore(slowdowns, choices=0)
     with pytest.raises(InvalidField, match="draws is 0"):
-        Bounded(tolls, draws=0)
+        Bounded(slowdowns, draws=0)
 
 
 def test_where_there_is_no_other_place_idle_functions_leave() -> None:
-    tolls = flat_tolls(NAMES, KEPT)
-    harvest = Harvest(gpus_with(["calm"], memory_mib=100), Bounded(tolls), tolls)
+    slowdowns = flat_slowdowns(NAMES, KEPT)
+    colocation = Colocation(gpus_with(["calm"], memory_mib=100), Bounded(slowdowns), slowdowns)
     first, second = function("g"), function()
-    where = harvest.place(first, 0, 0.0)
-    assert isinstance(where, Site)
-    assert isinstance(harvest.place(second, 0, 0.0), Refusal)
+    where = colocation.place(first, 0, 0.0)
+    assert isinstance(where, FunctionPlacement)
+    assert isinstance(colocation.place(second, 0, 0.0), Refusal)
 
-    site = harvest.place(second, 0, 0.0, idle={first.id: where.gpu.id})
+    site = colocation.place(second, 0, 0.0, idle={first.id: where.gpu.id})
 
-    assert isinstance(site, Site)
+    assert isinstance(site, FunctionPlacement)
     assert (site.gpu, site.instead) == (where.gpu, (first,))
     assert site.gpu.functions == [second]
     assert site.gpu.memory_mib == 0
 
 
 def test_nobody_leaves_for_a_function_that_would_not_be_borne_even_then() -> None:
-    tolls = flat_tolls(NAMES, KEPT | {("calm", "f"): 0.5})
-    harvest = Harvest(gpus_with(["calm"]), Bounded(tolls), tolls)
+    slowdowns = flat_slowdowns(NAMES, KEPT | {("calm", "f"): 0.5})
+    colocation = Colocation(gpus_with(["calm"]), Bounded(slowdowns), slowdowns)
     idle = function("g")
-    assert isinstance(harvest.place(idle, 0, 0.0), Site)
-    assert isinstance(harvest.place(function(), 0, 0.0, idle={idle.id: G0}), Refusal)
-    assert harvest.gpus.by_id[G0].functions == [idle]
+    assert isinstance(colocation.place(idle, 0, 0.0), FunctionPlacement)
+    assert isinstance(colocation.place(function(), 0, 0.0, idle={idle.id: G0}), Refusal)
+    assert colocation.gpus.by_id[G0].functions == [idle]
 
 
-def test_a_guess_about_training_is_tried_once_what_it_may_cost_was_saved() -> None:
+def test_a_estimate_about_training_is_tried_once_what_it_may_cost_was_saved() -> None:
     # It is thought to cost 5 %, and may cost 17 %: 7 % over the limit, 12 s until that is
     # noticed, and 40 s over its stay, which is more than can ever be saved up.
-    tolls = flat_tolls(NAMES, {("calm", "f"): 0.95}, spread=0.13)
-    harvest = Harvest(gpus_with([None]), Bounded(tolls), tolls)
-    harvest.begin_training(G0, "calm", 0, 0.5, 0.0)
+    slowdowns = flat_slowdowns(NAMES, {("calm", "f"): 0.95}, spread=0.13)
+    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
+    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
     long = replace(function(), stay_s=600.0)
-    assert isinstance(harvest.place(long, 0, 60.0), Refusal)
-    assert isinstance(harvest.place(long, 0, 180.0), Site)
+    assert isinstance(colocation.place(long, 0, 60.0), Refusal)
+    assert isinstance(colocation.place(long, 0, 180.0), FunctionPlacement)
 
 
-def test_ours_tries_a_place_by_the_guess_for_functions_but_never_for_training_at_once() -> None:
-    # Bounds lie far below guesses: by the bound nobody would bear anything.
-    guarded = flat_tolls(("train", "f"), {("f", "train"): 0.7}, spread=1.0)
+def test_ours_tries_a_place_by_the_estimate_for_functions_but_never_for_training_at_once() -> (
+    None
+):
+    # Bounds lie far below estimates: by the bound nobody would bear anything.
+    guarded = flat_slowdowns(("train", "f"), {("f", "train"): 0.7}, spread=1.0)
     untouched = guarded.modes["side-by-side"].latency
-    sure = flat_tolls(("train", "f"), {})
-    tolls = Tolls({"side-by-side": Mode(sure.modes["side-by-side"].training, untouched)})
-    unsure = Tolls({"side-by-side": Mode(untouched, untouched)})
+    sure = flat_slowdowns(("train", "f"), {})
+    slowdowns = Slowdowns(
+        {"side-by-side": SharingTables(sure.modes["side-by-side"].training, untouched)}
+    )
+    unsure = Slowdowns({"side-by-side": SharingTables(untouched, untouched)})
 
-    tried = Bounded(tolls).place(function(), gpus_with(["train"]), 0, 0.0, Random(0))
+    tried = Bounded(slowdowns).place(function(), gpus_with(["train"]), 0, 0.0, Random(0))
     refused = Bounded(unsure).place(function(), gpus_with(["train"]), 0, 0.0, Random(0))
 
-    assert isinstance(tried, Site)
+    assert isinstance(tried, FunctionPlacement)
     assert isinstance(refused, Refusal)

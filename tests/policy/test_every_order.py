@@ -45,23 +45,23 @@ def test_fifo_serves_whoever_came_first() -> None:
     assert ahead(Fifo(), job("late", at=1), job("later", at=2))
 
 
-def test_shortest_first_serves_the_shorter_guess_and_jobs_without_one_last() -> None:
-    assert ahead(ShortestFirst(), job(guess=10, at=9), job(guess=11))
-    assert ahead(ShortestFirst(), job(guess=1e9), job())
+def test_shortest_first_serves_the_shorter_estimate_and_jobs_without_one_last() -> None:
+    assert ahead(ShortestFirst(), job(estimate=10, at=9), job(estimate=11))
+    assert ahead(ShortestFirst(), job(estimate=1e9), job())
 
 
 def test_ageing_lets_a_long_job_go_before_whoever_comes_after_its_patience() -> None:
     # 100 s long and ten times patient: a job of 1 s passes if it comes before 990 s (1 + 99).
-    order, long = ShortestFirstWithAgeing(patience=10), job("long", guess=100)
-    assert ahead(order, job("short", guess=1, at=989), long)
-    assert ahead(order, long, job("short", guess=1, at=991))
-    assert ahead(order, long, job("nothing", guess=0, at=1001))
+    order, long = ShortestFirstWithAgeing(patience=10), job("long", estimate=100)
+    assert ahead(order, job("short", estimate=1, at=989), long)
+    assert ahead(order, long, job("short", estimate=1, at=991))
+    assert ahead(order, long, job("nothing", estimate=0, at=1001))
 
 
 def test_hrrn_lets_a_long_wait_outweigh_a_short_job() -> None:
     # Ratios are 1 + waited/length.  At 100 s the long job has waited 100 of 1000 (0.1) and
     # the short one 10 of 50 (0.2); at 2000 s they have 2.0 and 38.2; the short one leads.
-    long, short = job("long", guess=1000), job("short", guess=50, at=90)
+    long, short = job("long", estimate=1000), job("short", estimate=50, at=90)
     assert ahead(HighestResponseRatio(), short, long, now_s=100)
     # At 91 s the short job has 1/50 = 0.02, the long one 0.091: now the long one leads.
     assert ahead(HighestResponseRatio(), long, short, now_s=91)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.kernel.view import View
+from interlane.kernel.view import LedgerView
 from interlane.model import InvalidField, Placement
 from interlane.policy import contention, reserve
-from interlane.policy.base import Rule, Stage, Terms
+from interlane.policy.base import BlendTerms, PlacementRule, PlanStage
 from interlane.policy.performance import FromHistory, PastRun
 from interlane.policy.place import RulePlacer
 from interlane.policy.scores import Score
@@ -19,11 +19,11 @@ from interlane.testing.build import cluster, job, ledger_with, machine
 V100 = frozenset({"V100"})
 
 
-def chosen(terms: Terms, asked: object, *machines: object, **used: object) -> str:
+def chosen(terms: BlendTerms, asked: object, *machines: object, **used: object) -> str:
     """Return the machine that a blend of prices takes for a job."""
     ledger = ledger_with(cluster(*machines), **used)  # type: ignore[arg-type]
-    placer = RulePlacer("blend", Rule(Score.BLEND, terms=terms))
-    placement = placer.place(asked, View(ledger), Random(0))  # type: ignore[arg-type]
+    placer = RulePlacer("blend", PlacementRule(Score.BLEND, terms=terms))
+    placement = placer.place(asked, LedgerView(ledger), Random(0))  # type: ignore[arg-type]
     assert isinstance(placement, Placement)
     return str(placement.spots[0].machine)
 
@@ -96,14 +96,14 @@ def test_pieces_add_up_whatever_their_order() -> None:
 
 @pytest.mark.parametrize(("idle", "steps_per_s"), contention.STEPS_PER_S)
 def test_the_slow_down_meets_the_published_points(idle: int, steps_per_s: float) -> None:
-    assert contention.stretch(idle / 48) == pytest.approx(4.40 / steps_per_s - 1)
+    assert contention.slowdown(idle / 48) == pytest.approx(4.40 / steps_per_s - 1)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_more_idle_cores_never_slow_down(one: float, two: float) -> None:
     less, more = sorted((one, two))
 
-    assert 0 <= contention.stretch(more) <= contention.stretch(less) <= 0.24
+    assert 0 <= contention.slowdown(more) <= contention.slowdown(less) <= 0.24
 
 
 def test_what_a_program_used_before_counts_more_with_every_run() -> None:
@@ -128,9 +128,9 @@ def test_a_new_program_is_expected_to_be_like_its_kind() -> None:
 
 def test_a_list_of_types_with_time_outs_is_tried_in_order() -> None:
     minute = tuple((frozenset({name}), 60.0) for name in ("MISC", "T4"))
-    plans = reserve.Listed(strong_first=((V100, 300.0),), weak_first=minute)
+    plans = reserve.ListedPlans(strong_first=((V100, 300.0),), weak_first=minute)
 
-    assert plans.stages(job(gpus=1)) == (Stage(V100, 300.0), Stage())
+    assert plans.stages(job(gpus=1)) == (PlanStage(V100, 300.0), PlanStage())
     assert [stage.types for stage in plans.stages(job(gpus=1, gpu_milli=100))] == [
         frozenset({"MISC"}), frozenset({"T4"}), frozenset(),
     ]  # fmt: skip
@@ -144,4 +144,4 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InvalidField, match="lend_to"):
         reserve.reserve_and_lend(lend_to=1.5)
     with pytest.raises(InvalidField, match="timeout_s"):
-        Stage(timeout_s=-1.0)
+        PlanStage(timeout_s=-1.0)

@@ -3,7 +3,7 @@ import pytest
 
 from interlane.model import UnknownName
 from interlane.predict.cart import KEYS, Cart
-from interlane.predict.guesses import Basis
+from interlane.predict.estimates import EstimateBasis
 from interlane.testing.runs import recurring, runs
 
 
@@ -13,7 +13,7 @@ def test_a_leaf_answers_the_middle_of_its_runs() -> None:
     told = Cart(depth=1).fit(known).predict(runs([1, 1], group=["a", "b"]))
 
     assert told.seconds == pytest.approx([12, 1100])
-    assert [Basis(one) for one in told.basis] == [Basis.GROUP] * 2
+    assert [EstimateBasis(one) for one in told.basis] == [EstimateBasis.GROUP] * 2
 
 
 def test_keys_decide_what_a_tree_may_look_at() -> None:

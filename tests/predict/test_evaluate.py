@@ -2,23 +2,23 @@ import numpy as np
 import pytest
 
 from interlane.model import InvalidField, InvalidInput
-from interlane.predict.evaluate import Split, hindsight, scores
-from interlane.predict.guesses import Guesses
+from interlane.predict.estimates import DurationEstimates
+from interlane.predict.evaluate import RunSplit, hindsight, scores
 from interlane.predict.naive import LastRun, MeanPerUser
 from interlane.predict.runs import informative, runs_per_group
 from interlane.testing.runs import recurring, runs
 
 
-def told(seconds: list[float], low_s: list[float], high_s: list[float]) -> Guesses:
+def told(seconds: list[float], low_s: list[float], high_s: list[float]) -> DurationEstimates:
     basis = np.array([0, 0, 4, 5], np.int8)
-    return Guesses(np.array(seconds), np.array(low_s), np.array(high_s), basis)
+    return DurationEstimates(np.array(seconds), np.array(low_s), np.array(high_s), basis)
 
 
 def test_scores_can_be_counted_by_hand() -> None:
     true = runs([100, 100, 100, 100], instances=[1, 2, 3, 4])
-    guesses = told([104, 110, 75, 300], [90, 101, 50, 100], [110, 120, 99, 400])
+    estimates = told([104, 110, 75, 300], [90, 101, 50, 100], [110, 120, 99, 400])
 
-    found = scores(guesses, true)
+    found = scores(estimates, true)
 
     # Off by 4, 10, 25 and 200 %, with 1, 2, 3 and 4 instances of 10.
     shares = {5: (0.25, 0.1), 10: (0.5, 0.3), 25: (0.75, 0.6), 50: (0.75, 0.6)}
@@ -40,7 +40,7 @@ def test_by_time_only_what_had_ended_is_known() -> None:
     # Ten jobs, one every 10 s; the fifth judged are those of 80 and 90 s.  At 80 s, the job
     # of 30 s (which takes 51 s) still runs, and the one of 20 s (60 s) has just ended.
     lengths_s = [1, 1, 60, 51, 1, 1, 1, 1, 7, 8]
-    split = Split.by_time(runs(lengths_s, at=range(0, 100, 10)))
+    split = RunSplit.by_time(runs(lengths_s, at=range(0, 100, 10)))
 
     assert split.known.duration_s.tolist() == [1, 1, 60, 1, 1, 1, 1]
     assert split.rest.duration_s.tolist() == [51, 7, 8]
@@ -52,16 +52,16 @@ def test_a_predictor_that_learns_on_is_told_of_a_job_when_it_ends_and_not_before
     # 80 s cannot know it, the job of 90 s must.
     lengths_s = [1, 1, 60, 51, 1, 1, 1, 1, 51, 51]
     groups = ["a", *["other"] * 2, "a", *["other"] * 4, "a", "a"]
-    split = Split.by_time(runs(lengths_s, at=range(0, 100, 10), group=groups))
+    split = RunSplit.by_time(runs(lengths_s, at=range(0, 100, 10), group=groups))
     last_run = LastRun().fit(split.known)
 
-    guesses = last_run.follow(split.rest)
+    estimates = last_run.follow(split.rest)
 
-    assert guesses.seconds[split.judged].tolist() == [1, 51]
+    assert estimates.seconds[split.judged].tolist() == [1, 51]
 
 
 def test_at_random_groups_of_fewer_than_five_runs_are_left_out() -> None:
-    split = Split.at_random(runs([1.0] * 15, group=["a"] * 11 + ["b"] * 4), seed=1)
+    split = RunSplit.at_random(runs([1.0] * 15, group=["a"] * 11 + ["b"] * 4), seed=1)
 
     assert set(split.known.group) | set(split.rest.group) == {"a"}
     assert (len(split.known), int(split.judged.sum())) == (9, 2)
@@ -69,19 +69,19 @@ def test_at_random_groups_of_fewer_than_five_runs_are_left_out() -> None:
 
 def test_at_random_the_seed_decides() -> None:
     many = recurring(200, seed=0)
-    one, same, other = (Split.at_random(many, seed=seed).rest.submit_s for seed in (1, 1, 2))
+    one, same, other = (RunSplit.at_random(many, seed=seed).rest.submit_s for seed in (1, 1, 2))
     assert one.tolist() == same.tolist() != other.tolist()
 
 
 @pytest.mark.parametrize("lengths_s", [[], [1.0], [1.0, 2.0, 3.0]])
 def test_too_few_jobs_to_judge_is_one_sentence(lengths_s: list[float]) -> None:
     with pytest.raises(InvalidInput, match=r"too few jobs.*\.$"):
-        Split.by_time(runs(lengths_s))
+        RunSplit.by_time(runs(lengths_s))
 
 
 def test_no_group_of_five_runs_is_one_sentence() -> None:
     with pytest.raises(InvalidInput, match=r"^No group has 5 runs.*--split time\)\.$"):
-        Split.at_random(runs([1.0] * 4), seed=0)
+        RunSplit.at_random(runs([1.0] * 4), seed=0)
 
 
 @pytest.mark.parametrize("length_s", [-1.0, 1e13])
@@ -90,9 +90,9 @@ def test_an_impossible_run_time_is_refused(length_s: float) -> None:
         runs([1.0, length_s])
 
 
-def test_hindsight_is_the_best_that_one_guess_a_group_can_do() -> None:
-    # Within 25 %: one guess is close to runs of at most 5/3 of the shortest.  Of 60, 100 and
-    # 101 s two can be met (60 and 100: a guess of 75), of 10 and 1000 s one.
+def test_hindsight_is_the_best_that_one_estimate_a_group_can_do() -> None:
+    # Within 25 %: one estimate is close to runs of at most 5/3 of the shortest.  Of 60, 100 and
+    # 101 s two can be met (60 and 100: an estimate of 75), of 10 and 1000 s one.
     three, two = [60, 100, 101], [10, 1000]
     many = runs([*three, *two], group=["a"] * 3 + ["b"] * 2, instances=[1, 1, 5, 1, 9])
 

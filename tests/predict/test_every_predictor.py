@@ -8,11 +8,11 @@ import pytest
 
 from interlane.model import InvalidInput
 from interlane.predict.catalogue import PREDICTORS, make_predictor
+from interlane.predict.estimates import DurationEstimates, DurationPredictor, EstimateBasis
 from interlane.predict.evaluate import Learner
-from interlane.predict.guesses import Basis, Guesses, Predictor
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
-from interlane.predict.store import Model, load, save
+from interlane.predict.store import DurationModel, load, save
 from interlane.testing.runs import recurring, runs
 
 KNOWN = recurring(600, seed=1)
@@ -20,7 +20,7 @@ OTHERS = recurring(60, seed=1)
 STRANGER = runs([1.0], group="nobody's", user="nobody", gpus=77)
 
 
-def made(name: str) -> Predictor:
+def made(name: str) -> DurationPredictor:
     """Return a predictor of this name; few trees will do here."""
     return Recall(rounds=4, least_runs=100) if name == "recall" else make_predictor(name)
 
@@ -28,13 +28,13 @@ def made(name: str) -> Predictor:
 every_predictor = pytest.mark.parametrize("name", PREDICTORS)
 
 
-def same(one: Guesses, two: Guesses) -> bool:
+def same(one: DurationEstimates, two: DurationEstimates) -> bool:
     columns = ("seconds", "low_s", "high_s", "basis")
     return all(np.array_equal(getattr(one, key), getattr(two, key)) for key in columns)
 
 
 @every_predictor
-def test_the_band_holds_the_guess_and_all_is_positive(name: str) -> None:
+def test_the_band_holds_the_estimate_and_all_is_positive(name: str) -> None:
     told = made(name).fit(KNOWN).predict(OTHERS)
 
     assert (told.low_s > 0).all()
@@ -43,7 +43,7 @@ def test_the_band_holds_the_guess_and_all_is_positive(name: str) -> None:
 
 
 @every_predictor
-def test_guessing_changes_nothing_and_does_not_look_at_the_truth(name: str) -> None:
+def test_estimating_changes_nothing_and_does_not_look_at_the_truth(name: str) -> None:
     predictor = made(name).fit(KNOWN)
     blind = replace(OTHERS, duration_s=np.full(len(OTHERS), np.nan))
 
@@ -63,8 +63,8 @@ def test_a_job_never_seen_gets_the_fallback_and_says_so(name: str) -> None:
 
     told = predictor.predict(STRANGER)
 
-    assert Basis(int(told.basis[0])) is Basis.EVERYTHING
-    assert Basis(int(told.basis[0])).is_fallback
+    assert EstimateBasis(int(told.basis[0])) is EstimateBasis.EVERYTHING
+    assert EstimateBasis(int(told.basis[0])).is_fallback
     assert told.seconds[0] == pytest.approx(predictor.fallback_s)
 
 
@@ -86,9 +86,9 @@ def test_nothing_and_jobs_that_have_not_ended_cannot_be_learned_from(
 
 
 @every_predictor
-def test_a_stored_model_guesses_the_same(name: str, tmp_path: Path) -> None:
+def test_a_stored_model_estimates_the_same(name: str, tmp_path: Path) -> None:
     predictor = made(name).fit(KNOWN)
-    digest = save(Model(predictor, {"jobs": len(KNOWN)}), tmp_path / "m.ildur")
+    digest = save(DurationModel(predictor, {"jobs": len(KNOWN)}), tmp_path / "m.ildur")
 
     found = load(tmp_path / "m.ildur")
 

@@ -4,15 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.predict import compiled
-from interlane.predict.evaluate import Split, scores
-from interlane.predict.guesses import Basis
-from interlane.predict.history import History
-from interlane.predict.live import Live
+from interlane.predict.estimates import EstimateBasis
+from interlane.predict.evaluate import RunSplit, scores
+from interlane.predict.history import RunHistory
+from interlane.predict.live import OnlinePredictor
 from interlane.predict.recall import Recall
 from interlane.testing.runs import recurring, runs
 
 
-def test_a_job_is_guessed_by_the_nearest_that_is_known_of_it() -> None:
+def test_a_job_is_estimated_by_the_nearest_that_is_known_of_it() -> None:
     known = runs(
         [100, 100, 1000, 1000, 5000],
         group=["a", "a", "b", "b", ""],
@@ -30,11 +30,11 @@ def test_a_job_is_guessed_by_the_nearest_that_is_known_of_it() -> None:
         )
     )
 
-    assert [Basis(one) for one in told.basis] == list(Basis)[:1] * 2 + [
-        Basis.GROUP,
-        Basis.USER_AND_SHAPE,
-        Basis.USER,
-        Basis.SHAPE,
+    assert [EstimateBasis(one) for one in told.basis] == list(EstimateBasis)[:1] * 2 + [
+        EstimateBasis.GROUP,
+        EstimateBasis.USER_AND_SHAPE,
+        EstimateBasis.USER,
+        EstimateBasis.SHAPE,
     ]
     a, b = told.seconds[:2]
     assert a == pytest.approx(100, rel=0.1)
@@ -49,22 +49,22 @@ def test_the_newest_runs_count_when_a_program_changes() -> None:
 
 
 def test_a_ring_tells_count_middle_newest_and_spread() -> None:
-    history = History()
+    history = RunHistory()
     # Logarithms 1 to 5: the middle is 3, that of the newest four (2, 3, 4, 5) is 3.5, and
     # the quartiles are 2 and 4.
     history.replay(runs(np.exp([1, 2, 3, 4, 5]).tolist()))
 
-    said = history.ask(runs([1.0]))[0, Basis.GROUP]
+    said = history.ask(runs([1.0]))[0, EstimateBasis.GROUP]
 
     assert said == pytest.approx([5, 3, 3.5, 2])
 
 
 @given(lengths=st.lists(st.floats(1, 1e6), min_size=1, max_size=80))
 def test_a_ring_remembers_the_last_runs_and_no_others(lengths: list[float]) -> None:
-    history = History()
+    history = RunHistory()
     history.replay(runs(lengths))
 
-    said = history.ask(runs([1.0]))[0, Basis.GROUP]
+    said = history.ask(runs([1.0]))[0, EstimateBasis.GROUP]
 
     newest = np.log(lengths[-compiled.DEPTH :])
     assert said[compiled.SEEN] == len(lengths)
@@ -76,7 +76,7 @@ def test_a_ring_remembers_the_last_runs_and_no_others(lengths: list[float]) -> N
 def test_learning_job_by_job_equals_following_the_trace() -> None:
     known, rest = recurring(700, seed=2), recurring(120, seed=3)
     model = Recall(rounds=8, least_runs=100).fit(known)
-    live = Live(model)
+    live = OnlinePredictor(model)
     followed = model.follow(rest)
     told = {}
     moments = [(at_s, 1, number) for number, at_s in enumerate(rest.submit_s)]
@@ -95,19 +95,19 @@ def test_learning_job_by_job_equals_following_the_trace() -> None:
 
 def test_a_live_predictor_leaves_the_model_that_it_was_given_alone() -> None:
     model = Recall().fit(runs([100.0] * 5))
-    live = Live(model)
+    live = OnlinePredictor(model)
 
-    guess = live.submitted("a", runs([1.0]))
+    estimate = live.submitted("a", runs([1.0]))
     live.finished("a", 9_000)
     live.finished("never asked about", 5)
 
-    assert "runs of its group with the same request" in str(guess)
-    assert live.submitted("b", runs([1.0])).seconds != guess.seconds
-    assert model.predict(runs([1.0])).seconds[0] == pytest.approx(guess.seconds)
+    assert "runs of its group with the same request" in str(estimate)
+    assert live.submitted("b", runs([1.0])).seconds != estimate.seconds
+    assert model.predict(runs([1.0])).seconds[0] == pytest.approx(estimate.seconds)
 
 
 def test_the_band_holds_eight_jobs_in_ten() -> None:
-    split = Split.by_time(recurring(6_000, seed=4))
+    split = RunSplit.by_time(recurring(6_000, seed=4))
 
     model = Recall(rounds=25).fit(split.known)
     frozen, learning = split.judge(model), split.judge_learning(model)
@@ -133,12 +133,12 @@ def test_a_band_that_has_become_too_narrow_widens_as_jobs_end() -> None:
 
 def test_trees_learn_what_history_alone_does_not_show() -> None:
     # Jobs of nobody: what they ask for is all there is, and twice the GPUs run twice as long.
-    dice = np.random.default_rng(0)
-    gpus = dice.integers(1, 200, 3_000).astype(float)
-    lengths_s = 60 * gpus * np.exp(dice.normal(0, 0.05, 3_000))
+    rng = np.random.default_rng(0)
+    gpus = rng.integers(1, 200, 3_000).astype(float)
+    lengths_s = 60 * gpus * np.exp(rng.normal(0, 0.05, 3_000))
     many = runs(lengths_s.tolist(), at=(np.arange(3_000) * 1e5).tolist(), group="", user="",
                 gpus=gpus.tolist())  # fmt: skip
-    split = Split.by_time(many)
+    split = RunSplit.by_time(many)
 
     trees, none = (Recall(rounds=rounds).fit(split.known) for rounds in (60, 1))
 

@@ -12,11 +12,11 @@ JOBS = 4_000
 
 def shares_by_edge(factor: float, spread: float) -> tuple[float, float, float]:
     """Let plays be wrong by a factor; return how many start by P50, by P90 and in the band."""
-    dice, bands = Random(1), Calibrated()
+    rng, bands = Random(1), Calibrated()
     by_p50 = by_p90 = inside = 0
     for number in range(JOBS):
-        plays = sorted(600 * dice.lognormvariate(0, 0.3) for _ in range(32))
-        start_s = 600 * factor * dice.lognormvariate(0, spread)
+        plays = sorted(600 * rng.lognormvariate(0, 0.3) for _ in range(32))
+        start_s = 600 * factor * rng.lognormvariate(0, spread)
         band = bands.band(plays, 0.0)
         bands.note(JobId(str(number)), plays, 0.0)
         bands.started(JobId(str(number)), start_s)
@@ -37,11 +37,11 @@ def test_edges_are_passed_as_often_as_they_say(factor: float, spread: float) -> 
 
 
 def test_the_edges_of_a_band_are_in_order_and_never_in_the_past() -> None:
-    bands, dice = Calibrated(), Random(2)
+    bands, rng = Calibrated(), Random(2)
     for number in range(500):
         job_id = JobId(str(number))
         bands.note(job_id, [100.0 + number], 100.0)
-        bands.started(job_id, 100.0 + dice.expovariate(1e-3))
+        bands.started(job_id, 100.0 + rng.expovariate(1e-3))
         band = bands.band([100.0, 150.0, 900.0], 100.0)
         assert 100.0 <= band.low_s <= band.p50_s <= band.p90_s <= band.high_s
 

@@ -9,7 +9,7 @@ import pytest
 
 from interlane.model import InvalidFile
 from interlane.predict.recall import Recall
-from interlane.predict.store import Model, load, save
+from interlane.predict.store import DurationModel, load, save
 from interlane.testing.runs import recurring
 
 
@@ -17,7 +17,10 @@ from interlane.testing.runs import recurring
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("models") / "m.ildur"
     save(
-        Model(Recall(rounds=3, least_runs=100).fit(recurring(500, seed=1)), {"jobs": 500}), path
+        DurationModel(
+            Recall(rounds=3, least_runs=100).fit(recurring(500, seed=1)), {"jobs": 500}
+        ),
+        path,
     )
     return path.read_bytes()
 
@@ -113,7 +116,9 @@ def test_a_missing_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
 def test_the_same_model_gives_the_same_bytes(whole: bytes, tmp_path: Path) -> None:
     again = tmp_path / "again.ildur"
     save(
-        Model(Recall(rounds=3, least_runs=100).fit(recurring(500, seed=1)), {"jobs": 500}),
+        DurationModel(
+            Recall(rounds=3, least_runs=100).fit(recurring(500, seed=1)), {"jobs": 500}
+        ),
         again,
     )
     assert again.read_bytes() == whole

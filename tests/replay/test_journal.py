@@ -1,4 +1,4 @@
-"""A recorded log fed to a fresh scheduler gives the recorded wishes."""
+"""A recorded log fed to a fresh scheduler gives the recorded actions."""
 
 from dataclasses import replace
 from typing import cast
@@ -28,7 +28,7 @@ from interlane.policy.base import TypicalDemand
 from interlane.policy.catalogue import ORDERS, PLACERS, make_order, make_placer
 from interlane.policy.order import PriorityWithAgeing
 from interlane.policy.policy import Discipline, Policy
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.world import Failures, ShareContention, World
 from interlane.testing.build import cluster, job, make
 from interlane.testing.journal import (
@@ -36,7 +36,7 @@ from interlane.testing.journal import (
     Difference,
     Journal,
     Learned,
-    Recorded,
+    RecordedScheduler,
     from_lines,
     replay,
     to_lines,
@@ -63,11 +63,11 @@ POLICIES = {
 def record(scheduler: Scheduler, jobs: list[Job], true_s: list[float]) -> Journal:
     """Play a trace in an eventful world and return the journal of it."""
     recorded = _Recorded(scheduler)
-    Engine(cast("Scheduler", recorded), jobs, true_s, WORLD).run(until_s=5_000)
+    Simulator(cast("Scheduler", recorded), jobs, true_s, WORLD).run(until_s=5_000)
     return recorded.journal
 
 
-class _Recorded(Recorded):
+class _Recorded(RecordedScheduler):
     """A recorded scheduler with the cluster that the engine asks for."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -78,7 +78,7 @@ class _Recorded(Recorded):
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=25)
 @given(on=clusters(most=3), trace=traces(most=10), seed=st.integers(0, 99))
-def test_replay_of_a_recorded_run_gives_identical_wishes(
+def test_replay_of_a_recorded_run_gives_identical_actions(
     name: str, on: Cluster, trace: tuple[list[Job], list[float]], seed: int
 ) -> None:
     journal = record(Scheduler(on, POLICIES[name], seed), *trace)
@@ -90,13 +90,13 @@ def test_replay_of_a_recorded_run_gives_identical_wishes(
 
 
 def recorded_pair() -> Journal:
-    recorded = Recorded(make(gpus=1))
+    recorded = RecordedScheduler(make(gpus=1))
     recorded.handle(Submitted(job("a", gpus=1)), 0)
     recorded.handle_all([Submitted(job("b", gpus=1, at=1)), Cancelled(JobId("a"))], 1)
     return recorded.journal
 
 
-def test_a_journal_notes_facts_and_wishes_in_order() -> None:
+def test_a_journal_notes_events_and_actions_in_order() -> None:
     journal = recorded_pair()
 
     assert [type(entry) for entry in journal] == [Learned, Decided, Learned, Learned, Decided]
@@ -104,17 +104,17 @@ def test_a_journal_notes_facts_and_wishes_in_order() -> None:
 
 
 def test_growth_and_its_failure_are_noted_and_read_back() -> None:
-    recorded = Recorded(make(gpus=2))
+    recorded = RecordedScheduler(make(gpus=2))
     gang = job("gang", gpus=1, instances=2, at_least=1)
     recorded.handle(Submitted(job("a", gpus=1)), 0)
-    for wish in recorded.handle(Submitted(gang), 0):
-        assert isinstance(wish, Start)
-        recorded.learn(Started(wish.job_id, wish.placement), 0)
-    (wish,) = recorded.handle(Finished(JobId("a")), 1)
-    assert isinstance(wish, Grow)
+    for action in recorded.handle(Submitted(gang), 0):
+        assert isinstance(action, Start)
+        recorded.learn(Started(action.job_id, action.placement), 0)
+    (action,) = recorded.handle(Finished(JobId("a")), 1)
+    assert isinstance(action, Grow)
     (again,) = recorded.handle(GrowFailed(gang.id, "no image"), 2)
-    assert again == wish
-    recorded.learn(Grown(gang.id, wish.more), 3)
+    assert again == action
+    recorded.learn(Grown(gang.id, action.more), 3)
 
     copied = from_lines(to_lines(recorded.journal))
 
@@ -126,28 +126,29 @@ def test_the_first_difference_is_reported_in_a_sentence() -> None:
     journal = recorded_pair()
     last = journal.entries[-1]
     assert isinstance(last, Decided)
-    journal.entries[-1] = replace(last, wishes=())
+    journal.entries[-1] = replace(last, actions=())
 
     found = replay(journal, make(gpus=1))
 
     assert isinstance(found, Difference)
     assert (found.entry, found.at_s, found.recorded) == (4, 1, ())
-    assert [type(wish) for wish in found.replayed] == [Start]
+    assert [type(action) for action in found.replayed] == [Start]
     assert str(found).startswith("Entry 4 at 1 s: recorded nothing, replayed Start(job_id='b'")
 
 
 def test_another_policy_replays_differently() -> None:
     many = cluster(gpus=[1] * 8)
-    recorded = Recorded(make(many))
+    recorded = RecordedScheduler(make(many))
     recorded.handle(Submitted(job("a", gpus=1, instances=4)), 0)
     fresh = make(many, placer=make_placer("random"))
 
-    # First fit takes the first four machines; the dice do so once in 8 * 7 * 6 * 5 draws.
+    # First fit takes the first four machines; the random draws do so once in 8 * 7 * 6 * 5
+    # draws.
     assert replay(recorded.journal, fresh) is not None
 
 
-def test_a_fact_that_was_refused_is_not_noted() -> None:
-    recorded = Recorded(make())
+def test_a_event_that_was_refused_is_not_noted() -> None:
+    recorded = RecordedScheduler(make())
 
     with pytest.raises(InvalidInput):
         recorded.learn(StartFailed(JobId("a"), "unknown"), 0)
@@ -160,12 +161,12 @@ BAD_TEXT = {
     "another version": (['{"journal": "interlane", "version": 99}'], "version 2"),
     "not a journal": (['{"hello": 1}'], "Line 1 of the journal"),
     "broken JSON": (['{"journal": "interlane", "version": 2}', "{"], "Line 2 of the journal"),
-    "an unknown fact": (
-        ['{"journal": "interlane", "version": 2}', '{"at_s": 0, "fact": {"is": "Exploded"}}'],
+    "an unknown event": (
+        ['{"journal": "interlane", "version": 2}', '{"at_s": 0, "event": {"is": "Exploded"}}'],
         "Line 2 of the journal",
     ),
     "a missing field": (
-        ['{"journal": "interlane", "version": 2}', '{"at_s": 0, "fact": {"is": "Finished"}}'],
+        ['{"journal": "interlane", "version": 2}', '{"at_s": 0, "event": {"is": "Finished"}}'],
         "Line 2 of the journal",
     ),
     "a list": (['{"journal": "interlane", "version": 2}', "[1]"], "Line 2 of the journal"),

@@ -24,7 +24,7 @@ from interlane.policy.catalogue import placer_recipe
 from interlane.policy.rows import CPU, FREE, KIND
 from interlane.policy.scores import Score
 from interlane.reproduce.base import Setting
-from interlane.reproduce.fgd import AT_130, OPENB, Run, Workshop
+from interlane.reproduce.fgd import AT_130, OPENB, FgdRun, Workshop
 from interlane.sim.fill import arrivals, fill
 from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
@@ -41,8 +41,8 @@ def machine(name: str, gpus: int, cpus: int = 8, gpu_type: str = "T4") -> Machin
     return Machine(MachineId(name), gpu_type, gpus, cpus * 1000, 64_000, 16_000)
 
 
-def books(*free: int, cpu: int = 8_000, more: int = 0) -> Ledger:
-    """Return the books of one machine with so much left on its GPUs."""
+def state(*free: int, cpu: int = 8_000, more: int = 0) -> Ledger:
+    """Return the state of one machine with so much left on its GPUs."""
     ledger = Ledger(Cluster("c", (machine("m", len(free)), machine("wide", 8))[: 1 + more]))
     ledger.free[0, CPU] = cpu
     ledger.free[0, FREE : FREE + len(free)] = free
@@ -68,14 +68,14 @@ def test_fragments_are_what_typical_demands_cannot_use() -> None:
 
     # 1,300 are idle.  A share of 500 cannot use the 300 of the first GPU; a pair finds only
     # one whole GPU, and pods without GPUs use none: .5 x 300 + .25 x 1300 + .25 x 1300.
-    assert scores.fragments(books(300, 1000).free, 0, 8_000, typical, weights) == 800
+    assert scores.fragments(state(300, 1000).free, 0, 8_000, typical, weights) == 800
     # Too little CPU for any kind: everything that is idle.
-    assert scores.fragments(books(300, 1000).free, 0, 3_999, typical, weights) == 1300
+    assert scores.fragments(state(300, 1000).free, 0, 3_999, typical, weights) == 1300
 
 
 def test_fgd_takes_the_gpu_where_fragments_fall_most() -> None:
     typical, weights = kinds((SHARE, 0.5), (PAIR, 0.25), (CORES, 0.25))
-    ledger = books(300, 1000)
+    ledger = state(300, 1000)
     of = ask(ledger, 1, 300, 1_000)
 
     # On the first GPU, 1,000 stay idle: 0 + 250 + 250, a fall by 300; on the second, 300 and
@@ -106,7 +106,7 @@ BY_HAND: dict[str, tuple[Score, tuple[int, ...], tuple[int, int, int], float]] =
 @pytest.mark.parametrize("case", BY_HAND)
 def test_published_scores_are_whole_numbers_that_can_be_derived_by_hand(case: str) -> None:
     rule, free, demand, expected = BY_HAND[case]
-    ledger = books(*free)
+    ledger = state(*free)
     of = ask(ledger, *demand)
     none = kinds((CORES, 1.0))
 
@@ -116,7 +116,7 @@ def test_published_scores_are_whole_numbers_that_can_be_derived_by_hand(case: st
 
 
 def test_clustering_prefers_machines_that_host_this_kind_only() -> None:
-    ledger = books(1000, 1000)
+    ledger = state(1000, 1000)
     of = ask(ledger, 1, 500, 1_000)
     none = kinds((CORES, 1.0))
 
@@ -166,7 +166,7 @@ def test_idle_gpu_is_out_of_reach_where_the_cpu_does_not_last() -> None:
     typical, weights = kinds(((1, 1000, 8_000, ANY), 1.0))
 
     # Ten cores serve 1.25 instances of eight cores: of 4,000 idle, 2,750 are out of reach.
-    scarce = books(1000, 1000, 1000, 1000, cpu=10_000)
+    scarce = state(1000, 1000, 1000, 1000, cpu=10_000)
     assert scores.out_of_reach(scarce.free, 0, 10_000, typical, weights) == 2750
     # FGD sees no fragment there, because the next instance fits.
     assert scores.fragments(scarce.free, 0, 10_000, typical, weights) == 0
@@ -179,16 +179,16 @@ def test_compiled_choices_equal_their_plain_twins(rule: Score) -> None:
         Score.FGD: scores.fgd_choice,
         Score.LOOKAHEAD: scores.lookahead_choice,
     }
-    dice = Random(7)
+    rng = Random(7)
     typical, weights = kinds(
         (SHARE, 0.3), ((1, 1000, 11_000, ANY), 0.3), (PAIR, 0.2), (CORES, 0.2)
     )
     known = scores.knowledge(rule, typical, weights)
     for _ in range(200):
-        free = [dice.choice([0, 190, 500, 530, 1000, 1000]) for _ in range(4)] + [1000, 1000]
-        ledger = books(*free, cpu=dice.randrange(8_000, 40_000), more=1)
-        gpus = dice.choice([0, 1, 1, 1, 2])
-        of = ask(ledger, gpus, dice.choice([190, 500]) if gpus == 1 else 1000, 3_000)
+        free = [rng.choice([0, 190, 500, 530, 1000, 1000]) for _ in range(4)] + [1000, 1000]
+        ledger = state(*free, cpu=rng.randrange(8_000, 40_000), more=1)
+        gpus = rng.choice([0, 1, 1, 1, 2])
+        of = ask(ledger, gpus, rng.choice([190, 500]) if gpus == 1 else 1000, 3_000)
         before = ledger.free.copy()
 
         compiled = choices[rule](ledger.free, 0, ledger.asks, of, typical, known)
@@ -200,10 +200,10 @@ def test_compiled_choices_equal_their_plain_twins(rule: Score) -> None:
 
 def test_plain_twins_of_the_measures_agree() -> None:
     typical, weights = kinds((SHARE, 0.5), (PAIR, 0.3), (CORES, 0.2))
-    dice = Random(11)
+    rng = Random(11)
     for _ in range(100):
-        free = books(*[dice.randrange(0, 1001) for _ in range(4)]).free
-        cpu = dice.randrange(0, 20_000)
+        free = state(*[rng.randrange(0, 1001) for _ in range(4)]).free
+        cpu = rng.randrange(0, 20_000)
         for measure in (scores.fragments, scores.out_of_reach):
             assert measure(free, 0, cpu, typical, weights) == pytest.approx(
                 measure.py_func(free, 0, cpu, typical, weights)
@@ -289,7 +289,7 @@ def workshop(data: Path) -> Workshop:
 @pytest.mark.data
 @pytest.mark.parametrize("placer", AT_130)
 def test_one_seed_comes_near_the_published_mean(placer: str, workshop: Workshop) -> None:
-    ours = workshop.outcome(Run("default", placer, 43)).at_130
+    ours = workshop.outcome(FgdRun("default", placer, 43)).at_130
 
     # Single runs differ from the mean of ten by up to half a point.
     assert ours == pytest.approx(AT_130[placer], abs=1.7 if "gpu" in placer else 1.0)
@@ -298,7 +298,9 @@ def test_one_seed_comes_near_the_published_mean(placer: str, workshop: Workshop)
 @pytest.mark.data
 @pytest.mark.parametrize("pods", ["default", "gpushare100", "cpu300"])
 def test_lookahead_allocates_more_than_fgd(pods: str, workshop: Workshop) -> None:
-    ours, fgd = (workshop.outcome(Run(pods, name, 7)).at_130 for name in ("lookahead", "fgd"))
+    ours, fgd = (
+        workshop.outcome(FgdRun(pods, name, 7)).at_130 for name in ("lookahead", "fgd")
+    )
 
     assert ours > fgd + 0.3
 
@@ -307,7 +309,7 @@ def test_lookahead_allocates_more_than_fgd(pods: str, workshop: Workshop) -> Non
 def test_lookahead_does_not_hinge_on_the_order_of_machines(data: Path) -> None:
     cluster = load_cluster("openb", data=data)
     pods = read_trace(data / "pai-v2023" / "openb_pod_list_default.csv")
-    coming = arrivals(jobs_of(pods, guess=None)[0], cluster, seed=42)
+    coming = arrivals(jobs_of(pods, estimate=None)[0], cluster, seed=42)
     by_type = tuple(sorted(cluster, key=lambda one: (one.gpu_type, one.gpus, one.id)))
 
     def allocated(machines: tuple[Machine, ...]) -> float:

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from interlane.reproduce.pai_contention import Figures, rows_of
+from interlane.reproduce.pai_contention import ContentionFigures, rows_of
 
-PACKED = Figures(4000.0, 50.0, 12.0)
-BETTER = Figures(3700.0, 100.0, 2.0)
+PACKED = ContentionFigures(4000.0, 50.0, 12.0)
+BETTER = ContentionFigures(3700.0, 100.0, 2.0)
 
 
 def test_all_rows_hold_where_jobs_end_sooner_though_they_wait_longer() -> None:

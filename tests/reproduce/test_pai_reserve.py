@@ -7,18 +7,18 @@ import pytest
 from interlane.reproduce import pai_reserve
 from interlane.reproduce.base import Row, Setting
 from interlane.reproduce.catalogue import REPRODUCTIONS
-from interlane.reproduce.pai_reserve import BALANCED, COMPOSED, RESERVED, Figures
+from interlane.reproduce.pai_reserve import BALANCED, COMPOSED, RESERVED, ReserveFigures
 from interlane.testing.build import job
 from interlane.traces.jobs import jobs_of
 from interlane.traces.synth_pai.jobs import Drawn, draw_trace
 from interlane.traces.synth_pai.plan import Scope
 
-BEFORE = Figures(1000.0, 2000.0, 93.0, 49.0, 0.06, 5000.0, 0)
-AFTER = Figures(500.0, 600.0, 91.5, 58.0, 0.10, 4500.0, 0)
-BEST = Figures(400.0, 100.0, 97.0, 99.0, 0.05, 4400.0, 7)
+BEFORE = ReserveFigures(1000.0, 2000.0, 93.0, 49.0, 0.06, 5000.0, 0)
+AFTER = ReserveFigures(500.0, 600.0, 91.5, 58.0, 0.10, 4500.0, 0)
+BEST = ReserveFigures(400.0, 100.0, 97.0, 99.0, 0.05, 4400.0, 7)
 
 
-def verdicts(**found: Figures) -> dict[str, bool]:
+def verdicts(**found: ReserveFigures) -> dict[str, bool]:
     given = {BALANCED: BEFORE, RESERVED: AFTER, COMPOSED: BEST}
     names = {"reserved": RESERVED, "composed": COMPOSED}
     rows = pai_reserve._rows(given | {names[one]: found[one] for one in found})
@@ -72,7 +72,7 @@ def test_programs_that_used_much_before_are_expected_to_again(drawn: Drawn) -> N
 
 
 def test_drawn_jobs_name_types_only_where_they_insist(drawn: Drawn) -> None:
-    jobs, true_s = jobs_of(drawn.trace, guess=None)
+    jobs, true_s = jobs_of(drawn.trace, estimate=None)
     named = [any(task.demand.gpu_types for task in each.request.tasks) for each in jobs]
 
     assert 0.03 < sum(named) / len(named) < 0.2
@@ -98,10 +98,10 @@ def test_every_variant_names_seeds_and_how_many_machines() -> None:
 
 
 def test_runs_say_the_same_alone_and_side_by_side() -> None:
-    runs = [(pai_reserve.Load(0.02, 7, 0.05), name) for name in (BALANCED, COMPOSED)]
+    runs = [(pai_reserve.PlayedLoad(0.02, 7, 0.05), name) for name in (BALANCED, COMPOSED)]
     told: list[int] = []
 
-    def play(processes: int) -> list[Figures]:
+    def play(processes: int) -> list[ReserveFigures]:
         setting = Setting(None, 7, processes, lambda done, total, what: told.append(done))
         return pai_reserve._play_all(setting, runs)
 

@@ -8,7 +8,7 @@ import pytest
 from interlane.model import InvalidInput
 from interlane.reproduce import smore, smore_utilisation
 from interlane.reproduce.base import Reproduction, Setting
-from interlane.sim.harvest import Outcome
+from interlane.sim.colocation import ColocationOutcome
 from interlane.traces.data import data_dir
 
 
@@ -50,9 +50,9 @@ def test_a_bound_that_does_not_hold_fails_its_row() -> None:
 
 
 def test_a_world_in_which_ours_breaks_promises_fails_its_rows() -> None:
-    alone = Outcome({"light": 10.0}, {"light": 100})
-    smores = Outcome({"light": 30.0}, {"light": 100}, job_hours=100, needed=10)
-    ours = Outcome(
+    alone = ColocationOutcome({"light": 10.0}, {"light": 100})
+    smores = ColocationOutcome({"light": 30.0}, {"light": 100}, job_hours=100, needed=10)
+    ours = ColocationOutcome(
         {"light": 20.0}, {"light": 100}, job_hours=100, job_hours_broken=5, needed=10
     )
     rows = smore_utilisation._rows(8, {"exclusive": alone, "smore": smores, "colocate": ours})

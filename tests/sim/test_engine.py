@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 from interlane.model import MILLI, Action, Cluster, Event, InvalidField, Job
 from interlane.policy.base import Order
 from interlane.policy.order import LeastAttainedService, ShortestRemainingFirst
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.world import CpuContention, Failures, ShareContention, World
 from interlane.testing.build import (
     cluster,
@@ -96,7 +96,7 @@ def test_a_faster_gpu_shortens_the_job() -> None:
     assert ends(log) == {"a": 10, "c": 30}
 
 
-def test_scarce_cpus_stretch_run_times_as_published() -> None:
+def test_scarce_cpus_slowdown_run_times_as_published() -> None:
     on = cluster(machine("m0", gpus=4, cpus=48))
     jobs = [job("a", gpus=1, cpus=8), job("b", gpus=1, cpus=40, at=6)]
 
@@ -139,27 +139,30 @@ def test_what_a_gang_grows_into_has_neighbours_too() -> None:
     # instances have then done 2 s of work alone on GPU 1.  From 4 s on the third is beside
     # y, which halves the speed of the gang: its 7 s take 14 s.  y has done 2 s by then, does
     # 7 s beside the gang and its last 31 s alone.
-    assert times(log, Fact.GROWN) == {"gang": [4]}
+    assert times(log, LogEvent.GROWN) == {"gang": [4]}
     assert ends(log) == pytest.approx({"x": 4, "gang": 18, "y": 49})
 
 
-def test_facts_of_one_moment_are_learned_before_anybody_decides() -> None:
+def test_events_of_one_moment_are_learned_before_anybody_decides() -> None:
     # At 10 s a ends and b and c arrive; c is shorter and must win although b came first.
     jobs = [
-        job("a", gpus=1, guess=10),
-        job("b", gpus=1, guess=9, at=10, serial=1),
-        job("c", gpus=1, guess=1, at=10, serial=2),
+        job("a", gpus=1, estimate=10),
+        job("b", gpus=1, estimate=9, at=10, serial=1),
+        job("c", gpus=1, estimate=1, at=10, serial=2),
     ]
 
     log = play(jobs, {"a": 10, "b": 9, "c": 1}, make(order=ShortestRemainingFirst()))
 
     assert starts(log) == {"a": 0, "c": 10, "b": 11}
-    assert times(log, Fact.PREEMPTED) == {}
+    assert times(log, LogEvent.PREEMPTED) == {}
 
 
 def test_a_preempted_job_pays_for_lost_work_and_for_starting_again() -> None:
     world = World(restart_s=3)
-    jobs = [job("a", gpus=1, guess=100, checkpoint_s=10), job("b", gpus=1, guess=5, at=27)]
+    jobs = [
+        job("a", gpus=1, estimate=100, checkpoint_s=10),
+        job("b", gpus=1, estimate=5, at=27),
+    ]
 
     log = play(jobs, {"a": 100, "b": 5}, make(order=ShortestRemainingFirst()), world)
 
@@ -169,14 +172,14 @@ def test_a_preempted_job_pays_for_lost_work_and_for_starting_again() -> None:
 
 def test_a_lost_machine_sets_jobs_back_to_their_checkpoint() -> None:
     failures = Failures(mean_up_s=50, mean_down_s=10, seed=1)
-    dice = failures.stream(machine("m0"))
-    lost_s, down_s, lost_again_s = (dice.expovariate(1 / mean) for mean in (50, 10, 50))
+    rng = failures.stream(machine("m0"))
+    lost_s, down_s, lost_again_s = (rng.expovariate(1 / mean) for mean in (50, 10, 50))
     length_s = lost_s + 0.25 * lost_again_s
     jobs = [job("kept", gpus=1, checkpoint_s=lost_s / 2.5), job("redone", gpus=1)]
 
     log = play(jobs, length_s, make(cluster(gpus=[2])), World(failures=failures))
 
-    assert times(log, Fact.JOB_LOST)["kept"][0] == pytest.approx(lost_s)
+    assert times(log, LogEvent.JOB_LOST)["kept"][0] == pytest.approx(lost_s)
     # The machine is back after down_s.  kept has two checkpoints, 0.8 of what it did.
     back_s = lost_s + down_s
     assert times(log)["kept"][1] == pytest.approx(back_s)
@@ -198,7 +201,7 @@ def test_failures_are_the_same_for_the_same_seed() -> None:
 
 
 def test_a_run_can_stop_early() -> None:
-    engine = Engine(make(gpus=1), [job("a", gpus=1), job("b", gpus=1)], [10.0, 10.0])
+    engine = Simulator(make(gpus=1), [job("a", gpus=1), job("b", gpus=1)], [10.0, 10.0])
 
     log = engine.run(until_s=10.0)
 
@@ -231,9 +234,9 @@ def held_gpu_s(log: EventLog) -> dict[str, float]:
                 spot.instances * tasks[spot.task].demand.gpu_milli_total
                 for spot in line.placement.spots
             )
-            assert (line.subject in since) == (line.fact is Fact.GROWN)
+            assert (line.subject in since) == (line.kind is LogEvent.GROWN)
             since.setdefault(line.subject, []).append((line.at_s, milli))
-        elif line.fact in (Fact.FINISHED, Fact.PREEMPTED, Fact.JOB_LOST):
+        elif line.kind in (LogEvent.FINISHED, LogEvent.PREEMPTED, LogEvent.JOB_LOST):
             name = log.jobs[line.subject].id
             for begin_s, milli in since.pop(line.subject):
                 held = (line.at_s - begin_s) * milli / MILLI
@@ -274,7 +277,7 @@ def test_gpu_seconds_are_conserved_when_jobs_are_stopped(
 
     log = play(jobs, true_s, scheduler, World(restart_s=restart_s))
 
-    held, stops = held_gpu_s(log), times(log, Fact.PREEMPTED)
+    held, stops = held_gpu_s(log), times(log, LogEvent.PREEMPTED)
     for asked, length_s in zip(jobs, true_s, strict=True):
         if asked.id not in held or not is_rigid(asked):
             continue
@@ -322,13 +325,13 @@ class Ordered:
         return self._scheduler.decide(now_s)
 
 
-@given(on=clusters(most=2), trace=traces(most=10), stretch=st.floats(0.01, 3.0))
+@given(on=clusters(most=2), trace=traces(most=10), slowdown=st.floats(0.01, 3.0))
 def test_time_never_runs_backwards_when_speeds_change(
-    on: Cluster, trace: Trace, stretch: float
+    on: Cluster, trace: Trace, slowdown: float
 ) -> None:
-    world = World({"T4": 0.7, "V100": 1.3}, (ShareContention(stretch), CpuContention()))
+    world = World({"T4": 0.7, "V100": 1.3}, (ShareContention(slowdown), CpuContention()))
 
-    log = Engine(Ordered(on), *trace, world).run()  # type: ignore[arg-type]
+    log = Simulator(Ordered(on), *trace, world).run()  # type: ignore[arg-type]
 
     at_s = [line.at_s for line in log.lines()]
     assert at_s == sorted(at_s)

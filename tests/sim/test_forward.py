@@ -8,11 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Request, Spot
 from interlane.policy.catalogue import make_order, make_placer
 from interlane.policy.policy import Policy
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.forward import Expected, played_starts
 from interlane.testing.build import cluster, job, machine, make
 from interlane.testing.strategies import clusters, traces
@@ -24,7 +24,7 @@ def starts_after(log: EventLog, at_s: float) -> list[tuple[float, str]]:
     return [
         (round(line.at_s, 6), log.jobs[line.subject].id)
         for line in log.lines()
-        if line.fact is Fact.STARTED and line.at_s > at_s
+        if line.kind is LogEvent.STARTED and line.at_s > at_s
     ]
 
 
@@ -43,15 +43,15 @@ def test_a_run_that_is_resumed_starts_jobs_as_the_whole_run_does(
     some = pick % len(jobs)
     # Half its length after a job came it can not be over.
     stop_s = jobs[some].submitted_s + true_s[some] / 2
-    whole = Engine(Scheduler(on, POLICY), jobs, true_s).run()
-    first = Engine(Scheduler(on, POLICY), jobs, true_s)
+    whole = Simulator(Scheduler(on, POLICY), jobs, true_s).run()
+    first = Simulator(Scheduler(on, POLICY), jobs, true_s)
     first.run(stop_s)
     here = [each for each in jobs if first.scheduler.state(each.id) is not None]
     assume(here)
     to_come = [each for each in jobs if each.submitted_s > stop_s]
     length_s = dict(zip((each.id for each in jobs), true_s, strict=True))
     began_s = {jobs[one.subject].id: one.at_s for one in first.log.lines() if one.placement}
-    facts = [
+    events = [
         Recovered(
             each,
             placement=first.scheduler.placement(each.id),
@@ -64,10 +64,10 @@ def test_a_run_that_is_resumed_starts_jobs_as_the_whole_run_does(
         for each in here
     ]
 
-    second = Engine(
+    second = Simulator(
         Scheduler(on, POLICY), here + to_come, left_s + [length_s[one.id] for one in to_come]
     )
-    second.resume(facts, stop_s)
+    second.resume(events, stop_s)
 
     assert starts_after(second.run(), stop_s) == starts_after(whole, stop_s)
 
@@ -79,12 +79,12 @@ THERE = Placement((Spot(MachineId("m0"), (0,)),))
 def expected(
     name: str, seconds: float, *, off_by: float = 1.0, runs_since_s: float | None = None
 ) -> Expected:
-    fact = Recovered(
+    event = Recovered(
         job(name, gpus=1),
         placement=None if runs_since_s is None else THERE,
         started_s=runs_since_s or 0.0,
     )
-    return Expected(fact, seconds, seconds / off_by, seconds * off_by)
+    return Expected(event, seconds, seconds / off_by, seconds * off_by)
 
 
 def test_what_is_known_exactly_gives_a_point() -> None:
@@ -109,7 +109,7 @@ def test_what_is_not_known_widens_the_band() -> None:
     assert 1_200 < quantiles(starts_s, n=10)[-1] < 1_700
 
 
-def test_a_job_far_past_its_guess_is_expected_to_run_on_for_long() -> None:
+def test_a_job_far_past_its_estimate_is_expected_to_run_on_for_long() -> None:
     jobs = [expected("a", 100, off_by=2.0, runs_since_s=0.0), expected("b", 10)]
 
     starts_s = played_starts(lambda: make(ONE_GPU), jobs, JobId("b"), now_s=1_000.0)
@@ -119,6 +119,6 @@ def test_a_job_far_past_its_guess_is_expected_to_run_on_for_long() -> None:
 
 
 def test_a_job_that_nothing_known_lets_start_has_no_starts() -> None:
-    two_gpus = replace(expected("b", 10), fact=Recovered(job("b", gpus=1, instances=2)))
+    two_gpus = replace(expected("b", 10), event=Recovered(job("b", gpus=1, instances=2)))
 
     assert played_starts(lambda: make(ONE_GPU), [two_gpus], JobId("b"), now_s=0.0) is None

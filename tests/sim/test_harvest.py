@@ -1,15 +1,21 @@
 import numpy as np
 import pytest
 
-from interlane.functions.advise import Naive
+from interlane.functions.advise import LastSlotRule
 from interlane.model.function import Function
 from interlane.policy.colocate.place import Bounded
-from interlane.policy.colocate.slowdown import Tolls
+from interlane.policy.colocate.slowdown import Slowdowns
 from interlane.predict.arrivals.series import Floats
-from interlane.predict.degradation.online import Online
-from interlane.predict.degradation.table import Basis
-from interlane.sim.harvest import Scenario, Scheduling, Training, World, use_class
-from interlane.testing.harvest import flat_tolls
+from interlane.predict.slowdown.online import Online
+from interlane.predict.slowdown.table import CellBasis
+from interlane.sim.colocation import (
+    ColocationScenario,
+    ColocationWorld,
+    Scheduling,
+    Training,
+    use_class,
+)
+from interlane.testing.colocation import flat_slowdowns
 
 NAMES = ("train", "f")
 
@@ -27,9 +33,9 @@ class Kept:
         pass
 
 
-def scenario(truth: Tolls, *, replicas: int = 1, minutes: int = 60) -> Scenario:
+def scenario(truth: Slowdowns, *, replicas: int = 1, minutes: int = 60) -> ColocationScenario:
     """One GPU, one training job of half an hour that is there from the beginning."""
-    return Scenario(
+    return ColocationScenario(
         1,
         "T4",
         1000,
@@ -43,14 +49,14 @@ def scenario(truth: Tolls, *, replicas: int = 1, minutes: int = 60) -> Scenario:
 
 
 def reacting(
-    tolls: Tolls, *, learner: Online | None = None, evicts: bool = False
+    slowdowns: Slowdowns, *, learner: Online | None = None, evicts: bool = False
 ) -> Scheduling:
     """Keep as many replicas as the last minute took."""
-    return Scheduling(Bounded(tolls), tolls, Naive(1), learner, evicts)
+    return Scheduling(Bounded(slowdowns), slowdowns, LastSlotRule(1), learner, evicts)
 
 
 def test_alone_training_takes_as_long_as_it_needs() -> None:
-    found = World(scenario(flat_tolls(NAMES, {}))).play()
+    found = ColocationWorld(scenario(flat_slowdowns(NAMES, {}))).play()
     assert found.trained == 1
     assert found.minutes == {"medium": 30, "no training": 30}
     assert found.use_of("medium") == pytest.approx(0.5)
@@ -58,8 +64,8 @@ def test_alone_training_takes_as_long_as_it_needs() -> None:
 
 
 def test_a_function_beside_training_makes_the_gpu_busier_and_loads_first() -> None:
-    tolls = flat_tolls(NAMES, {})
-    found = World(scenario(tolls), reacting(tolls)).play()
+    slowdowns = flat_slowdowns(NAMES, {})
+    found = ColocationWorld(scenario(slowdowns), reacting(slowdowns)).play()
     # A request called for it: both minutes in which it loads miss, half of the second works.
     assert found.minutes["medium"] == 31
     assert found.use_of("medium") == pytest.approx(0.5 + 0.2 * 29.5 / 31)
@@ -68,49 +74,53 @@ def test_a_function_beside_training_makes_the_gpu_busier_and_loads_first() -> No
 
 
 def test_a_replica_that_was_foreseen_misses_no_more_than_its_loading() -> None:
-    tolls = flat_tolls(NAMES, {})
+    slowdowns = flat_slowdowns(NAMES, {})
     foreseen = Kept(1, replicas=1.0)
-    found = World(scenario(tolls), Scheduling(Bounded(tolls), tolls, foreseen)).play()
+    found = ColocationWorld(
+        scenario(slowdowns), Scheduling(Bounded(slowdowns), slowdowns, foreseen)
+    ).play()
     assert found.cold == 0
     # 90 s: a minute and a half.
     assert found.loading == pytest.approx(1.5)
 
 
 def test_a_replica_that_nobody_asks_holds_its_place_and_does_no_work() -> None:
-    tolls = flat_tolls(NAMES, {("train", "f"): 0.5})
-    hoped = flat_tolls(NAMES, {})
-    quiet = scenario(tolls, replicas=0)
-    found = World(quiet, Scheduling(Bounded(hoped), hoped, Kept(1, replicas=1.0))).play()
+    slowdowns = flat_slowdowns(NAMES, {("train", "f"): 0.5})
+    hoped = flat_slowdowns(NAMES, {})
+    quiet = scenario(slowdowns, replicas=0)
+    found = ColocationWorld(
+        quiet, Scheduling(Bounded(hoped), hoped, Kept(1, replicas=1.0))
+    ).play()
     assert found.idle == 60
     assert found.use_of("medium") == pytest.approx(0.5)
     assert found.trained == 1
 
 
 def test_training_takes_longer_by_what_functions_cost() -> None:
-    truth = flat_tolls(NAMES, {("train", "f"): 0.95})
-    found = World(scenario(truth), reacting(truth)).play()
+    truth = flat_slowdowns(NAMES, {("train", "f"): 0.95})
+    found = ColocationWorld(scenario(truth), reacting(truth)).play()
     # 30 minutes of work at 0.95 of the speed: 31.6.
     assert found.minutes["medium"] == 32
     assert found.job_hours_broken == 0
 
 
 def test_a_promise_that_was_wrong_is_taken_back_after_two_measurements() -> None:
-    truth = flat_tolls(NAMES, {("train", "f"): 0.5})
-    hoped = flat_tolls(NAMES, {})
-    trusting = World(scenario(truth), reacting(hoped)).play()
-    watching = World(scenario(truth), reacting(hoped, evicts=True)).play()
+    truth = flat_slowdowns(NAMES, {("train", "f"): 0.5})
+    hoped = flat_slowdowns(NAMES, {})
+    trusting = ColocationWorld(scenario(truth), reacting(hoped)).play()
+    watching = ColocationWorld(scenario(truth), reacting(hoped, evicts=True)).play()
     assert watching.evicted > 0
     assert watching.minutes["medium"] < trusting.minutes["medium"] == 60
 
 
 def test_a_table_that_learns_does_not_repeat_the_mistake() -> None:
-    truth = flat_tolls(NAMES, {("train", "f"): 0.5})
-    hoped = flat_tolls(NAMES, {})
+    truth = flat_slowdowns(NAMES, {("train", "f"): 0.5})
+    hoped = flat_slowdowns(NAMES, {})
     learner = Online(hoped.modes["side-by-side"].training)
-    World(scenario(truth), reacting(hoped, learner=learner, evicts=True)).play()
+    ColocationWorld(scenario(truth), reacting(hoped, learner=learner, evicts=True)).play()
     learned = learner.table.read(0, 0, 1)
-    assert learned.basis is Basis.MEASURED
-    assert learned.retained < 0.9
+    assert learned.basis is CellBasis.MEASURED
+    assert learned.throughput < 0.9
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.domain import Domain
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import ORDERS, make_order
@@ -15,11 +16,10 @@ from interlane.lanes.sharing import (
     Serialise,
     Sharing,
 )
-from interlane.lanes.wishes import Demand
 from interlane.model import InvalidField, JobId, Tier
 from interlane.sim.lanes import LaneJob, LaneOutcome, LaneRun, Physics, play
 
-SMALL = Demand(1, 2)
+SMALL = MemoryDemand(1, 2)
 CROWDED = Physics(switch_s=0.001, contention=0.45)
 """Two jobs that each fill the device take 1.45 times as long side by side as in turns."""
 
@@ -30,8 +30,8 @@ def job(
     at: float = 0,
     iterations: int = 10,
     each_s: float = 1.0,
-    needs: Demand = SMALL,
-    says: Demand | None = SMALL,
+    needs: MemoryDemand = SMALL,
+    says: MemoryDemand | None = SMALL,
     filled: float = 1.0,
     startup_s: float = 0.0,
 ) -> LaneJob:
@@ -93,7 +93,7 @@ def test_start_ups_hide_behind_the_iterations_of_others() -> None:
     jobs = [job("a", startup_s=5), job("b", startup_s=5)]
 
     assert makespan_s(play(jobs, [device()])) == 25.0
-    alone = [job(name, startup_s=5, says=None, needs=Demand(100, 0)) for name in "ab"]
+    alone = [job(name, startup_s=5, says=None, needs=MemoryDemand(100, 0)) for name in "ab"]
     assert makespan_s(play(alone, [device()])) == 30.0
 
 
@@ -105,7 +105,7 @@ def test_a_job_of_unknown_needs_has_the_device_alone_until_it_is_measured() -> N
 
 
 def test_a_job_that_needs_more_than_it_said_is_held_to_what_there_is() -> None:
-    liar = job("liar", needs=Demand(90, 90))
+    liar = job("liar", needs=MemoryDemand(90, 90))
 
     run = play([liar, job("b")], [device("rr")])
 
@@ -113,7 +113,7 @@ def test_a_job_that_needs_more_than_it_said_is_held_to_what_there_is() -> None:
 
 
 def test_a_job_that_never_fits_is_refused_and_the_others_run() -> None:
-    run = play([job("huge", says=Demand(99, 99)), job("b")], [device()])
+    run = play([job("huge", says=MemoryDemand(99, 99)), job("b")], [device()])
 
     huge, other = run.outcomes
     assert huge.refusal is not None

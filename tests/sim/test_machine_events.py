@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from interlane.kernel.lifecycle import JobState
 from interlane.metrics.attempts import attempts, held_milli
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 from interlane.metrics.machines import gpu_milli_s, periods
 from interlane.model import (
     Device,
@@ -29,12 +29,12 @@ from interlane.model import (
     TakenGpu,
     with_devices,
 )
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.record import read_log, write_log
 from interlane.sim.world import Failures, World
 from interlane.testing.build import cluster, ends, job, machine, make, play, starts, times
 from interlane.testing.strategies import scenarios, traces
-from interlane.traces.cluster_file import Scenario
+from interlane.traces.cluster_file import ClusterScenario
 from interlane.traces.machine_events import TimedEvent
 
 A, B = MachineId("a"), MachineId("b")
@@ -76,7 +76,7 @@ def test_a_machine_that_goes_throws_its_jobs_back(event: MachineEvent) -> None:
     log = play([kept], 20.0, make(lab), world((10.0, event)))
 
     # It keeps the 8 s of its second checkpoint.
-    assert times(log, Fact.JOB_LOST) == {"x": [10]}
+    assert times(log, LogEvent.JOB_LOST) == {"x": [10]}
     assert ends(log) == {"x": 10 + 12}
     assert log.losses[0]
 
@@ -98,7 +98,7 @@ def test_a_lost_device_throws_back_who_was_on_it() -> None:
     log = play(two_machines(), 10.0, make(cluster(before)), world((5.0, MachineChanged(after))))
 
     # One of them is on GPU 1; it waits for the other and begins again.
-    assert times(log, Fact.JOB_LOST) == {"y": [5]}
+    assert times(log, LogEvent.JOB_LOST) == {"y": [5]}
     assert ends(log) == {"x": 10, "y": 20}
 
 
@@ -113,8 +113,8 @@ def test_what_others_have_is_not_given_away() -> None:
 
 def test_a_machine_that_is_lost_twice_over_returns_when_both_are_over() -> None:
     failures = Failures(mean_up_s=50, mean_down_s=10, seed=1)
-    dice = failures.stream(machine("a"))
-    lost_s, down_s = (dice.expovariate(1 / mean) for mean in (50, 10))
+    rng = failures.stream(machine("a"))
+    lost_s, down_s = (rng.expovariate(1 / mean) for mean in (50, 10))
     planned = world(
         (lost_s + 0.5 * down_s, MachineLost(A)),
         (lost_s + 2.0 * down_s, MachineReturned(A)),
@@ -124,7 +124,7 @@ def test_a_machine_that_is_lost_twice_over_returns_when_both_are_over() -> None:
     log = play([job("x", gpus=1)], lost_s + 1, make(cluster(machine("a", gpus=1))), planned)
 
     lost, returned, *_ = (line for line in log.lines() if line.event is not None)
-    assert (lost.fact, returned.fact) == (Fact.MACHINE_LOST, Fact.MACHINE_RETURNED)
+    assert (lost.kind, returned.kind) == (LogEvent.MACHINE_LOST, LogEvent.MACHINE_RETURNED)
     assert lost.at_s == pytest.approx(lost_s)
     assert returned.at_s == pytest.approx(lost_s + 2.0 * down_s)
 
@@ -151,11 +151,11 @@ def test_a_machine_that_left_does_not_fail_any_more() -> None:
     log = play(jobs, 60.0, make(lab), world((lost_s + 0.1, MachineLeft(B)), failures=failures))
 
     of_b = [line for line in log.lines() if line.event and line.event.machine_id == "b"]
-    assert [line.fact for line in of_b] == [Fact.MACHINE_LOST, Fact.MACHINE_LEFT]
+    assert [line.kind for line in of_b] == [LogEvent.MACHINE_LOST, LogEvent.MACHINE_LEFT]
 
 
 def test_jobs_wait_when_the_last_machine_has_left() -> None:
-    engine = Engine(
+    engine = Simulator(
         make(cluster(machine("a", gpus=1))), two_machines(), [10.0, 10.0],
         world((5.0, MachineLeft(A))),
     )  # fmt: skip
@@ -169,11 +169,11 @@ def test_jobs_wait_when_the_last_machine_has_left() -> None:
 
 @given(scenario=scenarios(), trace=traces(most=8))
 def test_nothing_is_lost_and_nobody_uses_what_is_not_there(
-    scenario: Scenario, trace: Played
+    scenario: ClusterScenario, trace: Played
 ) -> None:
     log, engine = played(scenario, trace)
 
-    gone = {line.subject for line in log.lines() if line.fact is Fact.FINISHED} | set(
+    gone = {line.subject for line in log.lines() if line.kind is LogEvent.FINISHED} | set(
         log.refusals
     )
     for number, each in enumerate(engine.jobs):
@@ -186,7 +186,7 @@ def test_nothing_is_lost_and_nobody_uses_what_is_not_there(
 
 @given(scenario=scenarios(), trace=traces(most=8), speed=st.sampled_from([0.5, 2.0]))
 def test_jobs_stand_on_machines_that_are_there(
-    scenario: Scenario, trace: Played, speed: float
+    scenario: ClusterScenario, trace: Played, speed: float
 ) -> None:
     log, _ = played(scenario, trace, {"T4": speed})
 
@@ -203,7 +203,9 @@ def test_jobs_stand_on_machines_that_are_there(
 
 
 @given(scenario=scenarios(), trace=traces(most=8))
-def test_nobody_has_more_of_a_gpu_than_it_can_give(scenario: Scenario, trace: Played) -> None:
+def test_nobody_has_more_of_a_gpu_than_it_can_give(
+    scenario: ClusterScenario, trace: Played
+) -> None:
     log, engine = played(scenario, trace)
 
     tries = attempts(log)
@@ -222,7 +224,7 @@ def test_nobody_has_more_of_a_gpu_than_it_can_give(scenario: Scenario, trace: Pl
 
 @given(scenario=scenarios(), trace=traces(most=6))
 def test_a_log_with_machines_reads_back_equal(
-    scenario: Scenario, trace: Played, tmp_path_factory: pytest.TempPathFactory
+    scenario: ClusterScenario, trace: Played, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log, engine = played(scenario, trace)
     path = Path(tmp_path_factory.mktemp("log")) / "log.parquet"
@@ -234,11 +236,11 @@ def test_a_log_with_machines_reads_back_equal(
 
 
 def played(
-    scenario: Scenario, trace: Played, speeds: dict[str, float] | None = None
-) -> tuple[EventLog, Engine]:
+    scenario: ClusterScenario, trace: Played, speeds: dict[str, float] | None = None
+) -> tuple[EventLog, Simulator]:
     jobs, true_s = trace
     plan = World(speeds or {}, events=scenario.events)
-    engine = Engine(make(scenario.cluster), jobs, true_s, plan, paranoid=True)
+    engine = Simulator(make(scenario.cluster), jobs, true_s, plan, paranoid=True)
     return engine.run(), engine
 
 

@@ -71,9 +71,17 @@ CLAUSES: dict[str, tuple[str, Job, Callable[[], Ledger]]] = {
     "invents machines": ("known machine", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "invents tasks": ("known task", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "invents GPUs": ("known GPU", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
-    "rolls the global dice": ("no global dice", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
-    "rolls numpy's global dice": ("no global dice", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
-    "writes to the books": ("view unchanged", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
+    "uses the global random generator": (
+        "no global random generator",
+        job(gpus=1),
+        lambda: Ledger(TWO_BY_TWO),
+    ),
+    "uses numpy's global random generator": (
+        "no global random generator",
+        job(gpus=1),
+        lambda: Ledger(TWO_BY_TWO),
+    ),
+    "writes to the state": ("view unchanged", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "writes to the view's index": ("view unchanged", job(gpus=1), lambda: Ledger(TWO_BY_TWO)),
     "places half the gang": (
         "complete",
@@ -121,7 +129,7 @@ def test_a_planted_placer_is_told_which_clause_it_broke(fault: str) -> None:
 ORDER_CLAUSES = {
     "a key that is not a number": "key is finite",
     "an endless key": "key is finite",
-    "rolls the global dice": "no global dice",
+    "uses the global random generator": "no global random generator",
     "draws lots": "same answer",
     "counts questions": "same answer",
     "a rank that falls while waiting": "rank never falls",

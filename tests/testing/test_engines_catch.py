@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from interlane.testing.conformance import ContractBroken, World, check_engine
+from interlane.testing.conformance import ContractBroken, EngineWorld, check_engine
 from interlane.testing.faulty_engines import FAULTY_ENGINES
 
 SEEDS = 60
 """Scripts within which a fault must have been found; most fall in the first few."""
 
 
-def play_all(make: Callable[[Random], World]) -> None:
+def play_all(make: Callable[[Random], EngineWorld]) -> None:
     for seed in range(SEEDS):
         check_engine(make, seed)
 

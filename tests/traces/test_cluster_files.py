@@ -25,14 +25,14 @@ from interlane.model import (
     with_devices,
 )
 from interlane.testing.strategies import scenarios
-from interlane.traces.cluster_file import Scenario, cluster_document, scenario_of
+from interlane.traces.cluster_file import ClusterScenario, cluster_document, scenario_of
 from interlane.traces.clusters import load_cluster, load_scenario
 
 M = "cpus: 4, memory_gib: 8"
 TWO = f"machines: [{{name: a, gpus: 2, gpu_type: T4, {M}}}, {{name: b, {M}}}]"
 
 
-def read(text: str) -> Scenario:
+def read(text: str) -> ClusterScenario:
     return scenario_of("lab.yaml", "lab", yaml.safe_load(text))
 
 
@@ -334,7 +334,7 @@ def test_a_fault_is_one_sentence_with_its_place(case: str) -> None:
 
 
 @given(scenario=scenarios())
-def test_what_is_written_is_read_again(scenario: Scenario) -> None:
+def test_what_is_written_is_read_again(scenario: ClusterScenario) -> None:
     document = cluster_document(scenario.cluster, scenario.events)
 
     assert scenario_of("x", "x", document) == scenario

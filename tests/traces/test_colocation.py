@@ -28,7 +28,7 @@ def test_own_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     for way, runs in made.coruns.items():
         for one, other in zip(found.coruns[way], runs, strict=True):
             assert one[:3] == other[:3]
-            assert one.retained == pytest.approx(other.retained, rel=1e-5)
+            assert one.throughput == pytest.approx(other.throughput, rel=1e-5)
 
 
 def test_a_ratio_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import pytest
 
 from interlane.model import Closeness, Demand, InvalidField, Request, Task, UnknownName
 from interlane.traces.jobs import at_rate, jobs_of, sample
-from interlane.traces.schema import Trace, canonical, is_guess
+from interlane.traces.schema import Trace, canonical, is_estimate
 
 
 def trace_of(ids: list[str], **columns: list[object]) -> Trace:
     given = {"submit_s": [0.0] * len(ids), "duration_s": [10.0] * len(ids)} | columns
     series = {name: pl.Series(name, values) for name, values in given.items()}
     frame = canonical({"job_id": pl.Series("job_id", ids), **series})
-    return Trace("t", frame, ("duration", *filter(is_guess, columns)))
+    return Trace("t", frame, ("duration", *filter(is_estimate, columns)))
 
 
 def ids_of(trace: Trace) -> list[str]:
@@ -92,33 +92,41 @@ def test_jobs_come_in_order_with_their_true_durations() -> None:
         priority=[0, 7, 0],
     )
 
-    jobs, durations_s = jobs_of(trace, guess=None)
+    jobs, durations_s = jobs_of(trace, estimate=None)
 
     assert [job.id for job in jobs] == ["3", "1", "2"]
     assert durations_s == [30, 10, 20]
     assert (jobs[1].serial, jobs[1].submitted_s, jobs[1].user) == (1, 5, "v")
-    assert (jobs[1].queue, jobs[1].priority, jobs[1].duration_s_guess) == ("q", 7, None)
+    assert (jobs[1].queue, jobs[1].priority, jobs[1].duration_s_estimate) == ("q", 7, None)
 
 
-def test_a_guess_column_becomes_the_guess_and_gaps_stay_gaps() -> None:
+def test_a_estimate_column_becomes_the_estimate_and_gaps_stay_gaps() -> None:
     trace = trace_of(["1", "2"], user_dur=[4.5, None])
 
-    assert [job.duration_s_guess for job in jobs_of(trace, guess="user_dur")[0]] == [4.5, None]
-    assert [job.duration_s_guess for job in jobs_of(trace, guess="duration")[0]] == [10, 10]
+    assert [job.duration_s_estimate for job in jobs_of(trace, estimate="user_dur")[0]] == [
+        4.5,
+        None,
+    ]
+    assert [job.duration_s_estimate for job in jobs_of(trace, estimate="duration")[0]] == [
+        10,
+        10,
+    ]
 
 
-@pytest.mark.parametrize("column", ["limit_guess", "limit_dur", "predicted_limit"])
-def test_a_plain_word_names_a_column_of_guesses(column: str) -> None:
-    guesses: dict[str, list[object]] = {column: [4.5]}
+@pytest.mark.parametrize("column", ["limit_estimate", "limit_dur", "predicted_limit"])
+def test_a_plain_word_names_a_column_of_estimates(column: str) -> None:
+    estimates: dict[str, list[object]] = {column: [4.5]}
 
-    trace = trace_of(["1"], **guesses)
+    trace = trace_of(["1"], **estimates)
 
-    assert jobs_of(trace, guess="limit")[0][0].duration_s_guess == 4.5
+    assert jobs_of(trace, estimate="limit")[0][0].duration_s_estimate == 4.5
 
 
-def test_an_unknown_guess_column_names_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"guess column 'usr_dur'.*did you mean 'user_dur'"):
-        jobs_of(trace_of(["1"], user_dur=[4.5]), guess="usr_dur")
+def test_an_unknown_estimate_column_names_the_known_ones() -> None:
+    with pytest.raises(
+        UnknownName, match=r"estimate column 'usr_dur'.*did you mean 'user_dur'"
+    ):
+        jobs_of(trace_of(["1"], user_dur=[4.5]), estimate="usr_dur")
 
 
 def test_a_row_says_all_that_a_task_asks_for() -> None:
@@ -136,7 +144,7 @@ def test_a_row_says_all_that_a_task_asks_for() -> None:
         same_machine=[True],
     )
 
-    jobs, _ = jobs_of(trace, guess=None)
+    jobs, _ = jobs_of(trace, estimate=None)
 
     demand = Demand(2, 1000, 512, 3000, 2048, frozenset({"P100", "T4"}))
     assert jobs[0].request == Request((Task(demand, 4, 2, same_machine=True, role="ps"),))
@@ -151,7 +159,7 @@ def test_a_row_says_on_which_machines_and_how_close() -> None:
         topology=["same=rack", "same=rack", ""],
     )
 
-    (close, anywhere), _ = jobs_of(trace, guess=None)
+    (close, anywhere), _ = jobs_of(trace, estimate=None)
 
     ps, worker = close.request.tasks
     assert ps.demand.selectors == {("disk", "ssd"), ("zone", "a")}
@@ -163,14 +171,14 @@ def test_a_row_says_on_which_machines_and_how_close() -> None:
 def test_jobs_that_want_to_be_elsewhere_do_not_share_a_request() -> None:
     trace = trace_of(["1", "2", "3"], topology=["spread=rack", "same=rack", "spread=rack"])
 
-    (a, b, c), _ = jobs_of(trace, guess=None)
+    (a, b, c), _ = jobs_of(trace, estimate=None)
 
     assert a.request is c.request
     assert a.request != b.request
 
 
 def test_a_gang_that_needs_everyone_says_so_in_one_way() -> None:
-    jobs, _ = jobs_of(trace_of(["1"], instances=[4]), guess=None)
+    jobs, _ = jobs_of(trace_of(["1"], instances=[4]), estimate=None)
 
     assert jobs[0].request.tasks[0].instances_min is None
 
@@ -178,7 +186,7 @@ def test_a_gang_that_needs_everyone_says_so_in_one_way() -> None:
 def test_equal_requests_are_one_object() -> None:
     trace = trace_of(["1", "2", "3"], gpus=[1, 2, 1])
 
-    (a, b, c), _ = jobs_of(trace, guess=None)
+    (a, b, c), _ = jobs_of(trace, estimate=None)
 
     assert a.request is c.request
     assert a.request != b.request
@@ -187,7 +195,7 @@ def test_equal_requests_are_one_object() -> None:
 def test_tasks_of_one_job_are_one_request() -> None:
     trace = trace_of(["1", "1", "2", "2", "3"], role=["ps", "w", "ps", "w", "w"])
 
-    (a, b, c), durations_s = jobs_of(trace, guess=None)
+    (a, b, c), durations_s = jobs_of(trace, estimate=None)
 
     assert [task.role for task in a.request] == ["ps", "w"]
     assert a.request is b.request
@@ -203,7 +211,7 @@ def test_adapting_is_asked_once_per_request_and_pods() -> None:
         asked.append((request.gpu_milli, pods))
         return Request((Task(Demand(gpus=1)),))
 
-    jobs, _ = jobs_of(trace, guess=None, adapt=adapt)
+    jobs, _ = jobs_of(trace, estimate=None, adapt=adapt)
 
     assert asked == [(1000, 1), (1000, 5), (2000, 1)]
     assert len({id(job.request) for job in jobs}) == 1

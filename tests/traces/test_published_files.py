@@ -44,11 +44,11 @@ def test_the_stand_in_has_325_distinct_requests_but_for_gpu_types(data: Path) ->
         return Request((Task(replace(task.demand, gpu_types=frozenset())),))
 
     trace = read_trace(data / "pai-v2020/standin_estimate_100K.csv.gz")
-    jobs, _ = jobs_of(trace, guess="group_gpu_dur", adapt=untyped)
+    jobs, _ = jobs_of(trace, estimate="group_gpu_dur", adapt=untyped)
 
     assert len({id(job.request) for job in jobs}) == 325
-    assert all(job.duration_s_guess is not None for job in jobs)
-    assert len(jobs_of(sample(trace, 20_000, 42), guess=None)[0]) == 20_000
+    assert all(job.duration_s_estimate is not None for job in jobs)
+    assert len(jobs_of(sample(trace, 20_000, 42), estimate=None)[0]) == 20_000
 
 
 def test_totals_of_the_real_jobs_are_kept_exactly(data: Path) -> None:
@@ -66,9 +66,9 @@ def test_totals_of_the_real_jobs_are_kept_exactly(data: Path) -> None:
 def test_the_real_estimates_are_as_far_off_as_published(data: Path) -> None:
     found = describe(read_trace(data / "pai-v2020/pai_real_1000jobs_with_estimates.csv"))
 
-    guesses = found["guesses"]
-    assert isinstance(guesses, dict)
-    errors_s = {name: round(guess["mae_s"]) for name, guess in guesses.items()}
+    estimates = found["estimates"]
+    assert isinstance(estimates, dict)
+    errors_s = {name: round(estimate["mae_s"]) for name, estimate in estimates.items()}
     assert errors_s == {
         "duration": 0,
         "user_dur": 6518,

@@ -95,7 +95,7 @@ def test_the_philly_log_sums_its_attempts(tmp_path: Path) -> None:
     trace = read_trace(path, skip_bad=True)
 
     (job,) = trace.frame.to_dicts()
-    # Two attempts of 60 and 30 seconds; three GPUs; handed in a minute after the first.
+    # Two attempts of 60 and 30 seconds; three GPUs; submitted a minute after the first.
     assert (job["job_id"], job["duration_s"], job["gpus"]) == ("application_1", 90, 3)
     assert (job["submit_s"], job["user"], job["queue"]) == (60, "u", "v")
     # From 07:05 to its first start at 07:10; the clock begins at 07:04 of a Monday.
@@ -193,7 +193,7 @@ def test_a_job_with_a_bad_task_is_left_out_whole(tmp_path: Path) -> None:
     assert trace.bad_count == 2
 
 
-def test_a_misspelt_column_is_not_taken_for_a_guess(tmp_path: Path) -> None:
+def test_a_misspelt_column_is_not_taken_for_a_estimate(tmp_path: Path) -> None:
     path = write(tmp_path, "job_id,submit_s,duration_s,gpu_mili", "a,0,5,500")
 
     with pytest.raises(InvalidFile, match="did you mean 'gpu_milli'"):
@@ -219,7 +219,7 @@ def test_what_is_written_reads_back_equal(tmp_path: Path, ending: str) -> None:
     back = read_trace(again)
 
     assert back.frame.equals(trace.frame)
-    assert back.guesses == trace.guesses == ("duration", "group_dur")
+    assert back.estimates == trace.estimates == ("duration", "group_dur")
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
@@ -315,7 +315,7 @@ def test_the_roles_of_pai_are_the_tasks_of_one_job(tmp_path: Path) -> None:
     tasks = (*TASKS, "j1,evaluator,1,Terminated,115,195,600,10,100,T4")
     folder = tables(tmp_path, header=False, pai_job_table=JOBS, pai_task_table=tasks)
 
-    jobs, _ = jobs_of(read_trace(folder), guess=None)
+    jobs, _ = jobs_of(read_trace(folder), estimate=None)
 
     asked: dict[str, list[tuple[str, int, int]]] = {
         job.id: [

@@ -57,8 +57,8 @@ def test_a_job_is_read_with_what_it_asked_for(tmp_path: Path) -> None:
     assert (row["submit_s"], row["waited_s"], row["duration_s"]) == (0, 100, 3600)
     assert (row["instances"], row["gpus"], row["gpu_milli"]) == (1, 2, 1000)
     assert (row["cpu_milli"], row["memory_mib"]) == (16_000, 64 * 1024)
-    assert row["timelimit_guess"] == 86_400
-    assert trace.guesses == ("duration", "timelimit_guess")
+    assert row["timelimit_estimate"] == 86_400
+    assert trace.estimates == ("duration", "timelimit_estimate")
     assert row["priority"] == 4294
     # Where it ran is no demand: the user had not named a type.
     assert row["gpu_types"] == ""
@@ -283,5 +283,5 @@ def test_lengths_are_read_as_slurm_writes_them(
 
 
 @pytest.mark.parametrize("text", ["UNLIMITED", "Partition_Limit", "", "soon", "1:2:3:4"])
-def test_what_is_no_length_is_no_guess(text: str) -> None:
+def test_what_is_no_length_is_no_estimate(text: str) -> None:
     assert seconds_of(text) is None

@@ -37,7 +37,7 @@ def test_a_small_trace_is_described_by_hand_derived_numbers(tmp_path: Path) -> N
     }
     assert found["gpu_types"] == {"T4": 2, "any": 1}
     # 90 for 100 is close, 100 for 400 is not.
-    assert found["guesses"] == {
+    assert found["estimates"] == {
         "duration": {"jobs": 3, "mae_s": 0, "within_25_percent": 1},
         "group_dur": {"jobs": 2, "mae_s": 155, "within_25_percent": 0.5},
     }

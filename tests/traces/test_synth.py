@@ -73,13 +73,13 @@ def test_shares_are_near_the_published_ones(trace: Trace) -> None:
 
 
 def test_a_group_tells_more_of_the_duration_than_a_user(trace: Trace) -> None:
-    guesses = describe(trace)["guesses"]
-    close = {name: one["within_25_percent"] for name, one in guesses.items()}  # type: ignore[attr-defined]
+    estimates = describe(trace)["estimates"]
+    close = {name: one["within_25_percent"] for name, one in estimates.items()}  # type: ignore[attr-defined]
 
     assert close["user_dur"] < 0.4
     assert close["group_dur"] == pytest.approx(0.78, abs=0.08)
     assert close["group_gpu_dur"] >= close["group_dur"]
-    assert trace.guesses == ("duration", "user_dur", "group_dur", "group_gpu_dur")
+    assert trace.estimates == ("duration", "user_dur", "group_dur", "group_gpu_dur")
 
 
 def test_more_jobs_come_by_day_than_before_dawn() -> None:
@@ -146,16 +146,16 @@ def test_a_handful_of_jobs_is_a_trace_too(jobs: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "action",
     [
         *({"jobs": 0}, {"jobs": -1}, {"load": 0.0}, {"load": -1.0}, {"load": float("nan")}),
         *({"days": 0.0}, {"days": -2.0}, {"days": float("inf")}, {"seed": -1}),
     ],
     ids=str,
 )
-def test_an_impossible_wish_is_refused(wish: dict[str, float]) -> None:
-    with pytest.raises(InvalidField, match=next(iter(wish))):
-        synthesize(**({"jobs": 10, "cluster": PAI} | wish))  # type: ignore[arg-type]
+def test_an_impossible_action_is_refused(action: dict[str, float]) -> None:
+    with pytest.raises(InvalidField, match=next(iter(action))):
+        synthesize(**({"jobs": 10, "cluster": PAI} | action))  # type: ignore[arg-type]
 
 
 def test_a_cluster_without_gpus_is_refused() -> None:

@@ -151,13 +151,13 @@ def test_a_seed_gives_the_same_bytes_and_another_gives_others(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "action",
     [{"days": -1.0}, {"days": float("nan")}, {"scale": 0.0}, {"scale": 99.0}, {"seed": -1}],
     ids=str,
 )
-def test_an_impossible_scope_is_refused(wish: dict[str, float]) -> None:
-    with pytest.raises(InvalidField, match=next(iter(wish))):
-        Scope(**wish)  # type: ignore[arg-type]
+def test_an_impossible_scope_is_refused(action: dict[str, float]) -> None:
+    with pytest.raises(InvalidField, match=next(iter(action))):
+        Scope(**action)  # type: ignore[arg-type]
 
 
 def test_a_scope_without_jobs_is_refused() -> None:

@@ -10,11 +10,11 @@ import yaml
 from interlane import cli
 from interlane.mig import optimise
 from interlane.model import InterlaneError, InvalidInput, UnknownName
-from interlane.pages.planner import Wanted, planned
+from interlane.pages.planner import PastedDemand, planned
 from interlane.testing.faulty_mig import MAKERS
 from interlane.usecases import mig, mig_transition
 from interlane.usecases.documents import Document
-from interlane.usecases.mig import Demand
+from interlane.usecases.mig import MigDemand
 from interlane.usecases.mig_transition import JOINT, METHODS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "services.yaml"
@@ -40,15 +40,15 @@ def evening(morning: str) -> str:
 @pytest.fixture(scope="module")
 def now(morning: str) -> str:
     """What runs now: the plan of the morning."""
-    return json.dumps(mig.plan(Demand(Document("morning", morning))).document)
+    return json.dumps(mig.plan(MigDemand(Document("morning", morning))).document)
 
 
 def by_use_case(evening: str, now: str) -> None:
-    mig_transition.transition(Demand(Document("evening", evening)), Document("now", now))
+    mig_transition.transition(MigDemand(Document("evening", evening)), Document("now", now))
 
 
 def by_page(evening: str, now: str) -> None:
-    planned(Wanted(evening, None, "", now, 30.0))
+    planned(PastedDemand(evening, None, "", now, 30.0))
 
 
 @pytest.mark.parametrize("asks", [by_use_case, by_page])
@@ -123,8 +123,8 @@ def test_a_refusal_names_the_fault(
 @pytest.mark.parametrize(
     "asks",
     [
-        lambda text: mig.plan(Demand(Document("morning", text))),
-        lambda text: planned(Wanted(text, None, "", "", 30.0)),
+        lambda text: mig.plan(MigDemand(Document("morning", text))),
+        lambda text: planned(PastedDemand(text, None, "", "", 30.0)),
     ],
     ids=["use case", "page"],
 )
@@ -141,15 +141,15 @@ def test_a_plan_that_the_checker_rejects_is_never_shown(
 
 
 def test_pages_and_commands_plan_the_same(morning: str) -> None:
-    found = mig.plan(Demand(Document("morning", morning)))
+    found = mig.plan(MigDemand(Document("morning", morning)))
 
-    assert planned(Wanted(morning, None, "", "", 30.0)).plan == found.plan
+    assert planned(PastedDemand(morning, None, "", "", 30.0)).plan == found.plan
 
 
 def test_an_unknown_method_is_named_with_the_known_ones(evening: str, now: str) -> None:
     with pytest.raises(UnknownName, match="exchange-and-compact"):
         mig_transition.transition(
-            Demand(Document("evening", evening)), Document("now", now), method="magic"
+            MigDemand(Document("evening", evening)), Document("now", now), method="magic"
         )
 
 
@@ -157,7 +157,7 @@ def test_a_pasted_demand_may_not_name_a_file() -> None:
     text = "table: t.csv\nservices: [{name: a, model: b, rate_per_s: 1, latency_ms: 1}]"
 
     with pytest.raises(InvalidInput, match="files cannot be read here"):
-        mig.plan(Demand(Document("pasted", text)))
+        mig.plan(MigDemand(Document("pasted", text)))
 
 
 PINNED = """\
@@ -171,7 +171,7 @@ pinned: [{gpu: gpu-9, profile: 3g.40gb, start: 4, service: search}]
 
 @pytest.mark.parametrize("first", ["old-0", "gpu-9"], ids=["gone", "still there"])
 def test_a_pinned_gpu_keeps_its_name_whatever_runs_now(first: str) -> None:
-    demand = Demand(Document("pinned", PINNED))
+    demand = MigDemand(Document("pinned", PINNED))
     alone = mig.plan(demand)
     there = alone.document
     for number, gpu in enumerate(there["gpus"]):

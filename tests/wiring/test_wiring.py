@@ -20,7 +20,7 @@ def test_a_policy_is_made_of_its_words() -> None:
     assert choice.order == PriorityWithAgeing(age_s=60.0, preemptive=True)
     assert choice.placer.settings == {"choices": 3}
     assert choice.queue is Discipline.EASY
-    assert choice.guess == "duration"
+    assert choice.estimate == "duration"
     assert choice.name == "priority:age_s=60:preemptive=true(oracle)/d-choices/easy"
 
 

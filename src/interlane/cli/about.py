@@ -2,10 +2,10 @@
 
 import typer
 
-from interlane.cli.output import Output, OutputOption, emit
+from interlane.cli.output import OutputFormat, OutputOption, emit
 
 
-def policies(output: OutputOption = Output.TABLE) -> None:
+def policies(output: OutputOption = OutputFormat.TABLE) -> None:
     """List orders, placers, queues and colocators with a sentence on each."""
     from interlane import wiring
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from interlane.cli.options import DataOption, ModelArgument, ModelOutOption, SkipOption
-from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, flat, grid, say
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.usecases.arrivals import Slot
+    from interlane.usecases.arrivals import ForecastSlot
 
 app = typer.Typer(
     help="When functions will be asked: train, judge and apply forecasts.",
@@ -116,7 +116,7 @@ def evaluate(
     fmt: FormatOption = None,
     skip_bad: SkipOption = False,
     data: DataOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Judge rules and forecasts on the part of a trace that they have not seen.
 
@@ -164,7 +164,7 @@ def forecast(
     fmt: FormatOption = None,
     skip_bad: SkipOption = False,
     data: DataOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell for the slots after a trace which functions will be asked and should be warm."""
     from interlane.usecases import arrivals
@@ -197,7 +197,7 @@ def forecast(
     emit({**answer, "functions": functions}, output, grid(heads, rows))
 
 
-def _slot(one: "Slot") -> dict[str, float | bool]:
+def _slot(one: "ForecastSlot") -> dict[str, float | bool]:
     return {
         "chance": round(one.chance, 4),
         "count": round(one.count, 2),

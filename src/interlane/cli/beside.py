@@ -8,7 +8,7 @@ from interlane.cli.output import grid
 
 def beside_told(who: str, compared: Sequence[dict[str, Any]]) -> list[str]:
     """Return what was measured, a row for every device; nothing if nothing was."""
-    head = (f"beside {who}", "device", "slow-down", "mean", "predicted", "limit")
+    head = (f"beside {who}", "device", "slowdown", "mean", "predicted", "limit")
     rows = [
         (
             ", ".join(one["beside"]),

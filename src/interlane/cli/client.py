@@ -84,7 +84,7 @@ def state_folder(given: Path | None) -> Path:
     return Path(named).absolute() if named else Path.home() / ".local/state/interlane"
 
 
-class Client:
+class ApiClient:
     """Speaks to one server."""
 
     def __init__(self, options: ServerOptions) -> None:

@@ -7,11 +7,11 @@ import typer
 
 from interlane.cli.live_trace import DaysOption, FromLiveOption, MaybeTrace, played
 from interlane.cli.options import ProcessesOption, RunOptions, run_in, takes
-from interlane.cli.output import Output, OutputOption, emit, grid, strong
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, strong
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.usecases.simulate import Compared
+    from interlane.usecases.simulate import ComparedPolicies
 
 COLUMNS: Final = {
     "mean_jct_s": "mean JCT s",
@@ -38,7 +38,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="PARTS",
-            help="A policy, as in 'order=sjf,placer=fgd,queue=easy,guess=group_dur' or "
+            help="A policy, as in 'order=sjf,placer=fgd,queue=easy,estimate=group_dur' or "
             "'order=fifo,elastic=0.5'; parts left out come from --order, --placer and so on; "
             "repeatable.",
             show_default="six from plain to clever",
@@ -46,7 +46,7 @@ def compare(
     ] = None,
     options: RunOptions,
     processes: ProcessesOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Play a trace under several policies and mark the best of each figure."""
     from interlane.usecases import simulate
@@ -57,7 +57,7 @@ def compare(
     show(found, output)
 
 
-def show(found: "Compared", output: Output) -> None:
+def show(found: "ComparedPolicies", output: OutputFormat) -> None:
     """Print policies side by side."""
     emit(found.document, output, _table(found.runs, found.winners))
 

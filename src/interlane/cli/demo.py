@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from interlane.cli.options import ProcessesOption
-from interlane.cli.output import Output, OutputOption, emit, grid, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, say
 from interlane.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from interlane.cli.demo_site import Site
-    from interlane.cli.demo_work import Played, Work
+    from interlane.cli.demo_site import DemoServer
+    from interlane.cli.demo_work import DemoRun, Work
 
 SECONDS: Final = 60.0
 START_S: Final = 4.0
@@ -40,7 +40,7 @@ def demo(
         ),
     ] = False,
     processes: ProcessesOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Train and serve small models on this machine, with sharing and without, and compare.
 
@@ -69,7 +69,7 @@ def _check_installed() -> None:
             )
 
 
-def _live(seconds: float, name: str, output: Output) -> None:
+def _live(seconds: float, name: str, output: OutputFormat) -> None:
     from pathlib import Path
 
     from interlane.cli.demo_site import site
@@ -99,7 +99,7 @@ def _cores() -> list[int]:
     return cores[: len(cores) // 2 * 2] or cores
 
 
-def _apart(work: "Work", folder: "Path", cores: list[int]) -> "Played":
+def _apart(work: "Work", folder: "Path", cores: list[int]) -> "DemoRun":
     from interlane.cli.demo_site import site
 
     half = len(cores) // 2 or 1
@@ -112,14 +112,14 @@ def _apart(work: "Work", folder: "Path", cores: list[int]) -> "Played":
 
 
 def _played(
-    work: "Work", trains: "Site", serves: "Site", cores: int, *, is_shared: bool
-) -> "Played":
+    work: "Work", trains: "DemoServer", serves: "DemoServer", cores: int, *, is_shared: bool
+) -> "DemoRun":
     from interlane.cli.demo_work import play
 
     return play(work, trains, serves, cores, lambda line: say(f"  {line}"), shared=is_shared)
 
 
-def _figures(together: "Played", apart: "Played") -> dict[str, Any]:
+def _figures(together: "DemoRun", apart: "DemoRun") -> dict[str, Any]:
     from interlane.cli.demo_work import SLOWDOWN_MAX
 
     pairs = list(zip(together.trained, apart.trained, strict=True))
@@ -137,7 +137,7 @@ def _figures(together: "Played", apart: "Played") -> dict[str, Any]:
     }
 
 
-def _side(played: "Played") -> dict[str, Any]:
+def _side(played: "DemoRun") -> dict[str, Any]:
     return {
         "utilisation": played.utilisation,
         "makespan_s": played.makespan_s,
@@ -161,7 +161,7 @@ _ROWS: Final = (
 )
 
 
-def _told(found: dict[str, Any], together: "Played", apart: "Played") -> str:
+def _told(found: dict[str, Any], together: "DemoRun", apart: "DemoRun") -> str:
     shared, alone = found["shared"], found["exclusive"]
     rows = [
         [what, form.format(alone[name]), form.format(shared[name]), _times(shared, alone, name)]

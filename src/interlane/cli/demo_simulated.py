@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from interlane.cli.compare import show
-from interlane.cli.output import Output, say
+from interlane.cli.output import OutputFormat, say
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ SEED: Final = 7
 POLICIES: Final = (
     "order=fifo,placer=first-fit,queue=strict",
     "order=fifo,placer=pack,queue=skip",
-    "order=fifo,placer=pack,queue=easy,guess=group_dur",
-    "order=sjf,placer=pack,queue=skip,guess=group_dur",
-    "order=sjf,placer=fgd,queue=skip,guess=group_dur",
+    "order=fifo,placer=pack,queue=easy,estimate=group_dur",
+    "order=sjf,placer=pack,queue=skip,estimate=group_dur",
+    "order=sjf,placer=fgd,queue=skip,estimate=group_dur",
     "order=las,placer=pack,queue=skip",
 )
 
 
-def simulated_day(processes: int | None, output: Output) -> None:
+def simulated_day(processes: int | None, output: OutputFormat) -> None:
     """Make a day of work for a small cluster and compare six policies on it."""
     from interlane.usecases.simulate import compare_synthetic
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from interlane.cli.client import Client, ServerOptions, job_path
+from interlane.cli.client import ApiClient, ServerOptions, job_path
 from interlane.model.errors import InterlaneError
 
 PR_SET_PDEATHSIG: Final = 1
@@ -21,7 +21,7 @@ END_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DemoServer:
     """A server that runs."""
 
     folder: Path
@@ -29,9 +29,9 @@ class Site:
     page: str | None
     """Where its pages let somebody in without a token, once."""
 
-    def client(self) -> Client:
+    def client(self) -> ApiClient:
         """Return somebody who speaks to it."""
-        return Client(ServerOptions(self.url, self.folder))
+        return ApiClient(ServerOptions(self.url, self.folder))
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return how a job stands."""
@@ -43,7 +43,7 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, devices: str, cores: Sequence[int]) -> Iterator[Site]:
+def site(folder: Path, devices: str, cores: Sequence[int]) -> Iterator[DemoServer]:
     """Run a server whose devices are these cores."""
     words = ("up", "--devices", devices, "--port", "0", "--state", str(folder))
     process = subprocess.Popen(
@@ -74,13 +74,13 @@ def _prepare(cores: Sequence[int]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _serving(said_by: IO[str], folder: Path) -> Site:
+def _serving(said_by: IO[str], folder: Path) -> DemoServer:
     """Wait until a server says that it serves."""
     said: list[str] = []
     for line in said_by:
         said.append(line.strip())
         if line.startswith("Serving at "):
-            return Site(folder, line.split()[2].rstrip(";"), _page(said))
+            return DemoServer(folder, line.split()[2].rstrip(";"), _page(said))
     raise InterlaneError(f"The demo's server did not start: {' '.join(said[-3:])}")
 
 
@@ -102,7 +102,7 @@ def _end(process: "subprocess.Popen[str]", folder: Path) -> None:
 
 
 def _cancel_all(folder: Path) -> None:
-    client = Client(ServerOptions(None, folder))
+    client = ApiClient(ServerOptions(None, folder))
     for state in ("queued", "starting", "running"):
         for job in client.jobs(1_000, state=state):
             client.delete(job_path(job["id"]))

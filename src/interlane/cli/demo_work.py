@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from interlane import demo as scripts
 from interlane.cli.client import Failure
-from interlane.cli.demo_site import Site
+from interlane.cli.demo_site import DemoServer
 from interlane.model.errors import InterlaneError
 
 SCRIPTS: Final = Path(scripts.__file__).parent
@@ -54,24 +54,24 @@ class Work:
 
     def requests(self) -> list[tuple[float, str]]:
         """Return when which function is asked: bursts above a calm, the same every time."""
-        dice = Random(SEED)
+        rng = Random(SEED)
         found = [
             (at_s, name)
             for number, name in enumerate(FUNCTIONS)
-            for at_s in self._arrivals(dice, number * BURST_EVERY_S / len(FUNCTIONS))
+            for at_s in self._arrivals(rng, number * BURST_EVERY_S / len(FUNCTIONS))
         ]
         return sorted(found)
 
-    def _arrivals(self, dice: Random, offset_s: float) -> Iterator[float]:
-        at_s = dice.expovariate(CALM_PER_S)
+    def _arrivals(self, rng: Random, offset_s: float) -> Iterator[float]:
+        at_s = rng.expovariate(CALM_PER_S)
         while at_s < self.stream_s:
             yield at_s
             bursts = (at_s + offset_s) % BURST_EVERY_S < BURST_S
-            at_s += dice.expovariate(BURST_PER_S if bursts else CALM_PER_S)
+            at_s += rng.expovariate(BURST_PER_S if bursts else CALM_PER_S)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DemoRequest:
     """One request, and what became of it."""
 
     latency_s: float
@@ -80,7 +80,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class DemoTraining:
     """One training, and how it went."""
 
     waited_s: float
@@ -91,11 +91,11 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class DemoRun:
     """How the work went."""
 
-    trained: tuple[Trained, ...]
-    asked: tuple[Asked, ...]
+    trained: tuple[DemoTraining, ...]
+    asked: tuple[DemoRequest, ...]
     makespan_s: float
     cold_starts: int
     cores: int
@@ -123,8 +123,14 @@ class Played:
 
 
 def play(
-    work: Work, training: Site, serving: Site, cores: int, tell: Tell, *, shared: bool
-) -> Played:
+    work: Work,
+    training: DemoServer,
+    serving: DemoServer,
+    cores: int,
+    tell: Tell,
+    *,
+    shared: bool,
+) -> DemoRun:
     """Do the work: shared on one server, or on two that each have devices of their own."""
     cold_before = _deployed(serving, shared=shared)
     begin_s = time.monotonic()
@@ -138,10 +144,10 @@ def play(
         makespan_s = time.monotonic() - begin_s
         asked = asking.result()
     cold = _cold_starts(serving) - cold_before
-    return Played(tuple(trained), tuple(asked), makespan_s, cold, cores)
+    return DemoRun(tuple(trained), tuple(asked), makespan_s, cold, cores)
 
 
-def _deployed(site: Site, *, shared: bool) -> int:
+def _deployed(site: DemoServer, *, shared: bool) -> int:
     """Deploy the functions, wait until they are warm, and return their cold starts so far."""
     client = site.client()
     for name, load in FUNCTIONS.items():
@@ -154,7 +160,7 @@ def _deployed(site: Site, *, shared: bool) -> int:
     return _cold_starts(site)
 
 
-def _cold_starts(site: Site) -> int:
+def _cold_starts(site: DemoServer) -> int:
     functions = site.client().get("/functions").document()["functions"]
     return sum(one["cold_starts"] for one in functions)
 
@@ -188,9 +194,9 @@ def _job(kind: str, steps: int, *, shared: bool) -> dict[str, Any]:
 # -- trainings ------------------------------------------------------------------------
 
 
-def _awaited(site: Site, jobs: list[str], tell: Tell) -> list[Trained]:
+def _awaited(site: DemoServer, jobs: list[str], tell: Tell) -> list[DemoTraining]:
     """Wait until all trainings have ended; return how they went."""
-    ended: dict[str, Trained] = {}
+    ended: dict[str, DemoTraining] = {}
     while len(ended) < len(jobs):
         time.sleep(LOOK_S)
         for job_id in jobs:
@@ -201,7 +207,7 @@ def _awaited(site: Site, jobs: list[str], tell: Tell) -> list[Trained]:
     return [ended[job_id] for job_id in jobs]
 
 
-def _trained(site: Site, job: dict[str, Any]) -> Trained:
+def _trained(site: DemoServer, job: dict[str, Any]) -> DemoTraining:
     printed = site.printed(job["id"])
     if job["state"] != "succeeded":
         raise InterlaneError(
@@ -209,7 +215,7 @@ def _trained(site: Site, job: dict[str, Any]) -> Trained:
             f"{printed[-500:]}"
         )
     told = json.loads(printed.splitlines()[-1])
-    return Trained(
+    return DemoTraining(
         job["started_s"] - job["submitted_s"],
         job["ended_s"] - job["submitted_s"],
         told["loop_s"],
@@ -221,20 +227,20 @@ def _trained(site: Site, job: dict[str, Any]) -> Trained:
 # -- requests -------------------------------------------------------------------------
 
 
-def _stream(work: Work, site: Site, askers: ThreadPoolExecutor) -> list[Asked]:
+def _stream(work: Work, site: DemoServer, askers: ThreadPoolExecutor) -> list[DemoRequest]:
     """Ask at the times that the work says, however long answers take."""
     mine = threading.local()
     begin_s = time.monotonic()
 
-    def ask(number: int, due_s: float, name: str) -> Asked:
+    def ask(number: int, due_s: float, name: str) -> DemoRequest:
         if not hasattr(mine, "client"):
             mine.client = site.client()
         try:
             answer = mine.client.post(f"/functions/{name}/invoke", {"number": number})
         except Failure:
-            return Asked(time.monotonic() - begin_s - due_s, 0.0, was_answered=False)
+            return DemoRequest(time.monotonic() - begin_s - due_s, 0.0, was_answered=False)
         took_s = time.monotonic() - begin_s - due_s
-        return Asked(took_s, answer.document()["cpu_s"], was_answered=True)
+        return DemoRequest(took_s, answer.document()["cpu_s"], was_answered=True)
 
     futures = []
     for number, (due_s, name) in enumerate(work.requests()):

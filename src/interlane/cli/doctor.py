@@ -2,10 +2,10 @@
 
 from dataclasses import asdict
 
-from interlane.cli.output import Output, OutputOption, emit, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid
 
 
-def doctor(output: OutputOption = Output.TABLE) -> int:
+def doctor(output: OutputOption = OutputFormat.TABLE) -> int:
     """Say what this machine can do and which promises of sharing hold on it.
 
     Exit code 1 if devices cannot be shared here at all.

@@ -1,4 +1,4 @@
-"""``interlane explain`` and ``interlane story``: one job, live or of a simulated run."""
+"""``interlane explain`` and ``interlane timeline``: one job, live or of a simulated run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from interlane.cli.client import Client, ServerOption, ServerOptions, StateOption, job_path
+from interlane.cli.client import ApiClient, ServerOption, ServerOptions, StateOption, job_path
 from interlane.cli.options import RunOptions, TraceOption, run_in, takes
-from interlane.cli.output import Output, OutputOption, emit
+from interlane.cli.output import OutputFormat, OutputOption, emit
 from interlane.cli.progress import TERMINAL
 from interlane.cli.questions import why_told
 from interlane.model.errors import InvalidInput
@@ -35,7 +35,7 @@ def explain(
     server: ServerOption = None,
     state: StateOption = None,
     options: RunOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Say why a job waits: the refusal that decided, and who goes first.
 
@@ -44,24 +44,24 @@ def explain(
     if (trace is None) != (at is None):
         raise InvalidInput("--trace and --at go together; give both or neither.")
     if trace is None or at is None:
-        found = Client(ServerOptions(server, state)).get(f"{job_path(job)}/why").document()
+        found = ApiClient(ServerOptions(server, state)).get(f"{job_path(job)}/why").document()
         emit(found, output, why_told(found))
     else:
         _explain_simulated(job, trace, at, options, output)
 
 
 def _explain_simulated(
-    job: str, trace: Path, at: float, options: RunOptions, output: Output
+    job: str, trace: Path, at: float, options: RunOptions, output: OutputFormat
 ) -> None:
     from interlane.usecases import simulate
 
     found = simulate.explain(run_in(options, trace), job, at, reporter=TERMINAL)
-    answer = {"job": job, "at_s": at, "policy": found.policy, **_facts(found)}
+    answer = {"job": job, "at_s": at, "policy": found.policy, **_events(found)}
     emit(answer, output, _told(job, at, found))
 
 
-def _facts(explained: "Explained") -> dict[str, object]:
-    found = explained.standing
+def _events(explained: "Explained") -> dict[str, object]:
+    found = explained.status
     refusal, placement = found.refusal, found.placement
     return {
         "state": found.state,
@@ -78,7 +78,7 @@ def _facts(explained: "Explained") -> dict[str, object]:
 
 
 def _told(job: str, at_s: float, explained: "Explained") -> str:
-    found = explained.standing
+    found = explained.status
     moment = f"At {at_s:,.0f} s job {job}"
     since = f"since {found.since_s:,.0f} s"
     match found.state:
@@ -110,19 +110,19 @@ def _queue_told(ahead: Sequence[str]) -> str:
 
 
 @takes(RunOptions)
-def story(
+def timeline(
     job: JobArgument,
     *,
     trace: TraceOption,
     options: RunOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell one job's life: submitted, waited, started where, grew, stopped, finished."""
     from dataclasses import asdict
 
     from interlane.usecases import simulate
 
-    found = simulate.story(run_in(options, trace), job, reporter=TERMINAL)
+    found = simulate.timeline(run_in(options, trace), job, reporter=TERMINAL)
     answer = {
         "job": job,
         "policy": found.policy,

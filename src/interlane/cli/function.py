@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from interlane.cli.beside import beside_told
-from interlane.cli.client import Client, Failure, ServerOptions
+from interlane.cli.client import ApiClient, Failure, ServerOptions
 from interlane.cli.jobs import LOOK_AT_MOST_S, LOOK_FIRST_S, document_in
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid, lines, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, lines, say
 from interlane.model.errors import InvalidInput
 
 app = typer.Typer(
@@ -70,7 +70,7 @@ def deploy(
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is loaded.")] = True,
     options: ServerOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Deploy a function, in place of the one of its name; once this returns, it is stored."""
     given: dict[str, Any] = {
@@ -85,7 +85,7 @@ def deploy(
     function = {} if file is None else document_in(file, "function")
     function |= {field: value for field, value in given.items() if value}
     function.setdefault("path", str(Path.cwd()))
-    client = Client(options)
+    client = ApiClient(options)
     made = client.post("/functions", function).document()
     if wait:
         made = _loaded(client, made["name"])
@@ -96,7 +96,7 @@ def _given(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _loaded(client: Client, name: str) -> dict[str, Any]:
+def _loaded(client: ApiClient, name: str) -> dict[str, Any]:
     """Wait until a function has loaded, or could not."""
     pause_s = LOOK_FIRST_S
     while (found := client.get(_path(name)).document())["state"] == "loading":
@@ -113,12 +113,14 @@ def _loaded(client: Client, name: str) -> dict[str, Any]:
 
 @app.command("list")
 @takes(ServerOptions)
-def list_functions(*, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
+def list_functions(
+    *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """List functions, their replicas and how fast they answer."""
-    found = Client(options).get("/functions").document()
+    found = ApiClient(options).get("/functions").document()
     head = (
         *("function", "state", "replicas", "requests/s", "p50 ms", "p99 ms", "cold", "late"),
-        *("slow-down", "predicted"),
+        *("slowdown", "predicted"),
     )
     rows = [_row(one) for one in found["functions"]]
     emit(found, output, grid(head, rows, left=2) if rows else "No functions.")
@@ -127,10 +129,10 @@ def list_functions(*, options: ServerOptions, output: OutputOption = Output.TABL
 @app.command()
 @takes(ServerOptions)
 def describe(
-    name: FunctionName, *, options: ServerOptions, output: OutputOption = Output.TABLE
+    name: FunctionName, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Show everything about a function."""
-    found = Client(options).get(_path(name)).document()
+    found = ApiClient(options).get(_path(name)).document()
     shown = {field: value for field, value in found.items() if field not in _LEFT_OUT}
     head = ("replica", "state", "device", "pid", "age s", "calls", "memory MiB")
     rows = [
@@ -167,7 +169,7 @@ def invoke(
     """Call a function and print what it answers."""
     body = sys.stdin.buffer.read() if data == "-" else data.encode()
     headers = None if deadline is None else {"X-Deadline": deadline}
-    answer = Client(options).send(f"{_path(name)}/invoke", body, headers)
+    answer = ApiClient(options).send(f"{_path(name)}/invoke", body, headers)
     typer.echo(answer.body.decode())
 
 
@@ -176,7 +178,7 @@ def invoke(
 def logs(name: FunctionName, *, options: ServerOptions) -> None:
     """Print the newest of what a function printed."""
     typer.echo(
-        Client(options).get(f"{_path(name)}/log").body.decode(errors="replace"), nl=False
+        ApiClient(options).get(f"{_path(name)}/log").body.decode(errors="replace"), nl=False
     )
 
 
@@ -188,7 +190,7 @@ def delete(
     options: ServerOptions,
 ) -> None:
     """Forget functions; their replicas end when they have answered."""
-    client = Client(options)
+    client = ApiClient(options)
     for name in names:
         client.delete(_path(name))
         say(f"{name} deleted")

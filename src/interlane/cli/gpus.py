@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from interlane.cli.client import Client, ServerOptions
+from interlane.cli.client import ApiClient, ServerOptions
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid
 
 BAR: Final = 20
 MILLI: Final = 1000
@@ -17,9 +17,9 @@ CLEAR: Final = "\x1b[2J\x1b[H"
 
 
 @takes(ServerOptions)
-def gpus(*, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
+def gpus(*, options: ServerOptions, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show every device: what is held of it and by whom, and how much is used."""
-    found = Client(options).get("/gpus").document()
+    found = ApiClient(options).get("/gpus").document()
     emit(found, output, _gpus_told(found["gpus"]))
 
 
@@ -31,7 +31,7 @@ def top(
     options: ServerOptions,
 ) -> None:
     """Watch devices and the queue."""
-    client = Client(options)
+    client = ApiClient(options)
     while True:
         told = _top_told(client)
         if once or not sys.stdout.isatty():
@@ -41,7 +41,7 @@ def top(
         time.sleep(every)
 
 
-def _top_told(client: Client) -> str:
+def _top_told(client: ApiClient) -> str:
     summary = client.get("/summary").document()
     counts = "  ".join(f"{state} {count}" for state, count in summary["jobs"].items() if count)
     devices = client.get("/gpus").document()["gpus"]
@@ -74,7 +74,7 @@ def _tenants_told(devices: list[dict[str, Any]]) -> str:
     """Return a row for every job on a device: its lane, and how it gets on."""
     head = (
         *("device", "lane", "job", "state", "iterations", "busy s", "waited s"),
-        *("slow-down", "predicted"),
+        *("slowdown", "predicted"),
     )
     rows = [
         (

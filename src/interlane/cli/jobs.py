@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from interlane.cli.beside import beside_told
-from interlane.cli.client import Client, Failure, ServerOptions, job_path
+from interlane.cli.client import ApiClient, Failure, ServerOptions, job_path
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid, lines, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, lines, say
 from interlane.model.errors import InvalidInput, Unreachable
 
 OPEN: Final = ("queued", "starting", "running", "stopping")
@@ -36,13 +36,13 @@ def submit(
     *,
     key: Annotated[
         str | None,
-        typer.Option(help="Sent again with the same key, a job is handed in only once."),
+        typer.Option(help="Sent again with the same key, a job is submitted only once."),
     ] = None,
     options: ServerOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Hand in a job; once this returns, it is stored."""
-    made = handed_in(Client(options), job_in(file), key)
+    made = handed_in(ApiClient(options), job_in(file), key)
     emit(made, output, f"{made['id']} {made['state']}")
 
 
@@ -72,7 +72,7 @@ def run(
     }
     if expected:
         job["time"] = {"expected": expected}
-    client = Client(options)
+    client = ApiClient(options)
     made = handed_in(client, job, None)
     say(f"{made['id']} {made['state']}")
     try:
@@ -95,11 +95,11 @@ def ps(
         int, typer.Option("-n", min=1, max=SHOWN_MAX, help="At most so many.")
     ] = 1_000,
     options: ServerOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List jobs, the newest first."""
     states = None if everything else OPEN
-    found = list(Client(options).jobs(most, state=states, user=user))
+    found = list(ApiClient(options).jobs(most, state=states, user=user))
     now_s = time.time()
     rows = [_row(job, now_s) for job in found]
     head = ("job", "state", "user", "devices", "waited s", "ran s", "reason")
@@ -109,18 +109,18 @@ def ps(
 
 @takes(ServerOptions)
 def describe(
-    job: LiveJob, *, options: ServerOptions, output: OutputOption = Output.TABLE
+    job: LiveJob, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Show everything about a job, and what happened to it."""
-    client = Client(options)
+    client = ApiClient(options)
     found = client.get(job_path(job)).document()
-    story = client.get(f"{job_path(job)}/story").document()["entries"]
-    answer = {**found, "story": story}
+    timeline = client.get(f"{job_path(job)}/timeline").document()["entries"]
+    answer = {**found, "timeline": timeline}
     begin_s = found["submitted_s"]
-    told = [f"  {entry['at_s'] - begin_s:>10,.1f} s  {entry['kind']}" for entry in story]
+    told = [f"  {entry['at_s'] - begin_s:>10,.1f} s  {entry['kind']}" for entry in timeline]
     shown = {name: value for name, value in found.items() if name not in _LEFT_OUT}
     beside = beside_told("functions", found["beside_functions"])
-    emit(answer, output, "\n".join([*lines(shown), *beside, "story:", *told]))
+    emit(answer, output, "\n".join([*lines(shown), *beside, "timeline:", *told]))
 
 
 @takes(ServerOptions)
@@ -133,7 +133,7 @@ def wait(
     options: ServerOptions,
 ) -> None:
     """Wait until a job has ended, and leave with its exit code."""
-    client = Client(options)
+    client = ApiClient(options)
     end_s = None if timeout is None else time.monotonic() + timeout
     pause_s = LOOK_FIRST_S
     while (found := client.get(job_path(job)).document())["state"] in OPEN:
@@ -158,7 +158,7 @@ def logs(
     options: ServerOptions,
 ) -> None:
     """Print what a job printed."""
-    client = Client(options)
+    client = ApiClient(options)
     begin = 0 if everything else -TAIL_BYTES
     if follow:
         _followed(client, job, begin)
@@ -172,10 +172,10 @@ def cancel(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of jobs.")],
     *,
     options: ServerOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Take jobs back: out of the queue, or with their signal and grace if they run."""
-    client = Client(options)
+    client = ApiClient(options)
     found = [client.delete(job_path(job)).document() for job in jobs]
     emit({"jobs": found}, output, "\n".join(f"{job['id']} {job['state']}" for job in found))
 
@@ -207,7 +207,7 @@ def document_in(file: Path, what: str) -> dict[str, Any]:
     return said
 
 
-def handed_in(client: Client, job: dict[str, Any], key: str | None) -> dict[str, Any]:
+def handed_in(client: ApiClient, job: dict[str, Any], key: str | None) -> dict[str, Any]:
     """Hand in a job and return it; an answer that was lost is asked for again."""
     from secrets import token_hex
 
@@ -219,7 +219,7 @@ def handed_in(client: Client, job: dict[str, Any], key: str | None) -> dict[str,
         return client.post("/jobs", job, headers).document()
 
 
-def _followed(client: Client, job: str, begin: int) -> dict[str, Any]:
+def _followed(client: ApiClient, job: str, begin: int) -> dict[str, Any]:
     """Print what a job prints until it has ended; return the job."""
     pause_s = LOOK_FIRST_S
     while True:
@@ -241,7 +241,7 @@ class _Read:
     state: str
 
 
-def _print_from(client: Client, job: str, begin: int) -> _Read:
+def _print_from(client: ApiClient, job: str, begin: int) -> _Read:
     answer = client.get(f"{job_path(job)}/log", offset=begin, limit=CHUNK_BYTES)
     if answer.body:
         sys.stdout.write(answer.body.decode(errors="replace"))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from interlane.cli.client import Client, ServerOptions
+from interlane.cli.client import ApiClient, ServerOptions
 from interlane.cli.options import RunOptions
 from interlane.model.errors import InvalidInput
 
@@ -50,11 +50,15 @@ def played(
 
 def _fetched(folder: Path, options: RunOptions, days: float) -> tuple[Path, RunOptions]:
     """Ask the server for what it ran and for what it has; return both as files."""
-    client, trace, cluster = Client(ServerOptions()), folder / "live.csv", folder / "live.yaml"
+    client, trace, cluster = (
+        ApiClient(ServerOptions()),
+        folder / "live.csv",
+        folder / "live.yaml",
+    )
     text = client.get("/trace", days=days).body
     if text.count(b"\n") < 2:
         raise InvalidInput(
-            f"No job was handed in within the last {days:g} days; look further back with "
+            f"No job was submitted within the last {days:g} days; look further back with "
             "--days."
         )
     trace.write_bytes(text)

@@ -5,26 +5,26 @@ from urllib.parse import quote
 
 import typer
 
-from interlane.cli.client import Client, ServerOptions
+from interlane.cli.client import ApiClient, ServerOptions
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid
 
 Name = Annotated[str, typer.Argument(help="Machine, as `interlane machines` names it.")]
 
 
 @takes(ServerOptions)
-def machines(*, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
+def machines(*, options: ServerOptions, output: OutputOption = OutputFormat.TABLE) -> None:
     """List machines: what they offer, who is there, and which are drained."""
-    found = Client(options).get("/machines").document()
+    found = ApiClient(options).get("/machines").document()
     emit(found, output, _told(found["machines"]))
 
 
 @takes(ServerOptions)
 def drain(
-    machine: Name, *, options: ServerOptions, output: OutputOption = Output.TABLE
+    machine: Name, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Let a machine take nothing new; what runs there runs on."""
-    found = Client(options).put(_path(machine)).document()
+    found = ApiClient(options).put(_path(machine)).document()
     there = ", ".join(found["jobs"])
     runs = f"{there} goes on there" if there else "nothing runs there"
     emit(found, output, f"{found['name']} is drained; {runs}.")
@@ -32,10 +32,10 @@ def drain(
 
 @takes(ServerOptions)
 def undrain(
-    machine: Name, *, options: ServerOptions, output: OutputOption = Output.TABLE
+    machine: Name, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Let a machine take work again."""
-    found = Client(options).delete(_path(machine)).document()
+    found = ApiClient(options).delete(_path(machine)).document()
     emit(found, output, f"{found['name']} takes work again.")
 
 

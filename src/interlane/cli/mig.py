@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interlane.cli.output import Output, OutputOption, emit, grid, printed, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, printed, say
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def profiles(
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="One GPU model.", show_default="all")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List GPU models and the profiles that each can be cut into."""
     from dataclasses import asdict
@@ -102,7 +102,7 @@ def layouts(
     every: Annotated[
         bool, typer.Option("--all", help="List all maximal layouts, not only one a multiset.")
     ] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Count and list the ways to cut a GPU; nothing is listed by hand."""
     from interlane.usecases import mig
@@ -117,7 +117,7 @@ def layouts(
     }
     listed = {
         str(one): {
-            "layout": " ".join(map(str, one.witness)),
+            "layout": " ".join(map(str, one.verifier)),
             "undominated": str(one) in found.undominated,
         }
         for one in found.multisets
@@ -139,7 +139,7 @@ def layouts(
 
 
 @app.command()
-def optimisers(output: OutputOption = Output.TABLE) -> None:
+def optimisers(output: OutputOption = OutputFormat.TABLE) -> None:
     """List the optimisers with a sentence on each."""
     from interlane.usecases import mig
 
@@ -179,7 +179,7 @@ def plan(
     kind: KindsOption = None,
     *,
     forbid_4g3g: ForbidOption = False,
-    seed: Annotated[int, typer.Option(help="Seed of optimisers that roll dice.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of optimisers that draw random numbers.")] = 0,
     shown: Annotated[
         int, typer.Option("--shown", min=0, help="Different GPUs to draw; 0 for none.")
     ] = 12,
@@ -198,7 +198,7 @@ def plan(
     from interlane.usecases import mig
     from interlane.usecases.documents import from_file
 
-    demand = mig.Demand(
+    demand = mig.MigDemand(
         from_file(services),
         None if table is None else from_file(table),
         gpu,
@@ -222,13 +222,13 @@ def plan(
     if html is not None:
         html.write_text(found.page, encoding="utf-8")
     if output is PlanOutput.PARTED:
-        typer.echo(printed(found.parted(gpus_per_node), Output.YAML))
+        typer.echo(printed(found.parted(gpus_per_node), OutputFormat.YAML))
         return
     head, rows = found.table
     text = f"{found.outcome.told} ({found.outcome.optimiser})\n\n" + grid(head, rows, left=2)
     if shown:
         text += "\n\n" + found.drawn(shown)
-    emit(found.document, Output(output.value), text)
+    emit(found.document, OutputFormat(output.value), text)
 
 
 # -- tables ---------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid, printed
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, printed
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.usecases.mig_transition import Applied, MigTransition
+    from interlane.usecases.mig_transition import AppliedTransition, MigTransition
 
 CRASHED: Final = 70
 """Exit code of a run that was told to crash."""
@@ -80,15 +80,15 @@ def transition(
     save: Annotated[
         Path | None, typer.Option(help="Write the transition here, for `mig apply`.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Plan the way from what runs now to a new demand, interrupting nobody."""
     from interlane.usecases import mig_transition
     from interlane.usecases.documents import from_file
-    from interlane.usecases.mig import Demand
+    from interlane.usecases.mig import MigDemand
 
     found = mig_transition.transition(
-        Demand(from_file(services), None if table is None else from_file(table)),
+        MigDemand(from_file(services), None if table is None else from_file(table)),
         from_file(source),
         old_demand=None if old_demand is None else from_file(old_demand),
         retire=retire or (),
@@ -101,7 +101,7 @@ def transition(
     )
     text = "\n".join([*_plan_lines(found), *_way_lines(found), "", _listing(found, shown)])
     if save is not None:
-        save.write_text(printed(found.document, Output.JSON) + "\n", encoding="utf-8")
+        save.write_text(printed(found.document, OutputFormat.JSON) + "\n", encoding="utf-8")
     emit(found.document, output, text)
 
 
@@ -210,13 +210,13 @@ def apply(
         ),
     ] = None,
     options: SimulatedOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> int:
     """Carry a transition out, or go on with one that was interrupted."""
     from interlane.usecases import mig_transition
     from interlane.usecases.documents import from_file
 
-    simulated = mig_transition.Simulated(
+    simulated = mig_transition.SimulatedHardware(
         options.state or file.with_name(f"{file.name}.state"),
         options.fail_rate,
         options.broken or (),
@@ -226,7 +226,7 @@ def apply(
     )
     document = from_file(file)
     if executor is Executes.MIG_PARTED:
-        typer.echo(printed(mig_transition.parted(document), Output.YAML))
+        typer.echo(printed(mig_transition.parted(document), OutputFormat.YAML))
         return 0
     is_simulated = executor is Executes.SIMULATED
     if dry_run:
@@ -259,7 +259,7 @@ def _crashing(steps: int | None) -> Callable[[], None]:
     return step
 
 
-def _applied_told(applied: "Applied") -> str:
+def _applied_told(applied: "AppliedTransition") -> str:
     ended, elapsed_s = applied.ended, applied.elapsed_s
     text = f"{ended.end.value}: {ended.steps} steps carried out, {ended.retries} failed"
     text += f", {ended.replans} times planned anew"

@@ -78,14 +78,14 @@ class RunOptions:
     order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
         "fifo"
     )
-    guess: Annotated[
+    estimate: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN|MODEL",
-            help="Column of the trace with guessed durations (timelimit means "
-            "timelimit_guess), a model file (.ildur) that "
+            help="Column of the trace with estimated durations (timelimit means "
+            "timelimit_estimate), a model file (.ildur) that "
             "learns on as jobs end, or 'learning' for one that begins with nothing; the true "
-            "duration (an oracle) where guesses are needed and none is named.",
+            "duration (an oracle) where estimates are needed and none is named.",
         ),
     ] = None
     placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack"
@@ -147,7 +147,7 @@ class RunOptions:
     slowdown: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RULE", help="Slow-down beside others: none, share:0.1 or cpu; repeatable."
+            metavar="RULE", help="Slowdown beside others: none, share:0.1 or cpu; repeatable."
         ),
     ] = None
     failures: Annotated[
@@ -160,7 +160,7 @@ class RunOptions:
     fmt: FormatOption = None
     skip_bad: SkipOption = False
     paranoid: Annotated[
-        bool, typer.Option("--paranoid", help="Check all books after every moment (slow).")
+        bool, typer.Option("--paranoid", help="Check all state after every moment (slow).")
     ] = False
     data: DataOption = None
 
@@ -209,7 +209,7 @@ def words_in(options: RunOptions) -> "PolicyWords":
         options.order,
         options.placer,
         options.queue,
-        options.guess,
+        options.estimate,
         options.gpu_types,
         options.preempt_min_run,
         options.elastic,

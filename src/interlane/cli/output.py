@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """How an answer is printed."""
 
     TABLE = "table"
@@ -18,7 +18,7 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
+OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="How to print.")]
 
 
 def say(text: str) -> None:
@@ -27,22 +27,22 @@ def say(text: str) -> None:
         typer.echo(text, err=True)
 
 
-def emit(answer: Mapping[str, object], output: Output, table: str | None = None) -> None:
+def emit(answer: Mapping[str, object], output: OutputFormat, table: str | None = None) -> None:
     """Print an answer; ``table`` is what people read, aligned lines unless given."""
     typer.echo(printed(answer, output) if table is None else _chosen(answer, output, table))
 
 
-def _chosen(answer: Mapping[str, object], output: Output, table: str) -> str:
-    return table if output is Output.TABLE else printed(answer, output)
+def _chosen(answer: Mapping[str, object], output: OutputFormat, table: str) -> str:
+    return table if output is OutputFormat.TABLE else printed(answer, output)
 
 
-def printed(answer: Mapping[str, object], output: Output) -> str:
+def printed(answer: Mapping[str, object], output: OutputFormat) -> str:
     """Return an answer as text."""
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         import json
 
         return json.dumps(answer, indent=2)
-    if output is Output.YAML:
+    if output is OutputFormat.YAML:
         import yaml
 
         text: str = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from interlane.cli import arrivals, degradation
+from interlane.cli import arrivals, slowdown
 from interlane.cli.options import (
     DataOption,
     FormatOption,
@@ -16,7 +16,7 @@ from interlane.cli.options import (
     SkipOption,
     TraceArgument,
 )
-from interlane.cli.output import Output, OutputOption, emit, flat, grid, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, flat, grid, say
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ duration = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(duration, name="duration")
-app.add_typer(degradation.app, name="degradation")
+app.add_typer(slowdown.app, name="slowdown")
 app.add_typer(arrivals.app, name="arrivals")
 
 ModelOption = Annotated[
@@ -81,7 +81,7 @@ def train(
     source = _source(trace, fmt, data, skip_bad=skip_bad)
     found = durations.train(source, out, model=model, keys=keys, reporter=TERMINAL)
     say(f"{out}: {model}, learned from {found.jobs} jobs, sha256 {found.sha256[:16]}")
-    say(f"A job never seen before is guessed to run {found.fallback_s:,.0f} s.")
+    say(f"A job never seen before is estimated to run {found.fallback_s:,.0f} s.")
 
 
 @duration.command()
@@ -108,9 +108,9 @@ def evaluate(
     fmt: FormatOption = None,
     skip_bad: SkipOption = False,
     data: DataOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Judge how well models guess the jobs of a trace that they have not seen.
+    """Judge how well models estimate the jobs of a trace that they have not seen.
 
     Under "time", a model marked "learning" is told of every job when it ends.
     """
@@ -133,7 +133,7 @@ def evaluate(
 
 
 @duration.command()
-def show(model: ModelArgument, output: OutputOption = Output.TABLE) -> None:
+def show(model: ModelArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Print what a model is: version, hash, what it learned from, and its fallback."""
     from interlane.usecases import durations
 
@@ -152,15 +152,15 @@ def apply(
     skip_bad: SkipOption = False,
     data: DataOption = None,
 ) -> None:
-    """Write a trace with guesses: predicted_s, predicted_p10_s and predicted_p90_s.
+    """Write a trace with estimates: predicted_s, predicted_p10_s and predicted_p90_s.
 
-    The new columns serve as --guess of simulate and compare.
+    The new columns serve as --estimate of simulate and compare.
     """
     from interlane.usecases import durations
 
     source = _source(trace, fmt, data, skip_bad=skip_bad)
     found = durations.apply(source, model, out, reporter=TERMINAL)
-    say(f"{out}: {found.estimates} guesses, {found.unknown} of them for jobs of which nobody "
+    say(f"{out}: {found.estimates} estimates, {found.unknown} of them for jobs of which nobody "
         "is known")  # fmt: skip
 
 

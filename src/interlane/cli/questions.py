@@ -4,31 +4,33 @@ from typing import Any, Final
 
 import typer
 
-from interlane.cli.client import Client, ServerOptions, job_path
+from interlane.cli.client import ApiClient, ServerOptions, job_path
 from interlane.cli.jobs import NEVER_PLACED, FileOption, LiveJob, device_told, job_in
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit
+from interlane.cli.output import OutputFormat, OutputOption, emit
 
 NOT_NOW: Final = 6
 _EXIT: Final = {"starts now": 0, "waits": NOT_NOW, "never": NEVER_PLACED}
 
 
 @takes(ServerOptions)
-def eta(job: LiveJob, *, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
+def eta(
+    job: LiveJob, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Say when a job is likely to start, by playing what is known forward."""
-    found = Client(options).get(f"{job_path(job)}/eta").document()
+    found = ApiClient(options).get(f"{job_path(job)}/eta").document()
     emit(found, output, _eta_told(found))
 
 
 @takes(ServerOptions)
 def plan(
-    file: FileOption, *, options: ServerOptions, output: OutputOption = Output.TABLE
+    file: FileOption, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
 ) -> None:
     """Say whether a job would start now, where and beside whom; changes nothing.
 
     Exit code 0 if it would, 6 if it would wait, 7 if it could never run.
     """
-    found = Client(options).post("/plan", job_in(file)).document()
+    found = ApiClient(options).post("/plan", job_in(file)).document()
     emit(found, output, _plan_told(found))
     raise typer.Exit(_EXIT[found["answer"]])
 
@@ -79,6 +81,6 @@ def _plan_told(found: dict[str, Any]) -> str:
         f"{job} to {slower:.2f}" for job, slower in found["beside_slowdown"].items()
     )
     return (
-        f"{told}\nPredicted slow-down while all of them train: {found['slowdown']:.2f}; "
+        f"{told}\nPredicted slowdown while all of them train: {found['slowdown']:.2f}; "
         f"it slows {theirs}."
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlane.cli.options import DataOption, FormatOption, TraceArgument
-from interlane.cli.output import Output, OutputOption, emit, grid, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, say
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def report(
         Path | None,
         typer.Option("--json", metavar="JSON", help="Write all numbers here."),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     fmt: FormatOption = None,
     cluster: Annotated[
         str | None,

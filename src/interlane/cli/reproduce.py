@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from interlane.cli.options import DataOption, ProcessesOption
-from interlane.cli.output import Output, OutputOption, emit, flat, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, flat, grid
 from interlane.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def reproduce(
         int | None, typer.Option(help="Another seed.", show_default="the published one")
     ] = None,
     processes: ProcessesOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> int:
     """Run a published result by name; exit 0 only if every row holds that decides."""
     from interlane.model import InvalidInput, UnknownName
@@ -116,7 +116,7 @@ def _cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def _list(entry: "Reproduction | None", output: Output) -> None:
+def _list(entry: "Reproduction | None", output: OutputFormat) -> None:
     from interlane.reproduce.catalogue import REPRODUCTIONS
 
     if entry is None:

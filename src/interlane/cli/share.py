@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlane.cli.options import LANE_ORDERS, SharingOption
-from interlane.cli.output import Output, OutputOption, emit, grid, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, say
 
 if TYPE_CHECKING:
     from interlane.lanes.report import DaemonReport, DeviceReport, ProcessReport
@@ -74,10 +74,10 @@ def daemon(
     """Share this machine's devices until interrupted."""
     from interlane.device.daemon import Daemon
     from interlane.device.rendezvous import socket_path
-    from interlane.device.settings import Settings
+    from interlane.device.settings import DeviceSettings
     from interlane.device.specs import read_spec
 
-    settings = Settings(
+    settings = DeviceSettings(
         tuple(read_spec(text) for text in device or ["cpu"]),
         socket_path(socket),
         order,
@@ -156,11 +156,11 @@ def run(
 ) -> int:
     """Run a PyTorch program on a shared device and pass its exit code on."""
     from interlane.device import launch
+    from interlane.device.lane_request import request_for
     from interlane.device.link import NoDaemon
     from interlane.device.rendezvous import socket_path
-    from interlane.device.wish import wish_for
 
-    wish = wish_for(
+    request = request_for(
         name or launch.name_of(command),
         memory=memory,
         device=device,
@@ -170,8 +170,8 @@ def run(
     path = socket_path(socket)
     try:
         if whole:
-            return launch.run_whole(command, wish, path)
-        return launch.run_shared(command, wish, path, warm=warm, retry=retry)
+            return launch.run_whole(command, request, path)
+        return launch.run_shared(command, request, path, warm=warm, retry=retry)
     except NoDaemon:
         if not alone:
             raise
@@ -191,7 +191,7 @@ def status(
             help="Print again every so many seconds.",
         ),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show devices, lanes, holders and jobs."""
     from interlane.cli.output import colours
@@ -202,7 +202,7 @@ def status(
     path = socket_path(socket)
     while True:
         answer = asked(path)
-        if watch is not None and output is Output.TABLE and colours(sys.stdout.isatty()):
+        if watch is not None and output is OutputFormat.TABLE and colours(sys.stdout.isatty()):
             typer.echo("\x1b[H\x1b[2J", nl=False)
         emit(document_of(answer), output, _table(answer))
         if watch is None:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interlane.cli.output import Output, OutputOption, emit, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid
 from interlane.cli.progress import progress
 
 if TYPE_CHECKING:
-    from interlane.device.bench.figures import Figure
+    from interlane.device.bench.figures import BenchFigure
 
 MISSED = 1
 
@@ -18,7 +18,7 @@ def bench(
     rounds: Annotated[
         int, typer.Option(min=1, help="How often everything is measured, in turn.")
     ] = 5,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> int:
     """Measure hand-overs, preemption, makespan and starts on this machine.
 
@@ -37,7 +37,7 @@ def bench(
     return 0 if all(figure.holds for figure in measured.figures) else MISSED
 
 
-def _row(figure: "Figure") -> tuple[str, ...]:
+def _row(figure: "BenchFigure") -> tuple[str, ...]:
     sign = ">=" if figure.is_least else "<="
     bound = "-" if figure.bound is None else f"{sign} {figure.bound:,g} {figure.unit}"
     held = "-" if figure.bound is None else "holds" if figure.holds else "missed"
@@ -51,7 +51,7 @@ def _row(figure: "Figure") -> tuple[str, ...]:
     )
 
 
-def _told(figure: "Figure") -> dict[str, object]:
+def _told(figure: "BenchFigure") -> dict[str, object]:
     return {
         "unit": figure.unit,
         "bound": figure.bound,
@@ -71,7 +71,7 @@ def profile(
             "arguments that runs one iteration.",
         ),
     ],
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Compute what a training step will need, without allocating anything.
 

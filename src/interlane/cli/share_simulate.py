@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlane.cli.options import LANE_ORDERS, SharingOption, SkipOption
-from interlane.cli.output import Output, OutputOption, emit, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.usecases.lanes import Simulated
+    from interlane.usecases.lanes import SimulatedLanes
 
 HEAD = ("order", "makespan s", "mean JCT s", "p95 JCT s", "mean wait s", "switches", "busy %")
 
@@ -48,18 +48,18 @@ def simulate(
         float,
         typer.Option(
             min=0,
-            help="Extra slow-down for each device that jobs want beyond the one there is.",
+            help="Extra slowdown for each device that jobs want beyond the one there is.",
         ),
     ] = 0.0,
     skip_bad: SkipOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Play jobs on simulated devices with lanes and print the figures of each order."""
     from interlane.usecases import lanes
 
     found = lanes.simulate(
         jobs,
-        lanes.Devices(devices, memory_mib, context_mib, switch_ms / 1000, contention),
+        lanes.SimulatedDevices(devices, memory_mib, context_mib, switch_ms / 1000, contention),
         orders=order or (),
         sharing=sharing,
         skip_bad=skip_bad,
@@ -69,7 +69,7 @@ def simulate(
     emit(answer, output, _table(found))
 
 
-def _table(found: "Simulated") -> str:
+def _table(found: "SimulatedLanes") -> str:
     rows = [
         [
             name,

@@ -7,7 +7,7 @@ import typer
 
 from interlane.cli.live_trace import DaysOption, FromLiveOption, MaybeTrace, played
 from interlane.cli.options import RunOptions, run_in, takes
-from interlane.cli.output import Output, OutputOption, emit, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, say
 from interlane.cli.progress import TERMINAL
 
 
@@ -21,7 +21,7 @@ def simulate(
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the event log to this .parquet.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Play a trace on a cluster under one policy and print the figures."""
     from interlane.usecases.simulate import simulate as play

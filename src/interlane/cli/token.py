@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from interlane.cli.client import Client, ServerOptions
+from interlane.cli.client import ApiClient, ServerOptions
 from interlane.cli.options import takes
-from interlane.cli.output import Output, OutputOption, emit, grid, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, say
 
 app = typer.Typer(
     help="Make, list and revoke the server's tokens.",
@@ -31,18 +31,18 @@ def create(
     *,
     role: Annotated[RoleWord, typer.Option(help="What it allows.")] = RoleWord.USER,
     options: ServerOptions,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make a token; it is shown this once."""
-    made = Client(options).post("/tokens", {"name": name, "role": role.value}).document()
+    made = ApiClient(options).post("/tokens", {"name": name, "role": role.value}).document()
     emit(made, output, made["token"])
 
 
 @app.command("list")
 @takes(ServerOptions)
-def list_tokens(*, options: ServerOptions, output: OutputOption = Output.TABLE) -> None:
+def list_tokens(*, options: ServerOptions, output: OutputOption = OutputFormat.TABLE) -> None:
     """List tokens, without what would let anybody use them."""
-    found = Client(options).get("/tokens").document()
+    found = ApiClient(options).get("/tokens").document()
     rows = [
         (row["id"], row["name"], row["role"], "no" if row["revoked_s"] else "yes")
         for row in found["tokens"]
@@ -58,5 +58,5 @@ def revoke(
     options: ServerOptions,
 ) -> None:
     """Let a token count no longer."""
-    Client(options).delete(f"/tokens/{token}")
+    ApiClient(options).delete(f"/tokens/{token}")
     say(f"{token} revoked")

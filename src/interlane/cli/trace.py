@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from interlane.cli.options import DataOption, FormatOption, SkipOption
-from interlane.cli.output import Output, OutputOption, emit, say
+from interlane.cli.output import OutputFormat, OutputOption, emit, say
 from interlane.cli.progress import TERMINAL
 
 app = typer.Typer(
@@ -38,12 +38,12 @@ def convert(
 @app.command()
 def describe(
     src: SourceArgument,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     fmt: FormatOption = None,
     *,
     skip_bad: SkipOption = False,
 ) -> None:
-    """Print what a trace holds: sizes, requests, durations, load, quality of guesses."""
+    """Print what a trace holds: sizes, requests, durations, load, quality of estimates."""
     from interlane.usecases import traces
 
     found = traces.describe(src, fmt=fmt, skip_bad=skip_bad, reporter=TERMINAL)

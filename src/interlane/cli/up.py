@@ -70,11 +70,11 @@ class UpOptions:
             "requests from the first day.",
         ),
     ] = None
-    degradation: Annotated[
+    slowdown: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="Predict slow-down beside each other with what `predict degradation train` "
+            help="Predict slowdown beside each other with what `predict slowdown train` "
             "made; it learns from STATE/coruns.",
             show_default=False,
         ),
@@ -145,7 +145,7 @@ def up(
         sharing=options.sharing,
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
-        degradation=options.degradation,
+        slowdown=options.slowdown,
         durations=options.durations,
         typical=options.typical,
         keep=options.keep,

@@ -13,7 +13,7 @@ from interlane.device import wire
 from interlane.device.link import ADMITTED_WITH, Link, NoDaemon, connected, received
 from interlane.device.page import map_page
 from interlane.device.talk import say
-from interlane.device.wire import Frame, Kind
+from interlane.device.wire import Frame, FrameKind
 from interlane.model.errors import Rejected
 
 BACKOFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -74,11 +74,11 @@ def link_of(line: socket.socket, on_queued: Callable[[str], object] = str) -> Li
         frame = wire.read(message)
         if frame is None:
             return None
-        if frame.kind is Kind.REJECT:
+        if frame.kind is FrameKind.REJECT:
             raise Rejected(frame.text)
-        if frame.kind is Kind.QUEUED:
+        if frame.kind is FrameKind.QUEUED:
             on_queued(frame.text)
-        if frame.kind is Kind.ADMIT and len(descriptors) == ADMITTED_WITH:
+        if frame.kind is FrameKind.ADMIT and len(descriptors) == ADMITTED_WITH:
             memory, bell, baton = descriptors
             try:
                 return Link(line, frame, map_page(memory), bell, FileIO(baton))

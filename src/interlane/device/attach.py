@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from interlane.device.backends import backend_of
-from interlane.device.client import Client
+from interlane.device.client import DeviceClient
+from interlane.device.lane_request import LaneRequest, request_for
 from interlane.device.rendezvous import socket_path
-from interlane.device.wish import Wish, wish_for
 
-_mine: dict[int, Client] = {}
+_mine: dict[int, DeviceClient] = {}
 """The client of this process, by process id: a forked child has none."""
 
 
@@ -27,7 +27,7 @@ def attach(
     total_s: float | None = None,
     memory: str | None = None,
     socket: Path | None = None,
-) -> Client:
+) -> DeviceClient:
     """Take a place on a shared device, and wait for it if need be.
 
     A process has one place: where ``interlane share run`` has taken it, that one is returned.
@@ -44,19 +44,19 @@ def attach(
     known = _mine.get(os.getpid())
     if known is not None and not known.closed:
         return known
-    wish = wish_for(
+    request = request_for(
         name or Path(sys.argv[0]).name or "python",
         memory=memory,
         device=device,
         priority=priority,
         total_s=total_s,
     )
-    return place(wish, socket)
+    return place(request, socket)
 
 
-def place(wish: Wish, socket: Path | None = None) -> Client:
+def place(request: LaneRequest, socket: Path | None = None) -> DeviceClient:
     """Take this process's one place on a device."""
     _mine.clear()
-    client = _mine[os.getpid()] = Client(wish, socket_path(socket), backend_of)
+    client = _mine[os.getpid()] = DeviceClient(request, socket_path(socket), backend_of)
     os.register_at_fork(after_in_child=client.forget)
     return client

@@ -26,8 +26,9 @@ from typing import Final
 from interlane.device import wire
 from interlane.device.admission import BACKOFF_S, admitted, admitted_in_time, say_queued
 from interlane.device.backends.base import Backend
+from interlane.device.lane_request import LaneRequest
 from interlane.device.link import Link, NoDaemon
-from interlane.device.needs import Needs
+from interlane.device.needs import JobMemory
 from interlane.device.page import (
     ADMITTED_NS,
     BEGAN_NS,
@@ -46,9 +47,8 @@ from interlane.device.page import (
     WANTED,
 )
 from interlane.device.talk import say
-from interlane.device.wire import Flag, Frame, Kind
-from interlane.device.wish import Wish
-from interlane.lanes.wishes import Demand
+from interlane.device.wire import Flag, Frame, FrameKind
+from interlane.lanes.actions import MemoryDemand
 from interlane.model.errors import Rejected
 
 LONG_GAP_NS: Final = 2_000_000
@@ -65,7 +65,7 @@ class Iteration:
 
     __slots__ = ("_begin", "_end")
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "DeviceClient") -> None:
         self._begin = client.begin
         self._end = client.end
 
@@ -76,11 +76,13 @@ class Iteration:
         self._end()
 
 
-class Client:
+class DeviceClient:
     """A job that shares a device."""
 
-    def __init__(self, wish: Wish, path: Path, backend_of: Callable[[str], Backend]) -> None:
-        self._wish = wish
+    def __init__(
+        self, request: LaneRequest, path: Path, backend_of: Callable[[str], Backend]
+    ) -> None:
+        self._request = request
         self._path = path
         self._job = secrets.randbits(63) | 1
         self.on_recall: Callable[[], None] | None = None
@@ -105,13 +107,13 @@ class Client:
         self._waited_ns = 0
         self._iteration = Iteration(self)
         # A guest serves requests: until it is known better, they come one at a time.
-        self._gap_ns = LONGEST_GAP_NS if wish.is_guest else 0
-        self._link = admitted_in_time(path, wish.hello(self._job), wish.patience_s)
+        self._gap_ns = LONGEST_GAP_NS if request.is_guest else 0
+        self._link = admitted_in_time(path, request.hello(self._job), request.patience_s)
         self._words = self._link.page.words
         self._words[ADMITTED_NS] = monotonic_ns()
         # What the process holds by now is not the job's: so late, and not earlier.
         self._backend = backend_of(self._link.admission.text)
-        self._needs = Needs(self._backend)
+        self._needs = JobMemory(self._backend)
         self._arrive(self._link.admission)
         threading.Thread(target=self._watch, name="interlane", daemon=True).start()
 
@@ -154,7 +156,7 @@ class Client:
             self._epoch <= words[REVOKE]
             or words[WANTED]
             or iterations >= self._needs.due
-            or self._wish.is_guest
+            or self._request.is_guest
         ):
             self._end_slowly()
             # On a busy machine a hand-over takes longer than the job's own pause after it.
@@ -191,7 +193,7 @@ class Client:
         iteration, until_ns = self._extended
         left_ns = until_ns - monotonic_ns()
         if iteration == self._iterations and left_ns > 0:
-            self._send(Frame(Kind.EXTEND, self._job, first=left_ns))
+            self._send(Frame(FrameKind.EXTEND, self._job, first=left_ns))
 
     def overran(self) -> None:
         """Say that the job ran out of what it is held to: it will need more the next time."""
@@ -205,12 +207,12 @@ class Client:
                 return
             self._closed = True
             self._epoch = 0
-            self._send(Frame(Kind.BYE, self._job))
+            self._send(Frame(FrameKind.BYE, self._job))
             # The watcher sleeps on these descriptors: wake it, and it closes them.
             with suppress(OSError):
                 self._link.line.shutdown(socket.SHUT_RDWR)
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> "DeviceClient":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -232,9 +234,9 @@ class Client:
                 self._words[FIRST_NS] = self._words[BOUNDARY_NS] - self._began_ns
             gap_ns = min(self._asked_ns - self._boundary_ns, LONGEST_GAP_NS)
             self._gap_ns += (gap_ns - self._gap_ns) >> 3
-            wanted = self._words[WANTED] or self._wish.is_guest
+            wanted = self._words[WANTED] or self._request.is_guest
             if self._epoch and (self.revoked or (wanted and self._gap_ns > LONG_GAP_NS)):
-                self._give_back(Kind.RELEASE)
+                self._give_back(FrameKind.RELEASE)
             else:
                 self._link.hear()  # so that there is less to do when it matters
             # Measuring takes a while, and needs no lease.
@@ -246,18 +248,18 @@ class Client:
         self._waited_ns += self._began_ns - self._asked_ns
         self._words[WAITED_NS] = self._waited_ns
 
-    def _tell(self, needs: Demand | None) -> None:
+    def _tell(self, needs: MemoryDemand | None) -> None:
         if needs is not None:
             self._send(
                 Frame(
-                    Kind.RESIZE,
+                    FrameKind.RESIZE,
                     self._job,
                     first=needs.persistent_bytes,
                     second=needs.ephemeral_bytes,
                 )
             )
 
-    def _give_back(self, kind: Kind) -> None:
+    def _give_back(self, kind: FrameKind) -> None:
         """Give the lease back, with all work done and, where room is short, the cache empty."""
         link, words = self._link, self._words
         if link.is_lost:
@@ -268,23 +270,24 @@ class Client:
             self._backend.trim()
         if self._pass_on(link):
             self._epoch = 0
-            if kind is Kind.YIELD:
-                self._send(Frame(Kind.ACQUIRE, self._job))
+            if kind is FrameKind.YIELD:
+                self._send(Frame(FrameKind.ACQUIRE, self._job))
         # A lease that nobody hears us give back is kept: nobody else can have it meanwhile.
         elif self._send(Frame(kind, self._job, epoch=self._epoch)):
             self._epoch = 0
 
     def _pass_on(self, link: Link) -> bool:
-        """Hand the lane to the heir, if there is one.
+        """Hand the lane to the successor, if there is one.
 
-        The daemon reads of it in the page whenever it looks, and tells the heir once more if
-        it has not heard: so it does not matter what happens to this process between two lines.
+        The daemon reads of it in the page whenever it looks, and tells the successor once more
+        if it has not heard: so it does not matter what happens to this process between two
+        lines.
         """
-        heir_epoch = link.heir()
-        if heir_epoch <= self._epoch:
+        successor_epoch = link.successor()
+        if successor_epoch <= self._epoch:
             return False
-        self._words[PASSED] = heir_epoch
-        link.tell_heir(heir_epoch)
+        self._words[PASSED] = successor_epoch
+        link.tell_successor(successor_epoch)
         return True
 
     def _send(self, frame: Frame) -> bool:
@@ -309,9 +312,9 @@ class Client:
                     self._enter()
                     return
                 if self._epoch:
-                    self._give_back(Kind.YIELD)
+                    self._give_back(FrameKind.YIELD)
                 else:
-                    self._send(Frame(Kind.ACQUIRE, self._job))
+                    self._send(Frame(FrameKind.ACQUIRE, self._job))
                 self._waiting = True
             try:
                 _go_to([cores[link.admission.lane % len(cores)]])
@@ -370,7 +373,7 @@ class Client:
                 self._epoch = self._newest_epoch = revoked_epoch
             idle = bool(self._epoch)
             if idle and self.revoked:
-                self._give_back(Kind.RELEASE)
+                self._give_back(FrameKind.RELEASE)
         if idle and not self.inside and self.on_recall is not None:
             self.on_recall()
 
@@ -398,7 +401,7 @@ class Client:
     def _hello_again(self) -> Frame:
         """Say what this job has: its place, its lease, and the memory it holds."""
         with self._state:
-            hello, admission = self._wish.hello(self._job), self._link.admission
+            hello, admission = self._request.hello(self._job), self._link.admission
             booked = Flag.DECLARED in hello.flags or self._needs.told is None
             measured = self._needs.measured
             return hello._replace(

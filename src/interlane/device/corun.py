@@ -30,7 +30,7 @@ BUILT_IN: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Solo:
+class SoloRun:
     """What a job does alone."""
 
     name: str
@@ -43,7 +43,7 @@ class Solo:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CorunPair:
     """What both sides of a co-run kept of their solo speed."""
 
     one: str
@@ -64,7 +64,7 @@ def measure(
     cores: int,
     seed: int,
     tell: Told = lambda done, total: None,
-) -> tuple[list[Solo], list[Pair]]:
+) -> tuple[list[SoloRun], list[CorunPair]]:
     """Run every job alone, then a random sample of pairs."""
     _check(names, pairs, seconds, cores)
     every = [(one, other) for at, one in enumerate(names) for other in names[at:]]
@@ -75,13 +75,13 @@ def measure(
         solos = {}
         for done, name in enumerate(names, 1):
             ((speed, cpu, memory),) = bench.together((name,), seconds)
-            solos[name] = Solo(name, BUILT_IN.get(name, name), speed, cpu, memory)
+            solos[name] = SoloRun(name, BUILT_IN.get(name, name), speed, cpu, memory)
             tell(done, total)
         found = []
         for done, both in enumerate(sample, len(names) + 1):
             speeds = [speed for speed, _, _ in bench.together(both, seconds)]
             alone = [solos[name].steps_per_s for name in both]
-            found.append(Pair(*both, speeds[0] / alone[0], speeds[1] / alone[1]))
+            found.append(CorunPair(*both, speeds[0] / alone[0], speeds[1] / alone[1]))
             tell(done, total)
     return list(solos.values()), found
 

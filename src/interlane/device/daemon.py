@@ -16,17 +16,17 @@ from typing import Final
 
 from interlane.device import limits, recovery, rendezvous
 from interlane.device.hung import press
-from interlane.device.journal import Journal
+from interlane.device.journal import MemoryJournal
 from interlane.device.peers import Peer, Peers
-from interlane.device.reception import Reception
-from interlane.device.settings import Settings
+from interlane.device.sessions import JobSessions
+from interlane.device.settings import DeviceSettings
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
 from interlane.device.status import report_now
 from interlane.device.talk import log
 from interlane.device.trials import Trials
-from interlane.device.wire import Frame, Kind
+from interlane.device.wire import Frame, FrameKind
 from interlane.lanes.domain import Domain
 from interlane.lanes.memory import Budget
 from interlane.lanes.order import make_order
@@ -42,7 +42,7 @@ LEAST_QUANTUM_S: Final = 0.02
 class Daemon:
     """Listens, decides through its domains, and survives its clients."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DeviceSettings) -> None:
         self.settings = settings
         self._selector = selectors.DefaultSelector()
         self._tick_s = 0.0
@@ -52,7 +52,7 @@ class Daemon:
         self._said_trouble: str | None = None
         rendezvous.make_directory(settings.socket.parent)
         self._lock, is_first = rendezvous.only_daemon(settings.socket)
-        self._journal = Journal(settings.socket.with_suffix(".journal"))
+        self._journal = MemoryJournal(settings.socket.with_suffix(".journal"))
         known = self._journal.read()
         if is_first and known is None:
             known = []
@@ -64,7 +64,7 @@ class Daemon:
         self.devices = [
             self._device(at, spec, wait_s) for at, spec in enumerate(settings.devices)
         ]
-        self._reception = Reception(
+        self._reception = JobSessions(
             self.devices,
             self._selector,
             room=limits.room_for_jobs(),
@@ -100,7 +100,7 @@ class Daemon:
             recovering_until_s=now_s + wait_s if wait_s else None,
             # Later than any epoch of a daemon before, without anything on disk.
             last_epoch=int(now_s * 1e6),
-            names_heirs=True,
+            names_successors=True,
         )
         device = SharedDevice(index, spec, domain, monotonic, self._keep)
         if isinstance(sharing, OverlapIfItPays):
@@ -200,7 +200,7 @@ class Daemon:
     # -- frames ----------------------------------------------------------------------------
 
     def _take(self, peer: Peer, frame: Frame) -> None:
-        if frame.kind is Kind.STATUS:
+        if frame.kind is FrameKind.STATUS:
             peer.noise += 1
             self._needed_s = monotonic()
             self._tell_status(peer, frame.run)
@@ -213,7 +213,7 @@ class Daemon:
         try:
             with os.fdopen(os.memfd_create("interlane-status"), "wb", buffering=0) as file:
                 file.write(answer)
-                peer.send(Frame(Kind.STATUS, first=len(answer)), (file.fileno(),))
+                peer.send(Frame(FrameKind.STATUS, first=len(answer)), (file.fileno(),))
         except OSError as error:
             peer.refuse(f"The daemon cannot answer ({error.strerror}); ask again.")
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from interlane.device import page
 from interlane.device.shared_job import SharedJob
+from interlane.lanes.actions import LaneId, Lease
 from interlane.lanes.domain import Domain
-from interlane.lanes.facts import Stalled
-from interlane.lanes.wishes import LaneId, Lease
+from interlane.lanes.events import Stalled
 from interlane.model import JobId
 
 IDLE_S: Final = 0.005

@@ -4,7 +4,7 @@ import signal
 from typing import Final
 
 from interlane.device import page
-from interlane.device.settings import Settings
+from interlane.device.settings import DeviceSettings
 from interlane.device.shared_job import SharedJob
 from interlane.device.talk import log
 
@@ -12,7 +12,7 @@ PRESS_AFTER_S: Final = 5.0
 """From the warning of a hung job to its termination, and from there to its killing."""
 
 
-def press(job: SharedJob, now_s: float, settings: Settings) -> None:
+def press(job: SharedJob, now_s: float, settings: DeviceSettings) -> None:
     """Warn of a hung holder, then terminate it, then kill it."""
     if now_s < job.overdue_next_s:
         return

@@ -13,15 +13,15 @@ from types import ModuleType, TracebackType
 from typing import Final, NoReturn
 
 from interlane.device.attach import place
-from interlane.device.client import Client
+from interlane.device.client import DeviceClient
+from interlane.device.lane_request import LaneRequest
 from interlane.device.link import NoDaemon
 from interlane.device.memory import is_out_of_memory
 from interlane.device.talk import say
 from interlane.device.torch_hooks import TorchHooks
-from interlane.device.wish import Wish
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected
 
-WISH_VARIABLE: Final = "INTERLANE_SHARE_WISH"
+REQUEST_VARIABLE: Final = "INTERLANE_SHARE_REQUEST"
 ATTACHED_VARIABLE: Final = "INTERLANE_SHARE_ATTACHED"
 BAD_INPUT: Final = 2
 UNREACHABLE: Final = 3
@@ -35,10 +35,10 @@ def share(torch: ModuleType) -> None:
     os.register_at_fork(after_in_child=hooks.orphan)
 
 
-def _attached() -> Client:
+def _attached() -> DeviceClient:
     """Take the place that the environment describes, or end: nobody may run ungated."""
     try:
-        client = place(_wish())
+        client = place(_request())
     except InterlaneError as error:
         _end(error)
     os.environ[ATTACHED_VARIABLE] = str(os.getpid())
@@ -47,14 +47,14 @@ def _attached() -> Client:
     return client
 
 
-def _wish() -> Wish:
+def _request() -> LaneRequest:
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks.isdecimal() and int(ranks) > 1:
         raise InvalidInput(
             f"WORLD_SIZE is {ranks}, but ranks that take turns would wait for each other for "
             "ever; start the whole job with 'interlane share run --whole'."
         )
-    return Wish(**json.loads(os.environ[WISH_VARIABLE]))
+    return LaneRequest(**json.loads(os.environ[REQUEST_VARIABLE]))
 
 
 def _end(error: InterlaneError) -> NoReturn:
@@ -67,7 +67,7 @@ def _end(error: InterlaneError) -> NoReturn:
     os._exit(codes.get(type(error), 1))
 
 
-def _tell_of_overruns(client: Client) -> None:
+def _tell_of_overruns(client: DeviceClient) -> None:
     """Let the daemon know when the job ends because its memory did not suffice."""
     before = sys.excepthook
 
@@ -79,6 +79,6 @@ def _tell_of_overruns(client: Client) -> None:
     sys.excepthook = hook
 
 
-def _leave(client: Client, pid: int) -> None:
+def _leave(client: DeviceClient, pid: int) -> None:
     if os.getpid() == pid:
         client.close()

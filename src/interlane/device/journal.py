@@ -20,7 +20,7 @@ SPARE_LINES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class MemoryRecord:
     """A job that holds memory on a device."""
 
     key: int
@@ -40,36 +40,36 @@ class Record:
     share: int = 0
 
 
-class Journal:
+class MemoryJournal:
     """The file, and whether it can be trusted to be complete."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble: str | None = None
         """Why the journal is not complete, in words."""
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, MemoryRecord] = {}
         self._lines = 0
         self._file: TextIO | None = None
 
-    def read(self) -> list[Record] | None:
+    def read(self) -> list[MemoryRecord] | None:
         """Return the jobs of the daemon before, or None if there is no telling.
 
         Lines that make no sense are passed over: a crash can cut the last one short.
         """
-        found: dict[int, Record] = {}
+        found: dict[int, MemoryRecord] = {}
         try:
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return None
         for line in lines:
             entry = _entry(line)
-            if isinstance(entry, Record):
+            if isinstance(entry, MemoryRecord):
                 found[entry.key] = entry
             elif entry is not None:
                 found.pop(entry, None)
         return list(found.values())
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: MemoryRecord) -> None:
         """Write that a job holds this."""
         if self._records.get(record.key) != record:
             self._records[record.key] = record
@@ -80,7 +80,7 @@ class Journal:
         if self._records.pop(key, None) is not None:
             self._append(json.dumps({"left": key}))
 
-    def begin(self, records: Iterable[Record]) -> None:
+    def begin(self, records: Iterable[MemoryRecord]) -> None:
         """Start with these jobs."""
         self._records = {record.key: record for record in records}
         self._write_anew()
@@ -142,19 +142,19 @@ class Journal:
 _MAY_BE_LESS: Final = frozenset({"priority", "job_id", "name"})
 
 
-def _entry(line: str) -> Record | int | None:
+def _entry(line: str) -> MemoryRecord | int | None:
     """Return a record, the key of a job that left, or None."""
     try:
         entry = json.loads(line)
         if "left" in entry:
             return int(entry["left"])
-        record = Record(**entry)
+        record = MemoryRecord(**entry)
     except (ValueError, TypeError, RecursionError):
         return None
     return record if _is_sound(record) else None
 
 
-def _is_sound(record: Record) -> bool:
+def _is_sound(record: MemoryRecord) -> bool:
     """Tell whether every field has its type, and no amount is below 0."""
     values = {one.name: getattr(record, one.name) for one in fields(record)}
     return all(type(values[one.name]) is one.type for one in fields(record)) and all(

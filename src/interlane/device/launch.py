@@ -16,17 +16,17 @@ from typing import Final, Protocol
 from interlane.device import wire
 from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
-from interlane.device.inject import ATTACHED_VARIABLE, WISH_VARIABLE
+from interlane.device.client import DeviceClient
+from interlane.device.fork_server import caller
+from interlane.device.inject import ATTACHED_VARIABLE, REQUEST_VARIABLE
+from interlane.device.lane_request import LaneRequest
 from interlane.device.link import NoDaemon, connected, received
 from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
 from interlane.device.rendezvous import SOCKET_VARIABLE
 from interlane.device.talk import say
-from interlane.device.wire import Frame, Kind
-from interlane.device.wish import Wish
-from interlane.device.zygote import caller
+from interlane.device.wire import Frame, FrameKind
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.report import DaemonReport, RunReport, report_of
-from interlane.lanes.wishes import Demand
 from interlane.model.amounts import written
 from interlane.model.errors import InvalidInput
 
@@ -45,19 +45,24 @@ def status(path: Path, run: int = 0) -> DaemonReport:
     with connected(path) as line:
         line.settimeout(ANSWER_S)
         try:
-            line.send(wire.packed(Frame(Kind.STATUS, run=run)))
+            line.send(wire.packed(Frame(FrameKind.STATUS, run=run)))
             message, descriptors = received(line)
         except (TimeoutError, ConnectionError):
             raise NoDaemon(path) from None
     frame = wire.read(message)
-    if frame is None or frame.kind is not Kind.STATUS or not descriptors:
+    if frame is None or frame.kind is not FrameKind.STATUS or not descriptors:
         raise NoDaemon(path)
     with os.fdopen(descriptors[0], "rb") as answer:
         return report_of(json.loads(os.pread(answer.fileno(), frame.first, 0)))
 
 
 def run_shared(
-    command: Sequence[str], wish: Wish, path: Path, *, warm: bool = False, retry: bool = False
+    command: Sequence[str],
+    request: LaneRequest,
+    path: Path,
+    *,
+    warm: bool = False,
+    retry: bool = False,
 ) -> int:
     """Run a command whose Python programs share the device by themselves.
 
@@ -65,19 +70,19 @@ def run_shared(
 
     Args:
         command: what to run.
-        wish: what it asks for.
+        request: what it asks for.
         path: the daemon's socket.
-        warm: whether to fork it from a zygote where that is possible.
+        warm: whether to fork it from a fork server where that is possible.
         retry: whether to run it once more, with more memory, if what it declared is too little.
     """
     _check(command)
     status(path)
     kept, program = path.with_suffix(".programs"), program_of(command, Path.cwd())
-    wish = _expecting(wish, Programs(kept).demand(program))
-    code, needed = _run_once(command, wish, path, warm=warm)
-    if retry and code and needed is not None and _overran(wish, needed):
+    request = _expecting(request, Programs(kept).demand(program))
+    code, needed = _run_once(command, request, path, warm=warm)
+    if retry and code and needed is not None and _overran(request, needed):
         say(f"the job ran out of its memory; once more with {written(needed.peak_bytes)}.")
-        larger = _with_demand(wish, needed)
+        larger = _with_demand(request, needed)
         code, needed = _run_once(command, larger, path, warm=warm)
     if needed is not None:
         Programs(kept).learn(program, needed)
@@ -85,13 +90,13 @@ def run_shared(
 
 
 def _run_once(
-    command: Sequence[str], wish: Wish, path: Path, *, warm: bool
-) -> tuple[int, Demand | None]:
+    command: Sequence[str], request: LaneRequest, path: Path, *, warm: bool
+) -> tuple[int, MemoryDemand | None]:
     """Run a command; return its exit code, and what it was measured to need."""
-    wish = replace(wish, run=secrets.randbits(31) | 1)
-    code = _waited(_started(command, wish, path, warm=warm))
+    request = replace(request, run=secrets.randbits(31) | 1)
+    code = _waited(_started(command, request, path, warm=warm))
     try:
-        total = status(path, wish.run).run
+        total = status(path, request.run).run
     except NoDaemon:
         return code, None
     if code == 0:
@@ -101,18 +106,18 @@ def _run_once(
     return code, total.needed
 
 
-def _overran(wish: Wish, needed: Demand) -> bool:
+def _overran(request: LaneRequest, needed: MemoryDemand) -> bool:
     """Tell whether a job told that what it had declared did not suffice."""
-    if not wish.is_declared or wish.persistent_bytes is None:
+    if not request.is_declared or request.persistent_bytes is None:
         return False
-    declared = wish.persistent_bytes + (wish.ephemeral_bytes or 0)
+    declared = request.persistent_bytes + (request.ephemeral_bytes or 0)
     return needed.peak_bytes >= GROWTH_AFTER_OVERRUN * declared - needed.persistent_bytes
 
 
-def run_whole(command: Sequence[str], wish: Wish, path: Path) -> int:
+def run_whole(command: Sequence[str], request: LaneRequest, path: Path) -> int:
     """Run a command on one lease, from its start to its end."""
     _check(command)
-    with Client(wish, path, Unmeasured) as client, client.iteration():
+    with DeviceClient(request, path, Unmeasured) as client, client.iteration():
         client.extend(FOR_EVER_S)
         return run_alone(command)
 
@@ -124,7 +129,11 @@ def run_alone(command: Sequence[str]) -> int:
 
 
 def environment_of(
-    wish: Wish, path: Path, base: Mapping[str, str] = os.environ, *, warm: bool = False
+    request: LaneRequest,
+    path: Path,
+    base: Mapping[str, str] = os.environ,
+    *,
+    warm: bool = False,
 ) -> dict[str, str]:
     """Return an environment in which Python programs share the device.
 
@@ -138,7 +147,7 @@ def environment_of(
         **{key: value for key, value in base.items() if key != ATTACHED_VARIABLE},
         HOME_VARIABLE: str(PACKAGE),
         SOCKET_VARIABLE: str(path),
-        WISH_VARIABLE: json.dumps(asdict(wish)),
+        REQUEST_VARIABLE: json.dumps(asdict(request)),
     }
     return environment | {"PYTHONPATH": os.pathsep.join(paths)} if paths else environment
 
@@ -157,21 +166,21 @@ def _check(command: Sequence[str]) -> None:
         raise InvalidInput(f"{command[0]!r} is no program on the PATH; name one that is.")
 
 
-def _expecting(wish: Wish, known: Demand | None) -> Wish:
-    if known is None or wish.is_declared:
-        return wish
-    return _with_demand(wish, known)
+def _expecting(request: LaneRequest, known: MemoryDemand | None) -> LaneRequest:
+    if known is None or request.is_declared:
+        return request
+    return _with_demand(request, known)
 
 
-def _with_demand(wish: Wish, demand: Demand) -> Wish:
+def _with_demand(request: LaneRequest, demand: MemoryDemand) -> LaneRequest:
     return replace(
-        wish,
+        request,
         persistent_bytes=demand.persistent_bytes,
         ephemeral_bytes=demand.ephemeral_bytes,
     )
 
 
-class Process(Protocol):
+class StartedProcess(Protocol):
     """A job's process, started or forked for us."""
 
     pid: int
@@ -185,12 +194,14 @@ class Process(Protocol):
         ...
 
 
-def _started(command: Sequence[str], wish: Wish, path: Path, *, warm: bool) -> Process:
+def _started(
+    command: Sequence[str], request: LaneRequest, path: Path, *, warm: bool
+) -> StartedProcess:
     """Start a command in a process group of its own, with our own streams."""
     forked = None
     if warm:
-        forked = caller.start(command, environment_of(wish, path, warm=True), path.parent)
-    return forked or _cold(command, environment_of(wish, path))
+        forked = caller.start(command, environment_of(request, path, warm=True), path.parent)
+    return forked or _cold(command, environment_of(request, path))
 
 
 def _cold(
@@ -205,7 +216,7 @@ def _cold(
         ) from None
 
 
-def _waited(process: Process) -> int:
+def _waited(process: StartedProcess) -> int:
     """Wait for a job; return its exit code as a shell would."""
     with _in_foreground(process.pid), _ends_with_us(process):
         code = process.wait()
@@ -228,7 +239,7 @@ def _in_foreground(group: int) -> Iterator[None]:
 
 
 @contextmanager
-def _ends_with_us(process: Process) -> Iterator[None]:
+def _ends_with_us(process: StartedProcess) -> Iterator[None]:
     """Interrupt the whole group when we are interrupted, and do not take no for an answer."""
 
     def terminated(number: int, _: object) -> None:

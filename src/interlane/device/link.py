@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from interlane.device import wire
-from interlane.device.page import HEIR, TOLD, Page
-from interlane.device.wire import Frame, Kind
+from interlane.device.page import SUCCESSOR, TOLD, SharedPage
+from interlane.device.wire import Frame, FrameKind
 from interlane.model.errors import Unreachable
 
 EPOCH_BYTES: Final = 8
@@ -39,11 +39,11 @@ class Link:
 
     line: socket.socket
     admission: Frame
-    page: Page
+    page: SharedPage
     bell: int
     baton: FileIO
     """Whoever passes the lane to this job writes the epoch of its lease here."""
-    heir_pipe: int = -1
+    successor_pipe: int = -1
     """Where to write to the job that the daemon has named as the next."""
     heard: int = 0
     """HEIR frames that were read."""
@@ -55,8 +55,8 @@ class Link:
         self.line.close()
         os.close(self.bell)
         self.baton.close()
-        if self.heir_pipe >= 0:
-            os.close(self.heir_pipe)
+        if self.successor_pipe >= 0:
+            os.close(self.successor_pipe)
 
     def epoch(self) -> int | None:
         """Wait for the epoch of a lease, from the daemon or from the holder before.
@@ -75,17 +75,17 @@ class Link:
             return None
         if frame is None:
             return None
-        return frame.epoch if frame.kind is Kind.GRANT else 0
+        return frame.epoch if frame.kind is FrameKind.GRANT else 0
 
-    def heir(self) -> int:
+    def successor(self) -> int:
         """Return the epoch of the lease that may be passed on, into ``heir_pipe``; 0: none.
 
-        The daemon may name another heir meanwhile, which shows in one of the two words.
+        The daemon may name another successor meanwhile, which shows in one of the two words.
         """
         words = self.page.words
-        epoch = int(words[HEIR])
+        epoch = int(words[SUCCESSOR])
         self.hear()
-        return epoch if (words[HEIR], words[TOLD]) == (epoch, self.heard) else 0
+        return epoch if (words[SUCCESSOR], words[TOLD]) == (epoch, self.heard) else 0
 
     def hear(self) -> None:
         """Take in whom the daemon has named; a look at one word if it is nobody new."""
@@ -93,20 +93,20 @@ class Link:
             while self.heard < self.page.words[TOLD] and self._receive(socket.MSG_DONTWAIT):
                 pass
 
-    def tell_heir(self, epoch: int) -> None:
-        """Let the heir run; one that is gone is the daemon's business."""
+    def tell_successor(self, epoch: int) -> None:
+        """Let the successor run; one that is gone is the daemon's business."""
         with suppress(OSError):
-            os.write(self.heir_pipe, epoch.to_bytes(EPOCH_BYTES, sys.byteorder))
+            os.write(self.successor_pipe, epoch.to_bytes(EPOCH_BYTES, sys.byteorder))
 
     def _receive(self, flags: int = 0) -> Frame | None:
         """Return the next frame, None if there is none; keep the pipe that a HEIR brings."""
         message, descriptors = received(self.line, flags)
         frame = wire.read(message)
-        if frame is not None and frame.kind is Kind.HEIR and descriptors:
+        if frame is not None and frame.kind is FrameKind.SUCCESSOR and descriptors:
             self.heard += 1
-            if self.heir_pipe >= 0:
-                os.close(self.heir_pipe)
-            self.heir_pipe = descriptors[0]
+            if self.successor_pipe >= 0:
+                os.close(self.successor_pipe)
+            self.successor_pipe = descriptors[0]
         return frame
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from interlane.device.backends.base import Backend
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 
 WINDOW_SAMPLES: Final = 16
 """Measurements over which the maximum is taken."""
@@ -39,7 +39,7 @@ MOST_PROGRAMS: Final = 1000
 FORMAT_VERSION: Final = 1
 
 
-class Meter:
+class MemoryMeter:
     """Measures a job at its boundaries number 4, 16, 64 and 256, and then at every 256th.
 
     Not oftener, because memory that was given back to be counted has to be fetched again: on a
@@ -51,13 +51,13 @@ class Meter:
         self._boundaries = 0
         self.due = 1
         """The number of the boundary at which there is something to do."""
-        self._samples: deque[Demand] = deque(maxlen=WINDOW_SAMPLES)
+        self._samples: deque[MemoryDemand] = deque(maxlen=WINDOW_SAMPLES)
 
-    def boundary(self) -> Demand | None:
+    def boundary(self) -> MemoryDemand | None:
         """Note an iteration's end; return what the job needs if it was measured now."""
         return self.reached(self._boundaries + 1)
 
-    def reached(self, boundaries: int) -> Demand | None:
+    def reached(self, boundaries: int) -> MemoryDemand | None:
         """Note that so many iterations have ended, as ``boundary`` does for one."""
         self._boundaries = boundaries
         if boundaries < self.due:
@@ -69,28 +69,28 @@ class Meter:
             return None
         return self.measure()
 
-    def measure(self) -> Demand:
+    def measure(self) -> MemoryDemand:
         """Measure now; return the most of the window."""
         self._backend.fence()
         peak = self._backend.peak()
         persistent = self._backend.live()
         self._backend.reset_peak()
-        self._samples.append(Demand(persistent, max(0, peak - persistent)))
+        self._samples.append(MemoryDemand(persistent, max(0, peak - persistent)))
         return most(self._samples)
 
 
-def most(demands: Iterable[Demand]) -> Demand:
+def most(demands: Iterable[MemoryDemand]) -> MemoryDemand:
     """Return what covers each of several demands."""
     seen = tuple(demands)
-    return Demand(
+    return MemoryDemand(
         max(demand.persistent_bytes for demand in seen),
         max(demand.ephemeral_bytes for demand in seen),
     )
 
 
-def with_margin(demand: Demand) -> Demand:
+def with_margin(demand: MemoryDemand) -> MemoryDemand:
     """Return a demand with room for what the next run does differently."""
-    return Demand(_more(demand.persistent_bytes), _more(demand.ephemeral_bytes))
+    return MemoryDemand(_more(demand.persistent_bytes), _more(demand.ephemeral_bytes))
 
 
 def _more(amount: int) -> int:
@@ -107,14 +107,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def after_overrun(admitted: Demand) -> Demand:
+def after_overrun(admitted: MemoryDemand) -> MemoryDemand:
     """Return what to ask for when a job ran out of what it was admitted with."""
     grown = max(MARGIN_BYTES, admitted.ephemeral_bytes) * GROWTH_AFTER_OVERRUN
-    return Demand(admitted.persistent_bytes, grown)
+    return MemoryDemand(admitted.persistent_bytes, grown)
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramKey:
     """What makes two runs alike.
 
     ``exact`` knows the script's text and every argument; ``shape`` leaves numbers and paths
@@ -128,14 +128,14 @@ class Program:
 _NUMBER_OR_PATH: Final = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?|.*/.*", re.IGNORECASE | re.DOTALL)
 
 
-def program_of(argv: Sequence[str], folder: Path) -> Program:
+def program_of(argv: Sequence[str], folder: Path) -> ProgramKey:
     """Return what identifies a command that would be started in a folder."""
     script, arguments = _script_in(argv)
     text = script
     with suppress(OSError, ValueError):
         text = sha256((folder / script).read_bytes()).hexdigest()
     shape = [_blurred(argument) for argument in arguments]
-    return Program(_digest([text, *arguments]), _digest([text, *shape]))
+    return ProgramKey(_digest([text, *arguments]), _digest([text, *shape]))
 
 
 def _script_in(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -168,12 +168,14 @@ class Programs:
         self._runs = _read(file)
         """Demands of the last runs by program, the program that ran last at the end."""
 
-    def demand(self, program: Program, declared: Demand | None = None) -> Demand | None:
+    def demand(
+        self, program: ProgramKey, declared: MemoryDemand | None = None
+    ) -> MemoryDemand | None:
         """Return what to admit a run with: as measured, else as declared, else unknown."""
         runs = self._runs.get(program.exact) or self._runs.get(program.shape)
         return with_margin(most(runs)) if runs else declared
 
-    def learn(self, program: Program, measured: Demand) -> None:
+    def learn(self, program: ProgramKey, measured: MemoryDemand) -> None:
         """Remember a run; a file that cannot be written loses memory, not jobs."""
         for key in {program.exact, program.shape}:
             self._runs[key] = (*self._runs.pop(key, ()), measured)[-WINDOW_RUNS:]
@@ -183,21 +185,21 @@ class Programs:
             _write(self._file, self._runs)
 
 
-def _read(file: Path) -> dict[str, tuple[Demand, ...]]:
+def _read(file: Path) -> dict[str, tuple[MemoryDemand, ...]]:
     """Return what was kept: nothing if the file is missing, damaged or of another version."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         if document["version"] != FORMAT_VERSION:
             return {}
         return {
-            key: tuple(Demand(int(live), int(passing)) for live, passing in runs)
+            key: tuple(MemoryDemand(int(live), int(passing)) for live, passing in runs)
             for key, runs in document["programs"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def _write(file: Path, runs: Mapping[str, Sequence[Demand]]) -> None:
+def _write(file: Path, runs: Mapping[str, Sequence[MemoryDemand]]) -> None:
     programs = {
         key: [(run.persistent_bytes, run.ephemeral_bytes) for run in kept]
         for key, kept in runs.items()

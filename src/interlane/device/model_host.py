@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
-from interlane.device.wish import wish_for
+from interlane.device.client import DeviceClient
+from interlane.device.lane_request import request_for
 from interlane.model import InterlaneError, InvalidInput, UnknownName
 
 START_S: Final = 120.0
@@ -51,7 +51,7 @@ class _HostLost(Exception):
 @dataclass(slots=True)
 class _Model:
     factory: Factory
-    place: Client | None
+    place: DeviceClient | None
     strikes: int = 0
     trouble: str | None = None
     """Why it is not loaded."""
@@ -272,6 +272,8 @@ class ModelHost:
             model.place.close()
 
 
-def _place(name: str, memory: str | None, share: Path, *, is_guest: bool = False) -> Client:
+def _place(
+    name: str, memory: str | None, share: Path, *, is_guest: bool = False
+) -> DeviceClient:
     """Take a place on the device, and wait for it if need be."""
-    return Client(wish_for(name, memory=memory, is_guest=is_guest), share, Unmeasured)
+    return DeviceClient(request_for(name, memory=memory, is_guest=is_guest), share, Unmeasured)

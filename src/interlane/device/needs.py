@@ -3,8 +3,8 @@
 from typing import Final
 
 from interlane.device.backends.base import Backend
-from interlane.device.memory import Meter, after_overrun
-from interlane.lanes.wishes import Demand
+from interlane.device.memory import MemoryMeter, after_overrun
+from interlane.lanes.actions import MemoryDemand
 
 MEASURED_FIRST: Final = 4
 """Iterations after which a job is taken to be known."""
@@ -12,20 +12,20 @@ GROWN: Final = 1.02
 """Demand that exceeds what was last told by this factor is told at once."""
 
 
-class Needs:
+class JobMemory:
     """The memory of one job."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._meter = Meter(backend)
+        self._meter = MemoryMeter(backend)
         self.due = self._meter.due
         """The number of the iteration at whose end there is something to measure."""
-        self.measured = Demand(0, 0)
-        self.told: Demand | None = None
+        self.measured = MemoryDemand(0, 0)
+        self.told: MemoryDemand | None = None
         """What the daemon was told last."""
         self._limit_bytes = 0
 
-    def reached(self, iterations: int) -> Demand | None:
+    def reached(self, iterations: int) -> MemoryDemand | None:
         """Measure after so many iterations; return what is news to the daemon, if anything."""
         needs = self._meter.reached(iterations)
         self.due = self._meter.due
@@ -34,13 +34,13 @@ class Needs:
         self.measured = needs
         return self._tell(needs) if iterations >= MEASURED_FIRST and self._is_news() else None
 
-    def after_overrun(self) -> Demand | None:
+    def after_overrun(self) -> MemoryDemand | None:
         """Return what to tell of a job that ran out of what it is held to."""
         if not self._limit_bytes:
             return None
         persistent = self.measured.persistent_bytes
         return self._tell(
-            after_overrun(Demand(persistent, max(0, self._limit_bytes - persistent)))
+            after_overrun(MemoryDemand(persistent, max(0, self._limit_bytes - persistent)))
         )
 
     def obey(self, limit_bytes: int) -> None:
@@ -58,6 +58,6 @@ class Needs:
             or needs.ephemeral_bytes > before.ephemeral_bytes * GROWN
         )
 
-    def _tell(self, needs: Demand) -> Demand:
+    def _tell(self, needs: MemoryDemand) -> MemoryDemand:
         self.told = needs
         return needs

@@ -19,7 +19,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class NvmlGpu:
     """A GPU."""
 
     name: str
@@ -48,7 +48,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: int) -> Any: ...  # noqa: ANN401, D102
 
 
-def gpus(nvml: Nvml) -> list[Gpu]:
+def gpus(nvml: Nvml) -> list[NvmlGpu]:
     """Ask the driver for all GPUs; raises ``nvml.NVMLError`` where there is no driver."""
     nvml.nvmlInit()
     try:
@@ -58,13 +58,13 @@ def gpus(nvml: Nvml) -> list[Gpu]:
         nvml.nvmlShutdown()
 
 
-def _gpu(nvml: Nvml, handle: Any) -> Gpu:  # noqa: ANN401 - opaque to us
+def _gpu(nvml: Nvml, handle: Any) -> NvmlGpu:  # noqa: ANN401 - opaque to us
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     try:
         mig = bool(nvml.nvmlDeviceGetMigMode(handle)[0])
     except nvml.NVMLError:  # a GPU without that mode
         mig = False
-    return Gpu(
+    return NvmlGpu(
         nvml.nvmlDeviceGetName(handle),
         int(memory.total),
         int(memory.used),

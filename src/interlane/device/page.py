@@ -19,10 +19,10 @@ LIMIT_BYTES: Final = 2
 """How much memory the job may have; 0: it is not limited."""
 TRIMS: Final = 3
 """Whether cached memory is to be given back with the lease; others need the room."""
-HEIR: Final = 4
+SUCCESSOR: Final = 4
 """Epoch of the lease that the holder may pass on; 0: of none."""
 TOLD: Final = 5
-"""How many HEIR frames were sent; the latest has the pipe of the heir."""
+"""How many HEIR frames were sent; the latest has the pipe of the successor."""
 
 # The job writes:
 BEGAN_NS: Final = 8
@@ -40,7 +40,7 @@ EPOCH: Final = 13
 GAVE_NS: Final = 14
 """When the job began to give its last lease up."""
 PASSED: Final = 15
-"""Epoch of the latest heir to which the job passed its lane."""
+"""Epoch of the latest successor to which the job passed its lane."""
 FIRST_NS: Final = 16
 """How long that iteration took; 0: it is not over, or nobody waited."""
 WAITED_NS: Final = 17
@@ -51,7 +51,7 @@ ADMITTED_NS: Final = 18
 PAGE_BYTES: Final = mmap.PAGESIZE
 
 
-class Page:
+class SharedPage:
     """One side's view of a shared page."""
 
     def __init__(self, memory: mmap.mmap) -> None:
@@ -64,7 +64,7 @@ class Page:
         self._memory.close()
 
 
-def make_page() -> tuple[Page, int]:
+def make_page() -> tuple[SharedPage, int]:
     """Return a page, and a descriptor of it to pass on and close.
 
     The file is sealed at its size: a job that cut it short could otherwise kill the daemon,
@@ -81,6 +81,6 @@ def make_page() -> tuple[Page, int]:
         raise
 
 
-def map_page(descriptor: int) -> Page:
+def map_page(descriptor: int) -> SharedPage:
     """Return the page behind a descriptor."""
-    return Page(mmap.mmap(descriptor, PAGE_BYTES))
+    return SharedPage(mmap.mmap(descriptor, PAGE_BYTES))

@@ -15,7 +15,7 @@ from typing import Final
 
 from interlane.device import wire
 from interlane.device.rendezvous import credentials
-from interlane.device.wire import Frame, Kind
+from interlane.device.wire import Frame, FrameKind
 
 STRANGERS: Final = 512
 """Connections that may be open without having said who they are."""
@@ -56,7 +56,7 @@ class Peer:
 
     def refuse(self, why: str) -> None:
         """Say why, and end the connection."""
-        self.send(Frame(Kind.REJECT, text=why))
+        self.send(Frame(FrameKind.REJECT, text=why))
         self.close()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What this machine can do, tried rather than guessed, and which promises follow from it."""
+"""What this machine can do, tried rather than estimated, and which promises follow from it."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ _SYS: Final = Path("/sys")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeFinding:
     """One ability of the machine."""
 
     name: str
@@ -35,12 +35,12 @@ class Finding:
     """Whether nothing can be shared without it."""
 
 
-def probe() -> list[Finding]:
+def probe() -> list[ProbeFinding]:
     """Try everything that sharing builds on."""
     return [check() for check in CHECKS]
 
 
-def promises(findings: Sequence[Finding]) -> dict[str, str]:
+def promises(findings: Sequence[ProbeFinding]) -> dict[str, str]:
     """Return what holds on this machine, by mode of sharing."""
     holds = {finding.name: finding.holds for finding in findings}
     cap = "enforced in each process" if holds["hard cap"] else "accounted only"
@@ -60,23 +60,23 @@ def promises(findings: Sequence[Finding]) -> dict[str, str]:
     }
 
 
-def _gpus() -> Finding:
+def _gpus() -> ProbeFinding:
     try:
         import pynvml
     except ImportError:
         here = "nvidia-ml-py is not installed: pip install 'interlane[gpu]'"
-        return Finding("gpus", False, here, "CUDA devices are not looked for")
+        return ProbeFinding("gpus", False, here, "CUDA devices are not looked for")
     try:
         found = gpus(pynvml)
     except pynvml.NVMLError as error:
-        return Finding("gpus", False, f"none: {error}", "only the CPU can be shared")
+        return ProbeFinding("gpus", False, f"none: {error}", "only the CPU can be shared")
     named = [
         f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB"
         + (f", {gpu.used_bytes / GIB:.1f} GiB in use" if gpu.used_bytes else "")
         + (", MIG" if gpu.mig else "")
         for gpu in found
     ]
-    return Finding(
+    return ProbeFinding(
         "gpus",
         bool(found),
         "; ".join(named) or "none",
@@ -84,20 +84,20 @@ def _gpus() -> Finding:
     )
 
 
-def _torch() -> Finding:
+def _torch() -> ProbeFinding:
     try:
         here, holds = version("torch"), True
     except PackageNotFoundError:
         here, holds = "not installed: pip install 'interlane[share]'", False
-    return Finding("torch", holds, here, "unmodified PyTorch programs take turns")
+    return ProbeFinding("torch", holds, here, "unmodified PyTorch programs take turns")
 
 
-def _memory() -> Finding:
+def _memory() -> ProbeFinding:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = min((physical, *_cgroup_limits()))
     whose = "of the machine" if limit == physical else "of this control group"
     here = f"{limit / GIB:.1f} GiB {whose}"
-    return Finding("memory", True, here, "the most that a CPU device can be given")
+    return ProbeFinding("memory", True, here, "the most that a CPU device can be given")
 
 
 def _cgroup_limits(root: Path = _SYS / "fs" / "cgroup") -> Iterator[int]:
@@ -118,19 +118,19 @@ def _number(file: Path) -> Iterator[int]:
         return
 
 
-def _cores() -> Finding:
+def _cores() -> ProbeFinding:
     mine = sorted(os.sched_getaffinity(0))
     here = f"{len(mine)} of {os.cpu_count()}"
-    return Finding("cores", True, here, "lanes can be given cores of their own")
+    return ProbeFinding("cores", True, here, "lanes can be given cores of their own")
 
 
-def _peak() -> Finding:
+def _peak() -> ProbeFinding:
     try:
         CpuBackend().reset_peak()
     except OSError as error:
         follows = "peaks count from the job's start: estimates are too high at first"
-        return Finding("peak memory", False, f"clear_refs: {error.strerror}", follows)
-    return Finding(
+        return ProbeFinding("peak memory", False, f"clear_refs: {error.strerror}", follows)
+    return ProbeFinding(
         "peak memory", True, "the kernel's peak can be reset", "CPU jobs are measured exactly"
     )
 
@@ -143,14 +143,14 @@ except MemoryError: print("caught")
 """
 
 
-def _cap() -> Finding:
+def _cap() -> ProbeFinding:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     done = subprocess.run(
         [sys.executable, "-S", "-c", _PROOF], capture_output=True, text=True, check=False
     )
     holds = done.stdout.strip() == "caught"
     limit = "" if hard == resource.RLIM_INFINITY else f", at most {hard / GIB:.1f} GiB"
-    return Finding(
+    return ProbeFinding(
         "hard cap",
         holds,
         f"RLIMIT_DATA is obeyed{limit}" if holds else "RLIMIT_DATA has no effect",
@@ -160,7 +160,7 @@ def _cap() -> Finding:
     )
 
 
-def _huge_pages() -> Finding:
+def _huge_pages() -> ProbeFinding:
     try:
         text = (_SYS / "kernel/mm/transparent_hugepage/enabled").read_text(encoding="ascii")
     except OSError:
@@ -168,58 +168,64 @@ def _huge_pages() -> Finding:
     mode = text.partition("[")[2].partition("]")[0]
     holds = mode in ("always", "madvise")
     follows = "large tensors leave no holes in the heap" if holds else "steps may be slower"
-    return Finding("huge pages", holds, mode, follows)
+    return ProbeFinding("huge pages", holds, mode, follows)
 
 
-def _peer() -> Finding:
+def _peer() -> ProbeFinding:
     try:
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with near, far:
             near.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     except OSError as error:
-        return Finding("peer identity", False, str(error), "no daemon", is_needed=True)
+        return ProbeFinding("peer identity", False, str(error), "no daemon", is_needed=True)
     here = "SOCK_SEQPACKET with SO_PEERCRED"
-    return Finding("peer identity", True, here, "other users are refused", is_needed=True)
+    return ProbeFinding("peer identity", True, here, "other users are refused", is_needed=True)
 
 
-def _page() -> Finding:
+def _page() -> ProbeFinding:
     try:
         page, descriptor = make_page()
     except OSError as error:
-        return Finding("shared page", False, str(error), "no daemon", is_needed=True)
+        return ProbeFinding("shared page", False, str(error), "no daemon", is_needed=True)
     page.close()
     os.close(descriptor)
     follows = "an iteration without hand-over costs no system call"
-    return Finding("shared page", True, "memfd_create with seals", follows, is_needed=True)
+    return ProbeFinding("shared page", True, "memfd_create with seals", follows, is_needed=True)
 
 
-def _death() -> Finding:
+def _death() -> ProbeFinding:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
-        return Finding("pidfd", False, str(error), "no daemon", is_needed=True)
-    return Finding("pidfd", True, "pidfd_open", "the death of a job is seen", is_needed=True)
+        return ProbeFinding("pidfd", False, str(error), "no daemon", is_needed=True)
+    return ProbeFinding(
+        "pidfd", True, "pidfd_open", "the death of a job is seen", is_needed=True
+    )
 
 
-def _priority() -> Finding:
+def _priority() -> ProbeFinding:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, before - 1)
     except OSError as error:
         here = f"nice {before} cannot be lowered: {error.strerror}"
-        return Finding("priority", False, here, "hand-overs wait for other programs' turns")
+        return ProbeFinding(
+            "priority", False, here, "hand-overs wait for other programs' turns"
+        )
     os.setpriority(os.PRIO_PROCESS, 0, before)
-    return Finding("priority", True, "nice can be lowered", "the daemon is scheduled first")
+    return ProbeFinding(
+        "priority", True, "nice can be lowered", "the daemon is scheduled first"
+    )
 
 
-def _mps() -> Finding:
+def _mps() -> ProbeFinding:
     found = shutil.which("nvidia-cuda-mps-control")
     here = found or "nvidia-cuda-mps-control is not on the PATH"
     follows = "lanes overlap on one GPU" if found else "lanes of one GPU take turns in time"
-    return Finding("mps", found is not None, here, follows)
+    return ProbeFinding("mps", found is not None, here, follows)
 
 
-CHECKS: Final[tuple[Callable[[], Finding], ...]] = (
+CHECKS: Final[tuple[Callable[[], ProbeFinding], ...]] = (
     _gpus, _mps, _torch, _memory, _cores, _peak, _cap, _huge_pages, _peer, _page, _death,
     _priority,
 )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 from interlane.model import InvalidInput
 
 STEPS: Final = 2
@@ -24,10 +24,10 @@ Builder = Callable[[], Step]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MemoryProfile:
     """What a job needs, and what fills its peak, in bytes by kind of tensor."""
 
-    demand: Demand
+    demand: MemoryDemand
     at_peak: dict[str, int]
 
 
@@ -49,7 +49,7 @@ def builder_of(name: str, folder: Path) -> Builder:
     return builder
 
 
-def profile(build: Builder) -> Profile:
+def profile(build: Builder) -> MemoryProfile:
     """Build a job with fake tensors, run its step, and add up.
 
     ``build`` makes model, optimizer and a batch, and returns a function of no arguments that
@@ -70,7 +70,7 @@ def profile(build: Builder) -> Profile:
             tracker.reset_mod_stats()
         now = _total(tracker.get_tracker_snapshot("current"))
         peak = tracker.get_tracker_snapshot("peak")
-    return Profile(Demand(now, max(0, _total(peak) - now)), _by_kind(peak))
+    return MemoryProfile(MemoryDemand(now, max(0, _total(peak) - now)), _by_kind(peak))
 
 
 def _run(step: Step, build: Builder) -> None:

@@ -7,19 +7,19 @@ Until all of them are back, or a grace period is over, nobody comes in and no la
 import os
 from collections.abc import Iterable
 
-from interlane.device.journal import Record, started_ticks
+from interlane.device.journal import MemoryRecord, started_ticks
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
-from interlane.lanes.wishes import Demand, LaneId
+from interlane.lanes.actions import LaneId, MemoryDemand
 from interlane.model import JobId
 
 
-def record_of(job: SharedJob, device: SharedDevice) -> Record:
+def record_of(job: SharedJob, device: SharedDevice) -> MemoryRecord:
     """Return what a job holds, for the journal."""
     lane = device.domain.book.lane_of(job.id)
     assert lane is not None
     demand = lane.tenants[job.id]
-    return Record(
+    return MemoryRecord(
         key=job.key,
         job_id=job.id,
         name=job.name,
@@ -37,13 +37,15 @@ def record_of(job: SharedJob, device: SharedDevice) -> Record:
     )
 
 
-def survivors(records: Iterable[Record], devices: int) -> list[tuple[Record, SharedJob]]:
+def survivors(
+    records: Iterable[MemoryRecord], devices: int
+) -> list[tuple[MemoryRecord, SharedJob]]:
     """Return the jobs whose processes live, of those on so many devices."""
     found = [(record, _survivor(record)) for record in records if record.device < devices]
     return [(record, job) for record, job in found if job is not None]
 
 
-def _survivor(record: Record) -> SharedJob | None:
+def _survivor(record: MemoryRecord) -> SharedJob | None:
     """Return the job of a record, its process watched; None if that is gone."""
     try:
         pidfd = os.pidfd_open(record.pid)
@@ -57,7 +59,7 @@ def _survivor(record: Record) -> SharedJob | None:
         record.key,
         record.pid,
         record.name,
-        Demand(record.persistent_bytes, record.ephemeral_bytes),
+        MemoryDemand(record.persistent_bytes, record.ephemeral_bytes),
         record.is_declared,
         record.priority,
         processes=record.processes,
@@ -66,7 +68,7 @@ def _survivor(record: Record) -> SharedJob | None:
     )
 
 
-def inherit(device: SharedDevice, job: SharedJob, record: Record) -> None:
+def inherit(device: SharedDevice, job: SharedJob, record: MemoryRecord) -> None:
     """Book what a job of the daemon before holds, until it is back or dead."""
-    demand = Demand(record.persistent_bytes, record.ephemeral_bytes)
+    demand = MemoryDemand(record.persistent_bytes, record.ephemeral_bytes)
     device.inherit(job, demand, LaneId(record.lane), record.lane_bytes)

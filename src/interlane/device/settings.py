@@ -12,7 +12,7 @@ GRACE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DeviceSettings:
     """What is shared, how, and where."""
 
     devices: tuple[DeviceSpec, ...]

@@ -1,4 +1,4 @@
-"""One shared device: tells its domain facts, and carries its wishes out on jobs."""
+"""One shared device: tells its domain events, and carries its actions out on jobs."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,35 +11,35 @@ from interlane.device.holders import Holders
 from interlane.device.memory import most, with_margin
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
-from interlane.device.tally import Tally
-from interlane.device.wire import Flag, Frame, Kind
+from interlane.device.tally import JobTally
+from interlane.device.wire import Flag, Frame, FrameKind
+from interlane.lanes.actions import (
+    Admit,
+    Confine,
+    Grant,
+    KeepWaiting,
+    LaneAction,
+    LaneId,
+    Lease,
+    MemoryDemand,
+    Name,
+    RefuseTenant,
+    Resize,
+    Revoke,
+)
 from interlane.lanes.domain import Domain
-from interlane.lanes.facts import (
+from interlane.lanes.events import (
     Extended,
-    Fact,
+    IterationWanted,
     Joined,
+    LaneEvent,
     Left,
+    MemoryObserved,
     Moved,
-    Observed,
     Passed,
     Reattached,
     Released,
-    Wanted,
     Yielded,
-)
-from interlane.lanes.wishes import (
-    Admit,
-    Confine,
-    Demand,
-    Grant,
-    LaneId,
-    Lease,
-    Name,
-    Queue,
-    Refuse,
-    Resize,
-    Revoke,
-    Wish,
 )
 from interlane.model import JobId, Wake
 from interlane.model.amounts import written
@@ -61,14 +61,14 @@ class SharedDevice:
     jobs: dict[JobId, SharedJob] = field(default_factory=dict)
     holders: Holders = field(init=False)
     wake_s: float | None = None
-    past: Tally = field(default_factory=Tally)
+    past: JobTally = field(default_factory=JobTally)
     """Of jobs that have left."""
     switches_per_s: float = 0.0
     """Over the last second or so."""
     _counted: tuple[int, float] = (0, 0.0)
     changed: set[JobId] = field(default_factory=set)
     """Jobs whose booking may have changed since the journal was written."""
-    _facts: deque[Fact] = field(default_factory=deque)
+    _events: deque[LaneEvent] = field(default_factory=deque)
     _brought: dict[JobId, int] = field(default_factory=dict)
     """Epochs of leases that jobs bring along, until they are admitted again."""
     _moves: dict[JobId, LaneId | None] = field(default_factory=dict)
@@ -87,30 +87,30 @@ class SharedDevice:
         room = f"{self.spec.name} with {written(self.spec.capacity_bytes)}"
         return f"{room}, cores {cores}" if cores else room
 
-    def tell(self, fact: Fact) -> None:
-        """Tell the domain a fact, and carry out what follows."""
-        self._facts.append(fact)
-        while self._facts:
+    def tell(self, event: LaneEvent) -> None:
+        """Tell the domain an event, and carry out what follows."""
+        self._events.append(event)
+        while self._events:
             self.wake_s = None
-            for wish in self.domain.handle(self._facts.popleft(), self.clock()):
-                self._carry_out(wish)
-            if not self._facts:
-                self._facts.extend(self._offers())
+            for action in self.domain.handle(self._events.popleft(), self.clock()):
+                self._carry_out(action)
+            if not self._events:
+                self._events.extend(self._offers())
 
-    def _carry_out(self, wish: Wish) -> None:
-        match wish:
+    def _carry_out(self, action: LaneAction) -> None:
+        match action:
             case Admit(job_id, lane, demand):
                 self._admit(self.jobs[job_id], lane, demand, self._brought.pop(job_id, 0))
-            case Queue(job_id, refusal):
-                self.jobs[job_id].answer(Kind.QUEUED, refusal)
-            case Refuse(job_id, refusal):
-                self.jobs.pop(job_id).answer(Kind.REJECT, refusal)
+            case KeepWaiting(job_id, refusal):
+                self.jobs[job_id].answer(FrameKind.QUEUED, refusal)
+            case RefuseTenant(job_id, refusal):
+                self.jobs.pop(job_id).answer(FrameKind.REJECT, refusal)
             case Grant(lease):
                 self._grant(lease)
             case Revoke(lease):
                 self.jobs[lease.job_id].revoke(lease.epoch)
-            case Name(lease, heir, epoch):
-                self.jobs[lease.job_id].name_heir(self.jobs[heir], epoch)
+            case Name(lease, successor, epoch):
+                self.jobs[lease.job_id].name_successor(self.jobs[successor], epoch)
             case Resize(lane, _):
                 self.changed.update(self.domain.book.lanes[lane].tenants)
             case Confine(job_id, _, booked):
@@ -143,7 +143,12 @@ class SharedDevice:
         job.close_page()
 
     def inherit(
-        self, job: SharedJob, demand: Demand, lane: LaneId, lane_bytes: int, epoch: int = 0
+        self,
+        job: SharedJob,
+        demand: MemoryDemand,
+        lane: LaneId,
+        lane_bytes: int,
+        epoch: int = 0,
     ) -> None:
         """Book what a job holds since before this daemon; it may not be here itself."""
         self.jobs[job.id] = job
@@ -198,11 +203,11 @@ class SharedDevice:
     def _is_free(self, lane: LaneId) -> bool:
         return all(lease.lane != lane for lease in self.domain.leases)
 
-    def _admit(self, job: SharedJob, lane: LaneId, demand: Demand, epoch: int) -> None:
+    def _admit(self, job: SharedJob, lane: LaneId, demand: MemoryDemand, epoch: int) -> None:
         self.keep(job, self)
         job.admit(
             Frame(
-                Kind.ADMIT,
+                FrameKind.ADMIT,
                 job.key,
                 self.index,
                 job.priority,
@@ -217,10 +222,10 @@ class SharedDevice:
 
     # -- memory ----------------------------------------------------------------------------
 
-    def held(self, frame: Frame) -> Demand:
+    def held(self, frame: Frame) -> MemoryDemand:
         """Return the memory that a job says it has, within what can be true."""
         capacity = self.spec.capacity_bytes
-        return Demand(min(frame.first, capacity), min(frame.second, capacity))
+        return MemoryDemand(min(frame.first, capacity), min(frame.second, capacity))
 
     def observe(self, job: SharedJob, frame: Frame) -> None:
         """Book what a job was measured to need; never less than it declared."""
@@ -228,9 +233,9 @@ class SharedDevice:
         booked = with_margin(needs)
         if job.is_declared and job.expected is not None:
             booked = most((job.expected, needs))
-        self.tell(Observed(job.id, booked))
+        self.tell(MemoryObserved(job.id, booked))
 
-    def _offers(self) -> Iterator[Fact]:
+    def _offers(self) -> Iterator[LaneEvent]:
         """Offer what is free to jobs that wait without knowing what they need."""
         book = self.domain.book
         if not book.lanes or not book.is_open:
@@ -243,10 +248,10 @@ class SharedDevice:
                 and self._offered.get(job_id) != spare
             ):
                 self._offered[job_id] = spare
-                yield Observed(job_id, Demand(spare, 0))
+                yield MemoryObserved(job_id, MemoryDemand(spare, 0))
                 return
 
-    def _confine(self, job: SharedJob, booked: Demand) -> None:
+    def _confine(self, job: SharedJob, booked: MemoryDemand) -> None:
         """Hold a job to what is booked, from its next lease on."""
         job.write(page.LIMIT_BYTES, max(1, booked.peak_bytes))
         self.changed.add(job.id)
@@ -272,7 +277,7 @@ class SharedDevice:
         self.settle()
         if self.domain.tenants[job.id].takes_part:
             return False
-        self.tell(Wanted(job.id))
+        self.tell(IterationWanted(job.id))
         lane = self.domain.book.lane_of(job.id)
         if lane is not None:
             self.holders.flag(lane.id)
@@ -294,33 +299,33 @@ class SharedDevice:
         lease = self.domain.lease_of(job.id)
         if lease is None or lease.epoch != frame.epoch:
             return False
-        fact = Yielded if frame.kind is Kind.YIELD else Released
+        event = Yielded if frame.kind is FrameKind.YIELD else Released
         with self._given_up(lease, job) as iterations:
-            self.tell(fact(job.id, lease.epoch, iterations))
+            self.tell(event(job.id, lease.epoch, iterations))
         return True
 
     def settle(self) -> None:
         """Book which holders have passed their lanes on since this was last asked."""
         for lease in self.domain.leases:
             job = self.jobs[lease.job_id]
-            heir_epoch = job.word(page.PASSED)
-            heir = self.domain.heir_of(lease, heir_epoch)
-            if heir is not None:
-                self._book_pass(lease, job, self.jobs[heir], heir_epoch)
+            successor_epoch = job.word(page.PASSED)
+            successor = self.domain.successor_of(lease, successor_epoch)
+            if successor is not None:
+                self._book_pass(lease, job, self.jobs[successor], successor_epoch)
 
     def _book_pass(
-        self, lease: Lease, job: SharedJob, heir: SharedJob, heir_epoch: int
+        self, lease: Lease, job: SharedJob, successor: SharedJob, successor_epoch: int
     ) -> None:
         with self._given_up(lease, job) as iterations:
-            self.tell(Passed(job.id, lease.epoch, heir_epoch, iterations))
-            inherited = self.domain.lease_of(heir.id)
+            self.tell(Passed(job.id, lease.epoch, successor_epoch, iterations))
+            inherited = self.domain.lease_of(successor.id)
             assert inherited is not None
-            self._start(heir, inherited)
-            # The holder may have been stopped, or killed, before it could tell its heir.
-            if heir.word(page.EPOCH) != heir_epoch:
-                heir.grant(inherited, self.index)
-        if heir.id in self._moves:
-            heir.revoke(heir_epoch)
+            self._start(successor, inherited)
+            # The holder may have been stopped, or killed, before it could tell its successor.
+            if successor.word(page.EPOCH) != successor_epoch:
+                successor.grant(inherited, self.index)
+        if successor.id in self._moves:
+            successor.revoke(successor_epoch)
 
     @contextmanager
     def _given_up(self, lease: Lease, job: SharedJob) -> Iterator[int]:
@@ -351,7 +356,7 @@ class SharedDevice:
     def _grant(self, lease: Lease) -> None:
         job = self.jobs[lease.job_id]
         if job.line is None:  # it went away while it waited: others are not to wait for it
-            self._facts.append(Released(job.id, lease.epoch, 0))
+            self._events.append(Released(job.id, lease.epoch, 0))
             return
         job.begin_lease()
         job.grant(lease, self.index)
@@ -396,6 +401,6 @@ class SharedDevice:
         self.switches_per_s = (self.domain.switches - before) / max(now_s - since_s, 1e-3)
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> JobTally:
         """What all jobs have done so far."""
         return self.past.with_those(self.jobs.values())

@@ -9,18 +9,18 @@ from time import monotonic_ns
 from typing import Final, Protocol
 
 from interlane.device import page
-from interlane.device.page import Page, make_page
-from interlane.device.wire import U64, Frame, Kind
-from interlane.lanes.facts import Switched
-from interlane.lanes.wishes import Demand, Lease
+from interlane.device.page import SharedPage, make_page
+from interlane.device.wire import U64, Frame, FrameKind
+from interlane.lanes.actions import Lease, MemoryDemand
+from interlane.lanes.events import Switched
 from interlane.model import MILLI, JobId, Refusal
 
-MOST_HEIRS: Final = 32
+MOST_SUCCESSORS: Final = 32
 """That a holder is told of in one lease: it reads of them only when it gives that up."""
 LONGEST_SWITCH_NS: Final = 10_000_000_000
 
 
-class Line(Protocol):
+class JobConnection(Protocol):
     """A connection to a job."""
 
     def send(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
@@ -41,7 +41,7 @@ class SharedJob:
     """The job's own number, by which it is known again."""
     pid: int
     name: str
-    expected: Demand | None
+    expected: MemoryDemand | None
     """What the job said it needs; None: nobody knows yet."""
     is_declared: bool
     """Whether the job is held to that."""
@@ -55,14 +55,14 @@ class SharedJob:
     """Number of the ``share run`` that it belongs to; 0: of none."""
     pidfd: int = -1
     """Tells when its process is gone."""
-    line: Line | None = None
+    line: JobConnection | None = None
     """None while the job is away: its memory stays booked until its process is gone."""
-    page: Page | None = None
+    page: SharedPage | None = None
     bell: int = -1
     baton: int = -1
     """Where the holder before writes the epoch of the lease that it passes to this job."""
-    told_of: Page | None = None
-    """The page of the heir that the job was told of last."""
+    told_of: SharedPage | None = None
+    """The page of the successor that the job was told of last."""
     told: int = 0
     """How often it was told of one."""
     told_at_grant: int = 0
@@ -71,7 +71,7 @@ class SharedJob:
     """Until the present lease."""
     took_from_ns: int = 0
     """When the holder before began to give the lane up for this job; 0: nobody did."""
-    measured: Demand | None = None
+    measured: MemoryDemand | None = None
     overdue_stage: int = 0
     overdue_next_s: float = 0.0
 
@@ -130,7 +130,7 @@ class SharedJob:
         if self.line is not None:
             self.line.send(frame, descriptors)
 
-    def answer(self, kind: Kind, refusal: Refusal) -> None:
+    def answer(self, kind: FrameKind, refusal: Refusal) -> None:
         """Tell the job why not, or not yet."""
         self.send(Frame(kind, self.key, text=f"{refusal.reason} {refusal.remedy}"))
 
@@ -154,7 +154,7 @@ class SharedJob:
         quantum_ns = round(lease.quantum_s * 1e9)
         self.send(
             Frame(
-                Kind.GRANT,
+                FrameKind.GRANT,
                 self.key,
                 device,
                 lane=lease.lane,
@@ -163,18 +163,18 @@ class SharedJob:
             )
         )
 
-    def name_heir(self, heir: "SharedJob", epoch: int) -> None:
+    def name_successor(self, successor: "SharedJob", epoch: int) -> None:
         """Give the holder what it needs to pass its lane on: an epoch, where to write it."""
-        self.write(page.HEIR, 0)
-        heir.begin_lease()
-        if self.told_of is not heir.page:
-            if heir.page is None or self.told - self.told_at_grant >= MOST_HEIRS:
+        self.write(page.SUCCESSOR, 0)
+        successor.begin_lease()
+        if self.told_of is not successor.page:
+            if successor.page is None or self.told - self.told_at_grant >= MOST_SUCCESSORS:
                 return
-            self.told_of = heir.page
+            self.told_of = successor.page
             self.told += 1
-            self.send(Frame(Kind.HEIR, self.key), (heir.baton,))
+            self.send(Frame(FrameKind.SUCCESSOR, self.key), (successor.baton,))
             self.write(page.TOLD, self.told)
-        self.write(page.HEIR, epoch)
+        self.write(page.SUCCESSOR, epoch)
 
     def revoke(self, epoch: int) -> None:
         """Ask for a lease back: at the end of the iteration, or now if there is none."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from interlane import __version__
 from interlane.device import page
-from interlane.device.settings import Settings
+from interlane.device.settings import DeviceSettings
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
-from interlane.device.tally import Tally
+from interlane.device.tally import JobTally
 from interlane.lanes.report import (
     DaemonReport,
     DeviceReport,
@@ -21,11 +21,11 @@ from interlane.lanes.report import (
 
 
 def report_now(
-    settings: Settings,
+    settings: DeviceSettings,
     devices: Sequence[SharedDevice],
     journal_trouble: str | None,
     run: int,
-    tallied: Tally | None,
+    tallied: JobTally | None,
 ) -> DaemonReport:
     """Return the state of all devices, and what became of one run."""
     jobs = [job for device in devices for job in device.jobs.values() if job.run == run]
@@ -41,7 +41,7 @@ def report_now(
     )
 
 
-def _run(tally: Tally) -> RunTotal:
+def _run(tally: JobTally) -> RunTotal:
     return RunTotal(
         tally.iterations,
         tally.busy_ns / 1e9,

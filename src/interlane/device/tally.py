@@ -8,14 +8,14 @@ from typing import Final
 from interlane.device import page
 from interlane.device.memory import most
 from interlane.device.shared_job import SharedJob
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 
 KEPT_RUNS: Final = 4096
-NOTHING: Final = Demand(0, 0)
+NOTHING: Final = MemoryDemand(0, 0)
 
 
 @dataclass(slots=True)
-class Tally:
+class JobTally:
     """What some jobs have done."""
 
     jobs: int = 0
@@ -23,7 +23,7 @@ class Tally:
     busy_ns: int = 0
     waited_ns: int = 0
     present_ns: int = 0
-    needed: Demand = NOTHING
+    needed: MemoryDemand = NOTHING
     """The most that any of them was measured to need."""
 
     def add(self, job: SharedJob) -> None:
@@ -34,7 +34,7 @@ class Tally:
         self.present_ns += job.present_ns
         self.needed = most((self.needed, job.measured or NOTHING))
 
-    def with_those(self, jobs: Iterable[SharedJob]) -> "Tally":
+    def with_those(self, jobs: Iterable[SharedJob]) -> "JobTally":
         """Return the sum with jobs that are still here."""
         together = replace(self)
         for job in jobs:
@@ -46,9 +46,9 @@ class RunTallies:
     """What became of each run, the last few thousand of them."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[int, Tally] = OrderedDict()
+        self._runs: OrderedDict[int, JobTally] = OrderedDict()
 
-    def of(self, run: int) -> Tally | None:
+    def of(self, run: int) -> JobTally | None:
         """Return the sum over jobs that have left; None for a run that is not known."""
         return self._runs.get(run)
 
@@ -62,8 +62,8 @@ class RunTallies:
         if job.run:
             self._tally(job.run).add(job)
 
-    def _tally(self, run: int) -> Tally:
-        tally = self._runs.setdefault(run, Tally())
+    def _tally(self, run: int) -> JobTally:
+        tally = self._runs.setdefault(run, JobTally())
         if len(self._runs) > KEPT_RUNS:
             self._runs.popitem(last=False)
         return tally

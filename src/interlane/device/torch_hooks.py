@@ -37,7 +37,7 @@ DRY_STEPS: Final = 8
 NO_BACKWARD: Final = -1
 
 
-class Gate(Protocol):
+class IterationGate(Protocol):
     """What keeps iterations apart: a ``Client``."""
 
     on_recall: Callable[[], None] | None
@@ -69,11 +69,11 @@ class TorchHooks:
     def __init__(
         self,
         torch: Any,  # noqa: ANN401 - a module
-        gate: Gate | None,
-        attach: Callable[[], Gate],
+        gate: IterationGate | None,
+        attach: Callable[[], IterationGate],
     ) -> None:
         self._torch = torch
-        self._gate: Gate | None = None
+        self._gate: IterationGate | None = None
         self._attach = attach
         self._thread = 0
         self._running: list[Any] = []
@@ -101,7 +101,7 @@ class TorchHooks:
         if gate is not None:
             self._use(gate)
 
-    def _use(self, gate: Gate) -> None:
+    def _use(self, gate: IterationGate) -> None:
         self._gate = gate
         gate.on_recall = self._watch_if_idle
         self.watch()
@@ -202,7 +202,7 @@ class TorchHooks:
             self.watch()
             gate.begin()
 
-    def _boundary(self, gate: Gate) -> None:
+    def _boundary(self, gate: IterationGate) -> None:
         self._forwards = 0
         gate.end()
         self._boundaries += 1

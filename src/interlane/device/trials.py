@@ -16,8 +16,8 @@ from typing import Final
 from interlane.device import page
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
+from interlane.lanes.actions import LaneId
 from interlane.lanes.sharing import MeasuredSlowDown, OverlapIfItPays
-from interlane.lanes.wishes import LaneId
 from interlane.model import JobId
 
 WINDOW_S: Final = 0.5

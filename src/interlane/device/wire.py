@@ -24,7 +24,7 @@ ANY_DEVICE: Final = 2**16 - 1
 U64: Final = 2**64 - 1
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame says."""
 
     HELLO = 1
@@ -39,7 +39,7 @@ class Kind(IntEnum):
     EXTEND = 10
     STATUS = 11
     BYE = 12
-    HEIR = 13
+    SUCCESSOR = 13
 
 
 class Flag(IntFlag):
@@ -72,7 +72,7 @@ class Frame(NamedTuple):
     ===============  ====================  ====================  ==================
     """
 
-    kind: Kind
+    kind: FrameKind
     job: int = 0
     device: int = ANY_DEVICE
     priority: int = 0
@@ -140,7 +140,7 @@ def read(message: bytes) -> Frame | None:
 
 
 _BEGINNING: Final = MAGIC + bytes([VERSION])
-_KINDS: Final = {int(kind): kind for kind in Kind}
+_KINDS: Final = {int(kind): kind for kind in FrameKind}
 _FLAGS: Final = {bits: Flag(bits) for bits in range(sum(Flag) + 1)}
 
 

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from interlane.predict.arrivals.live import Forecast
-from interlane.predict.arrivals.rules import Rule
+from interlane.predict.arrivals.live import Forecaster
+from interlane.predict.arrivals.rules import WarmRule
 from interlane.predict.arrivals.series import Floats
 
 LEAST: Final = 1e-9
@@ -30,7 +30,7 @@ class Advisor(Protocol):
 
 
 @dataclass(eq=False)
-class Naive:
+class LastSlotRule:
     """As many as the last slot took, and some more."""
 
     functions: int
@@ -75,7 +75,7 @@ class Peak:
 class Kept:
     """As many as were needed last, while a rule keeps the function warm."""
 
-    rule: Rule
+    rule: WarmRule
     functions: int
     last_: Floats = field(init=False, repr=False)
 
@@ -96,7 +96,7 @@ class Kept:
 class Hurdle:
     """None while a request is too improbable, else a quantile of the count if one comes."""
 
-    forecast: Forecast
+    forecast: Forecaster
     weight: Floats
     """For each function, how many idle slots a cold start is worth."""
     capacity: Floats

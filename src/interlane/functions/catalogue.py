@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from interlane.functions.advise import Advisor, Hurdle, Kept, Naive, Peak
-from interlane.predict.arrivals.live import Forecast
+from interlane.functions.advise import Advisor, Hurdle, Kept, LastSlotRule, Peak
+from interlane.predict.arrivals.live import Forecaster
 from interlane.predict.arrivals.rules import RULES
 from interlane.predict.arrivals.series import Floats
 
@@ -14,7 +14,7 @@ HISTOGRAMS: Final = ("hybrid-histogram", "lsth")
 
 
 def advisors(
-    forecasts: Mapping[str, Forecast], *, weight: Floats, capacity: Floats, slot_s: float
+    forecasts: Mapping[str, Forecaster], *, weight: Floats, capacity: Floats, slot_s: float
 ) -> dict[str, Advisor]:
     """Return everybody who has an opinion; forecasts first, the first of them leads first.
 
@@ -25,8 +25,8 @@ def advisors(
     found: dict[str, Advisor] = {
         name: Hurdle(forecast, weight, capacity) for name, forecast in forecasts.items()
     }
-    found["none"] = Naive(count, 0.0)
+    found["none"] = LastSlotRule(count, 0.0)
     found |= {f"keep-alive {slots}": Peak(count, slots) for slots in KEPT_SLOTS}
-    found |= {f"last x {times:g}": Naive(count, times) for times in MORE}
+    found |= {f"last x {times:g}": LastSlotRule(count, times) for times in MORE}
     found |= {name: Kept(RULES[name](slot_s, count), count) for name in HISTOGRAMS}
     return found

@@ -1,8 +1,8 @@
-"""The books of one device: which replicas are on it.
+"""The state of one device: which replicas are on it.
 
-A replica is *idle*, *busy* or *loading*.  Memory is held from the wish to load on, and given
-back with the wish to part, so that wishes that are carried out in order never exceed the
-device.  A busy or loading replica is never wished away.  Every function is on disk.
+A replica is *idle*, *busy* or *loading*.  Memory is held from the decision to load on, and
+given back with the decision to part, so that actions that are carried out in order never exceed
+the device.  A busy or loading replica is never unloaded.  Every function is on disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from interlane.model import CapacityViolated, InvalidField, InvalidInput, UnknownName
 from interlane.model.function import Function
 
-# -- wishes ---------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadReplica:
     """Bring one replica from disk onto the device."""
 
     function: str
@@ -28,7 +28,7 @@ class Unload:
     function: str
 
 
-Wish = Load | Unload
+PoolAction = LoadReplica | Unload
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class NoRoom:
 
 
 @dataclass(slots=True)
-class _Standing:
+class _Status:
     """The replicas of one function."""
 
     idle: int = 0
@@ -69,7 +69,7 @@ class Pool:
     def __init__(self, functions: Iterable[Function], *, device_mib: int) -> None:
         self.device_mib = device_mib
         self.functions: Mapping[str, Function] = {one.id: one for one in functions}
-        self._standing = {name: _Standing() for name in self.functions}
+        self._status = {name: _Status() for name in self.functions}
         self._device_used_mib = 0
         for one in self.functions.values():
             if one.memory_mib <= 0:
@@ -97,56 +97,56 @@ class Pool:
 
     def is_there(self, name: str) -> bool:
         """Tell whether any replica is loaded, idle or busy."""
-        standing = self._of(name)
-        return standing.idle + standing.busy > 0
+        status = self._of(name)
+        return status.idle + status.busy > 0
 
-    def _of(self, name: str) -> _Standing:
-        if name not in self._standing:
-            raise UnknownName("function", name, self._standing)
-        return self._standing[name]
+    def _of(self, name: str) -> _Status:
+        if name not in self._status:
+            raise UnknownName("function", name, self._status)
+        return self._status[name]
 
-    # -- facts ------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------
 
     def asked(self, name: str) -> bool:
         """Give a request to an idle replica; False where there is none: a cold start."""
-        standing = self._of(name)
-        if not standing.idle:
+        status = self._of(name)
+        if not status.idle:
             return False
-        standing.idle -= 1
-        standing.busy += 1
+        status.idle -= 1
+        status.busy += 1
         return True
 
     def served(self, name: str) -> None:
         """Note that a replica has answered."""
-        standing = self._of(name)
-        self._must(standing.busy > 0, f"{name} has served, but no replica was busy")
-        standing.busy -= 1
-        standing.idle += 1
+        status = self._of(name)
+        self._must(status.busy > 0, f"{name} has served, but no replica was busy")
+        status.busy -= 1
+        status.idle += 1
 
     def loaded(self, name: str) -> None:
         """Note that a replica is ready."""
-        standing = self._of(name)
-        self._must(standing.loading > 0, f"{name} is loaded, but was not loading")
-        standing.loading -= 1
-        standing.idle += 1
+        status = self._of(name)
+        self._must(status.loading > 0, f"{name} is loaded, but was not loading")
+        status.loading -= 1
+        status.idle += 1
 
-    # -- wishes -----------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------
 
-    def load(self, name: str, worth: Worth) -> tuple[Wish, ...] | NoRoom:
-        """Wish for one more replica; idle ones of less worth make room, the least first."""
-        standing, need_mib = self._of(name), self.functions[name].memory_mib
+    def load(self, name: str, worth: Worth) -> tuple[PoolAction, ...] | NoRoom:
+        """Ask for one more replica; idle ones of less worth make room, the least first."""
+        status, need_mib = self._of(name), self.functions[name].memory_mib
         parting = self.parting(name, worth)
         if parting is None:
             found_mib = self.device_free_mib + sum(
                 other.idle * self.functions[at].memory_mib
-                for at, other in self._standing.items()
+                for at, other in self._status.items()
                 if at != name
             )
             return NoRoom(name, need_mib, found_mib)
         unloads = [self.part(victim) for victim in parting]
-        standing.loading += 1
+        status.loading += 1
         self._device_used_mib += need_mib
-        return (*unloads, Load(name))
+        return (*unloads, LoadReplica(name))
 
     def parting(self, name: str, worth: Worth) -> list[str] | None:
         """Return whose idle replicas must part for one more; None where it is not enough."""
@@ -154,9 +154,9 @@ class Pool:
         missing_mib = self.functions[name].memory_mib - self.device_free_mib
         if missing_mib <= 0:
             return parting
-        others = [at for at, one in self._standing.items() if one.idle and at != name]
+        others = [at for at, one in self._status.items() if one.idle and at != name]
         for victim in sorted(others, key=worth):
-            for _ in range(self._standing[victim].idle):
+            for _ in range(self._status[victim].idle):
                 parting.append(victim)
                 missing_mib -= self.functions[victim].memory_mib
                 if missing_mib <= 0:
@@ -164,22 +164,22 @@ class Pool:
         return None
 
     def part(self, name: str) -> Unload:
-        """Wish an idle replica away."""
-        standing = self._of(name)
-        self._must(standing.idle > 0, f"{name} should part, but has no idle replica")
-        standing.idle -= 1
+        """Ask that an idle replica is unloaded."""
+        status = self._of(name)
+        self._must(status.idle > 0, f"{name} should part, but has no idle replica")
+        status.idle -= 1
         self._device_used_mib -= self.functions[name].memory_mib
         return Unload(name)
 
     # -- checks -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Count everything anew and compare; raise where the books are wrong."""
-        standings = self._standing.items()
-        device_mib = sum(one.on_device * self.functions[at].memory_mib for at, one in standings)
+        """Count everything anew and compare; raise where the state is wrong."""
+        statuses = self._status.items()
+        device_mib = sum(one.on_device * self.functions[at].memory_mib for at, one in statuses)
         self._must(device_mib == self._device_used_mib, "the device's memory is miscounted")
         self._must(device_mib <= self.device_mib, "the device holds more than it has")
-        for at, one in standings:
+        for at, one in statuses:
             least = min(one.idle, one.busy, one.loading)
             self._must(least >= 0, f"{at} has fewer than no replicas")
 

@@ -37,7 +37,7 @@ class Portfolio:
     """For each function, how many idle replicas a missing one is worth."""
     decay: float = DECAY
     costs_: Floats = field(init=False, repr=False)
-    """One row an advisor, one column a function."""
+    """One row an advisor, one column per function."""
     said_: Floats = field(init=False, repr=False)
     lead_: Floats = field(init=False, repr=False)
     """What is left of ``AHEAD``: forgotten as costs are, at the present price of a miss."""

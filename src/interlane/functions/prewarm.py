@@ -1,4 +1,4 @@
-"""Facts about slots in, wishes about replicas out.
+"""Events about slots in, actions about replicas out.
 
 When a slot has passed, replicas that nobody wants any more
 part, and those that are wanted are loaded ahead of their requests, most worthy first.  What
@@ -13,9 +13,9 @@ import numpy as np
 
 from interlane.functions.advise import Advisor
 from interlane.functions.costs import Costs, Prices, costs_of, horizon, is_worth_it, within
-from interlane.functions.pool import NoRoom, Pool, Unload, Wish
+from interlane.functions.pool import NoRoom, Pool, PoolAction, Unload
 from interlane.functions.rank import Later
-from interlane.predict.arrivals.live import Forecast
+from interlane.predict.arrivals.live import Forecaster
 
 LEAST_GAIN: Final = 0.1
 """What loading ahead must gain where others part for it, as a part of the cold start."""
@@ -27,7 +27,7 @@ class Prewarmer:
     def __init__(
         self,
         pool: Pool,
-        forecast: Forecast,
+        forecast: Forecaster,
         advisor: Advisor,
         *,
         slot_s: float,
@@ -53,19 +53,19 @@ class Prewarmer:
         told: list[float] = self.forecast.chances().tolist()
         self._chances = dict(zip(self.names, told, strict=True))
 
-    # -- facts ------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------
 
-    def _load(self, name: str) -> tuple[Wish, ...] | NoRoom:
-        """Wish for a replica, and learn for how long those that part were not asked."""
+    def _load(self, name: str) -> tuple[PoolAction, ...] | NoRoom:
+        """Ask for a replica, and learn for how long those that part were not asked."""
         found = self.pool.load(name, self.worth)
         if not isinstance(found, NoRoom):
-            for wish in found:
-                if isinstance(wish, Unload):
-                    self._later.parted(self._place[wish.function])
+            for action in found:
+                if isinstance(action, Unload):
+                    self._later.parted(self._place[action.function])
         return found
 
-    def slot_passed(self, counts: Mapping[str, float]) -> tuple[Wish, ...]:
-        """Learn the requests of a slot, and wish for what the next one will need.
+    def slot_passed(self, counts: Mapping[str, float]) -> tuple[PoolAction, ...]:
+        """Learn the requests of a slot, and ask for what the next one will need.
 
         A function that is not named was not asked.
         """
@@ -92,18 +92,18 @@ class Prewarmer:
         expected = self._chances[name] + self._later.worth(self._place[name])
         return expected * self.costs(name).cold / self.pool.functions[name].memory_mib
 
-    # -- wishes -----------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------
 
-    def _parting(self, wanted: Mapping[str, int]) -> tuple[Wish, ...]:
-        wishes: list[Wish] = []
+    def _parting(self, wanted: Mapping[str, int]) -> tuple[PoolAction, ...]:
+        actions: list[PoolAction] = []
         for name in self.names:
             spare = min(self.pool.idle(name), self.pool.replicas(name) - wanted[name])
             for _ in range(spare):
-                wishes.append(self.pool.part(name))
-        return tuple(wishes)
+                actions.append(self.pool.part(name))
+        return tuple(actions)
 
-    def _loading(self, wanted: Mapping[str, int]) -> tuple[Wish, ...]:
-        wishes: list[Wish] = []
+    def _loading(self, wanted: Mapping[str, int]) -> tuple[PoolAction, ...]:
+        actions: list[PoolAction] = []
         lacking = [name for name in self.names if wanted[name] > self.pool.replicas(name)]
         for name in sorted(lacking, key=self.worth, reverse=True):
             for _ in range(wanted[name] - self.pool.replicas(name)):
@@ -112,8 +112,8 @@ class Prewarmer:
                 found = self._load(name)
                 if isinstance(found, NoRoom):
                     break
-                wishes += found
-        return tuple(wishes)
+                actions += found
+        return tuple(actions)
 
     def _pays(self, name: str) -> bool:
         """Tell whether loading ahead is worth its cost and what must part for it."""

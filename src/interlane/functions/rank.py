@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from interlane.predict.arrivals.live import Forecast
+from interlane.predict.arrivals.live import Forecaster
 from interlane.predict.arrivals.series import Floats
 
 AFTER_STEP: Final = 0.1
@@ -116,7 +116,7 @@ class Foreseen(_Unmoved):
     """The one that is asked last again goes first (Belady): nobody can know."""
 
     active: Floats
-    """One row a slot, one column a function."""
+    """One row per slot, one column per function."""
 
     def __post_init__(self) -> None:
         slots = len(self.active)
@@ -180,7 +180,7 @@ class Later:
 class Hazard:
     """The least probable goes first, now and in the slots for which it would stay."""
 
-    forecast: Forecast
+    forecast: Forecaster
     is_ahead: bool = False
     """Whether the forecast has seen the slot under way, and tells of the one after it."""
 

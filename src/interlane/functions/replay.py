@@ -17,7 +17,7 @@ from interlane.functions.pool import NoRoom, Pool, Unload
 from interlane.functions.portfolio import Portfolio, cost_of
 from interlane.functions.rank import Ranking
 from interlane.model.function import Function
-from interlane.predict.arrivals.live import Forecast
+from interlane.predict.arrivals.live import Forecaster
 from interlane.predict.arrivals.series import Arrivals, Floats, split_at
 
 CAP: Final = 20.0
@@ -26,8 +26,8 @@ REPLICA: Final = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Functions that were watched over the same slots: one row a slot, one column each."""
+class FunctionGroup:
+    """Functions that were watched over the same slots: one row per slot, one column each."""
 
     names: tuple[str, ...]
     first: int
@@ -48,7 +48,7 @@ class Group:
         return np.ceil(np.nan_to_num(self.counts) / self.capacity)
 
 
-def groups_of(arrivals: Arrivals, part: float) -> Iterator[Group]:
+def groups_of(arrivals: Arrivals, part: float) -> Iterator[FunctionGroup]:
     """Yield the functions that are asked in the judged part, by when they were watched."""
     spans: dict[tuple[int, int], list[int]] = {}
     for place, one in enumerate(arrivals):
@@ -56,7 +56,7 @@ def groups_of(arrivals: Arrivals, part: float) -> Iterator[Group]:
             spans.setdefault((one.first, len(one)), []).append(place)
     for (first, slots), places in spans.items():
         chosen = [arrivals.series[place] for place in places]
-        yield Group(
+        yield FunctionGroup(
             tuple(one.name for one in chosen),
             first,
             arrivals.slot_s,
@@ -65,8 +65,8 @@ def groups_of(arrivals: Arrivals, part: float) -> Iterator[Group]:
         )
 
 
-def advised(group: Group, advisor: Advisor) -> Floats:
-    """Return the replicas that an advisor wants: one row a slot, told of each afterwards."""
+def advised(group: FunctionGroup, advisor: Advisor) -> Floats:
+    """Return the replicas that an advisor wants: one row per slot, told of each afterwards."""
     needs = group.needs
     wanted = np.zeros_like(needs)
     for slot, counts in enumerate(group.counts):
@@ -75,7 +75,7 @@ def advised(group: Group, advisor: Advisor) -> Floats:
     return wanted
 
 
-Makers = Mapping[str, Callable[[Group], Forecast]]
+Makers = Mapping[str, Callable[[FunctionGroup], Forecaster]]
 """Name -> maker of a forecast for a group."""
 
 PORTFOLIO: Final = "portfolio"
@@ -97,7 +97,7 @@ def costs(arrivals: Arrivals, part: float, weight: float, makers: Makers) -> dic
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def _played(group: Group, portfolio: Portfolio) -> dict[str, Floats]:
+def _played(group: FunctionGroup, portfolio: Portfolio) -> dict[str, Floats]:
     needs = group.needs
     spent = np.zeros((len(portfolio.advisors) + 1, len(group.names)))
     for slot, counts in enumerate(group.counts):
@@ -116,7 +116,9 @@ def _played(group: Group, portfolio: Portfolio) -> dict[str, Floats]:
 # -- a few warm places ----------------------------------------------------------------
 
 
-def cold_share(group: Group, places: int, ranking: Ranking, *, together: bool = False) -> float:
+def cold_share(
+    group: FunctionGroup, places: int, ranking: Ranking, *, together: bool = False
+) -> float:
     """Return the share of the judged function-slots with requests that were cold.
 
     So many functions of equal size are warm.  Within a slot, functions are asked in turn: who
@@ -173,11 +175,11 @@ def _together(
 def _let_in(pool: Pool, names: Sequence[str], place: int, ranking: Ranking) -> bool:
     """Load a function at once; False where all others are busy."""
     order = {name: at for at, name in enumerate(names)}
-    wishes = pool.load(names[place], lambda one: ranking.worth(order[one]))
-    if isinstance(wishes, NoRoom):
+    actions = pool.load(names[place], lambda one: ranking.worth(order[one]))
+    if isinstance(actions, NoRoom):
         return False
-    for wish in wishes:
-        if isinstance(wish, Unload):
-            ranking.parted(order[wish.function])
+    for action in actions:
+        if isinstance(action, Unload):
+            ranking.parted(order[action.function])
     pool.loaded(names[place])
     return True

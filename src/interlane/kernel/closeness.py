@@ -3,7 +3,7 @@
 Placers know nothing of domains.  They are asked for a place on some machines only: those of
 one domain (*same*), of as few as can be had (*pack*), or for a portion of the instances on
 each of as many as can be had (*spread*).  The best choice comes first; *same* is a condition,
-the other two are wishes, so that their last choice is to place the job anywhere.
+the other two are actions, so that their last choice is to place the job anywhere.
 
 Machines that are in no domain of a level count for *pack* and *spread* when nothing else does.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.topology import Domains
-from interlane.kernel.view import Shape, View
+from interlane.kernel.view import LedgerView, RequestShape
 from interlane.model import Request
 from interlane.policy import rows
 
@@ -39,7 +39,12 @@ class Choices:
     """Finds the machines that suit the closeness of one job, the best first."""
 
     def __init__(
-        self, shape: Shape, view: View, ledger: Ledger, avoid: Machines, held: Sequence[int]
+        self,
+        shape: RequestShape,
+        view: LedgerView,
+        ledger: Ledger,
+        avoid: Machines,
+        held: Sequence[int],
     ) -> None:
         self._shape = shape
         self._ledger = ledger

@@ -42,7 +42,7 @@ from interlane.policy.rows import (
 )
 from interlane.policy.scores import Score, at_best, chosen_gpu, is_brief, score
 
-# Columns of the cursor table, one row a profile.
+# Columns of the cursor table, one row per profile.
 ROOM_CURSOR: Final = 0
 SCORE_CURSOR: Final = 1
 ASKED_CURSOR: Final = 2
@@ -335,7 +335,7 @@ def _first(room, avoid):
 
 
 @compiled
-def _drawn(scores, room, avoid, choices, rule, dice):
+def _drawn(scores, room, avoid, choices, rule, rng):
     """Return the best of ``choices`` machines drawn at random among those with room."""
     able = 0
     for machine in range(room.shape[0]):
@@ -345,7 +345,7 @@ def _drawn(scores, room, avoid, choices, rule, dice):
         return -1
     best = -1
     for _ in range(min(choices, able)):
-        rank = next_random(dice) % able
+        rank = next_random(rng) % able
         machine = -1
         while rank >= 0:
             machine += 1
@@ -357,12 +357,12 @@ def _drawn(scores, room, avoid, choices, rule, dice):
 
 
 @compiled
-def _gpus_for(rule, free, machine, asks, profile, choice, dice, typical, weights):
+def _gpus_for(rule, free, machine, asks, profile, choice, rng, typical, weights):
     if asks[profile, ASK_GPUS] == 1 and free[machine, POOLED] == 0:
         gpu = chosen_gpu(rule, free, machine, asks, profile, typical, weights)
         if gpu >= 0:
             return np.int64(1) << gpu
-    return choose_gpus(free, machine, asks, profile, choice, dice)
+    return choose_gpus(free, machine, asks, profile, choice, rng)
 
 
 @compiled
@@ -393,7 +393,7 @@ def _fill_machine(
     profile,
     choice,
     instances,
-    dice,
+    rng,
     typical,
     weights,
     out,
@@ -405,7 +405,7 @@ def _fill_machine(
         change(free, machine, asks, profile, 0, instances)
         return _append(out, count, machine, 0, instances, profile, task)
     for _ in range(instances):
-        mask = _gpus_for(rule, free, machine, asks, profile, choice, dice, typical, weights)
+        mask = _gpus_for(rule, free, machine, asks, profile, choice, rng, typical, weights)
         change(free, machine, asks, profile, mask, 1)
         count = _append(out, count, machine, mask, 1, profile, task)
     return count
@@ -424,7 +424,7 @@ def change_rows(free, asks, out, begin, end, sign):
 @compiled
 def _place_one(
     rule, choice, profile, task, asks, free, total, brief, shares, avoid, typical, weights,
-    dice, out, count
+    rng, out, count
 ):  # fmt: skip
     """Place one unit without the index; see ``place_task``."""
     if rule == _PACK:
@@ -436,7 +436,7 @@ def _place_one(
     if machine < 0:
         return -1
     return _fill_machine(
-        rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice, typical,
+        rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], rng, typical,
         weights, out, count, task,
     )  # fmt: skip
 
@@ -471,7 +471,7 @@ def _candidates(
 @compiled
 def place_directly(
     rule, choice, profile, task, least, wanted, asks, free, total, brief, shares, avoid,
-    typical, weights, dice, out, count
+    typical, weights, rng, out, count
 ):  # fmt: skip
     """Place a task without the index: one look at all machines, nothing of it kept.
 
@@ -481,7 +481,7 @@ def place_directly(
     if wanted == 1:
         return _place_one(
             rule, choice, profile, task, asks, free, total, brief, shares, avoid, typical,
-            weights, dice, out, count,
+            weights, rng, out, count,
         )  # fmt: skip
     able = np.empty(free.shape[0], np.int64)
     room = np.empty(free.shape[0], np.int64)
@@ -506,7 +506,7 @@ def place_directly(
             )
             continue  # with its true score it may not be the best
         count = _fill_machine(
-            rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], dice,
+            rule, free, machine, asks, profile, choice, asks[profile, ASK_TOGETHER], rng,
             typical, weights, out, count, task,
         )  # fmt: skip
         placed += 1
@@ -533,7 +533,7 @@ def _asks_little(rule, wanted, profile, changed, cursors, machines):
 @compiled
 def place_task(
     rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
-    shares, changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out,
+    shares, changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, rng, out,
     count
 ):  # fmt: skip
     """Append one task's instances to the placement and take them from ``free``.
@@ -549,11 +549,11 @@ def place_task(
     if directly:
         return place_directly(
             rule, choice, profile, task, least, wanted, asks, free, total, brief, shares, avoid,
-            typical, weights, dice, out, count,
+            typical, weights, rng, out, count,
         )  # fmt: skip
     return place_by_index(
         rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
-        changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out,
+        changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, rng, out,
         count,
     )  # fmt: skip
 
@@ -561,7 +561,7 @@ def place_task(
 @compiled
 def place_by_index(
     rule, mode, choice, choices, profile, task, least, wanted, asks, free, total, brief,
-    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out, count
+    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, rng, out, count
 ):  # fmt: skip
     """Place a task with the index, brought up to date first; see ``place_task``."""
     catch_up_room(profile, asks, free, brief, changes, changed, cursors, rooms, sums)
@@ -578,7 +578,7 @@ def place_by_index(
     begin = count
     count, placed = _fill_by_rank(
         rule, mode, choice, choices, profile, task, wanted, asks, free, total, avoid, typical,
-        weights, dice, room, ranked, out, count,
+        weights, rng, room, ranked, out, count,
     )  # fmt: skip
     if placed >= least and wanted == 1:
         return count
@@ -595,7 +595,7 @@ def place_by_index(
 @compiled
 def _fill_by_rank(
     rule, mode, choice, choices, profile, task, wanted, asks, free, total, avoid, typical,
-    weights, dice, room, ranked, out, count
+    weights, rng, room, ranked, out, count
 ):  # fmt: skip
     """Fill machines by rank; return the new length of the placement and the units placed."""
     scored = rule != _FIRST and rule != _RANDOM
@@ -606,7 +606,7 @@ def _fill_by_rank(
     second = -1
     while placed < wanted:
         if mode == SAMPLE:
-            machine = _drawn(ranked, room, avoid, choices, rule, dice)
+            machine = _drawn(ranked, room, avoid, choices, rule, rng)
         elif rule == _FIRST:
             machine = _first(room, avoid)
         elif machine < 0 or not _stays_ahead(machine, second, ranked, room):
@@ -616,7 +616,7 @@ def _fill_by_rank(
         units = min(room[machine], wanted - placed) if mode == SWEEP else 1
         count = _fill_machine(
             rule, free, machine, asks, profile, choice, units * asks[profile, ASK_TOGETHER],
-            dice, typical, weights, out, count, task,
+            rng, typical, weights, out, count, task,
         )  # fmt: skip
         placed += units
         if placed == wanted:
@@ -635,12 +635,12 @@ def _fill_by_rank(
 @compiled
 def choose_task(
     rule, mode, choice, choices, profile, least, wanted, asks, free, total, brief, shares,
-    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice, out
+    changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, rng, out
 ):  # fmt: skip
-    """Choose for a job of one task and leave the books as they were."""
+    """Choose for a job of one task and leave the state as they were."""
     count = place_task(
         rule, mode, choice, choices, profile, 0, least, wanted, asks, free, total, brief,
-        shares, changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, dice,
+        shares, changes, changed, cursors, rooms, sums, scores, avoid, typical, weights, rng,
         out, 0,
     )  # fmt: skip
     if count > 0:
@@ -650,7 +650,7 @@ def choose_task(
 
 @compiled
 def _restore(rule, asks, profile, free, total, room, ranked, typical, weights, out, begin, end):
-    """Set the index back to what the (restored) books say for the machines of some rows."""
+    """Set the index back to what the (restored) state says for the machines of some rows."""
     for index in range(begin, end):
         machine = out[index, AT_MACHINE]
         if index > begin and out[index - 1, AT_MACHINE] == machine:
@@ -664,7 +664,7 @@ def _restore(rule, asks, profile, free, total, room, ranked, typical, weights, o
 
 @compiled
 def hold(free, total, asks, out, brief, shares, changes, changed, runs):
-    """Take the placement from the books; return the new end of the change list, or -1.
+    """Take the placement from the state; return the new end of the change list, or -1.
 
     This is the referee: rows that do not fit change nothing.  Whoever ``runs`` already may do
     so on machines that take nothing new.
@@ -678,7 +678,7 @@ def hold(free, total, asks, out, brief, shares, changes, changed, runs):
 
 @compiled
 def release(free, total, asks, out, brief, shares, changes, changed):
-    """Give the placement back to the books; return the new end of the change list."""
+    """Give the placement back to the state; return the new end of the change list."""
     change_rows(free, asks, out, 0, out.shape[0], -1)
     return note_changes(free, total, out, brief, shares, changes, changed)
 
@@ -753,7 +753,7 @@ def catch_up_and_pick(
 @compiled
 def start_next(
     waiting, profiles, active, actives, keys, groups, now_s, epoch, only_with_room, exact, rule,
-    mode, choice, choices, typical, weights, avoid, dice, asks, free, total, brief, shares,
+    mode, choice, choices, typical, weights, avoid, rng, asks, free, total, brief, shares,
     changes, changed, cursors, rooms, sums, scores, out
 ):  # fmt: skip
     """Pick the next group, place its head by a rule and hold that, all in one call.
@@ -774,7 +774,7 @@ def start_next(
     count = place_task(
         rule, mode, choice, choices, profile, 0, need, groups[group, GROUP_MOST], asks, free,
         total, brief, shares, changes, changed, cursors, rooms, sums, scores, avoid, typical,
-        weights, dice, out, 0,
+        weights, rng, out, 0,
     )  # fmt: skip
     if count <= 0:
         return group, 0, changed
@@ -899,7 +899,7 @@ def seat(rows, asks, profile, units, apart, used):
 
     Machines that are ``apart`` are left alone.
     """
-    dice = np.zeros(1, np.uint64)
+    rng = np.zeros(1, np.uint64)
     for machine in range(rows.shape[0]):
         if units == 0:
             break
@@ -913,5 +913,5 @@ def seat(rows, asks, profile, units, apart, used):
             change(rows, machine, asks, profile, 0, instances)
             continue
         for _ in range(instances):
-            mask = choose_gpus(rows, machine, asks, profile, TIGHTEST, dice)
+            mask = choose_gpus(rows, machine, asks, profile, TIGHTEST, rng)
             change(rows, machine, asks, profile, mask, 1)

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from interlane.kernel import compiled
-from interlane.kernel.queue import Entry, Queue
-from interlane.kernel.view import Domain, Shape, View
+from interlane.kernel.queue import QueuedJob, WaitingJobs
+from interlane.kernel.view import Domain, LedgerView, RequestShape
 from interlane.model import Closeness, Job, Request, Task
-from interlane.policy.base import Order, Stage, TypeRule
+from interlane.policy.base import Order, PlanStage, TypeRule
 
 _TASKS_MAX = 1 << 10
 """Wants of one job come in the order of its tasks; their serials leave room for so many."""
 
 
-class Want(Entry):
+class Want(QueuedJob):
     """What one task of a running job lacks: any number of instances, from 1 to all of them."""
 
     __slots__ = ("of", "task")
 
-    def __init__(self, of: Entry, task: int, job: Job, shape: Shape) -> None:
+    def __init__(self, of: QueuedJob, task: int, job: Job, shape: RequestShape) -> None:
         super().__init__(job, shape, (shape,) if of.plan else ())
         self.of = of
         self.task = task
@@ -33,27 +33,27 @@ class Want(Entry):
 class Growth:
     """Who wants to grow."""
 
-    def __init__(self, order: Order, view: View, types: TypeRule) -> None:
-        self.queue = Queue(order)
+    def __init__(self, order: Order, view: LedgerView, types: TypeRule) -> None:
+        self.queue = WaitingJobs(order)
         """The wants of all jobs."""
         self._view = view
         self._types = types
         self._requests: dict[tuple[Task, int, Closeness], Request] = {}
 
-    def want(self, entry: Entry, now_s: float) -> None:
+    def want(self, entry: QueuedJob, now_s: float) -> None:
         """Let a running job wait for whatever it lacks."""
         wants = tuple(self._wants(entry))
         for want in wants:
             self.queue.push(want, now_s)
         entry.wants = wants
 
-    def withdraw(self, entry: Entry, now_s: float) -> None:
+    def withdraw(self, entry: QueuedJob, now_s: float) -> None:
         """Let a job wait for nothing more."""
         for want in entry.wants:
             self.queue.remove(want, now_s)
         entry.wants = ()
 
-    def _wants(self, entry: Entry) -> Iterator[Want]:
+    def _wants(self, entry: QueuedJob) -> Iterator[Want]:
         job, stage, within = entry.job, entry.shape.stage, self._within(entry)
         for number, task in enumerate(job.request.tasks):
             lacking = task.instances - held_instances(entry, number)
@@ -64,7 +64,7 @@ class Growth:
             asks = replace(job, request=request, serial=serial)
             yield Want(entry, number, asks, self._shape(request, stage, within))
 
-    def _within(self, entry: Entry) -> Domain | None:
+    def _within(self, entry: QueuedJob) -> Domain | None:
         """Return the domain that the job must stay in, if so."""
         same = entry.job.request.closeness.same
         if same is None or entry.rows is None:
@@ -81,13 +81,15 @@ class Growth:
             self._requests[key] = request
         return request
 
-    def _shape(self, request: Request, stage: Stage | None, within: Domain | None) -> Shape:
+    def _shape(
+        self, request: Request, stage: PlanStage | None, within: Domain | None
+    ) -> RequestShape:
         if stage is None and within is None:
             return self._view.shape(request, self._types)
         return self._view.staged_shape(request, self._types, stage, within)
 
 
-def held_instances(entry: Entry, task: int) -> int:
+def held_instances(entry: QueuedJob, task: int) -> int:
     """Return how many instances of a task a job holds capacity for."""
     assert entry.rows is not None
     of_task = entry.rows[:, compiled.AT_TASK] == task

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from interlane.kernel import compiled
 from interlane.kernel.eligibility import Eligibility
-from interlane.kernel.topology import Domains, Topology
+from interlane.kernel.topology import Domains, TopologyDomains
 from interlane.model import (
     MILLI,
     CapacityViolated,
@@ -99,7 +99,7 @@ class Ledger:
         """The machine of each row."""
         self._index = {machine.id: number for number, machine in enumerate(cluster)}
         self.types = TypeBits()
-        self.topology = Topology(cluster.topology)
+        self.topology = TopologyDomains(cluster.topology)
         """Where the machines are."""
         self._eligibility = Eligibility()
         for number, machine in enumerate(cluster):

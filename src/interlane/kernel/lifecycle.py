@@ -6,7 +6,7 @@
                    +----------+-------------------------------------- -+
 
 A job whose machine is gone, or no longer has what the job holds there, is QUEUED again.
-An elastic job that gets more instances is GROWING from the wish until it is RUNNING again.
+An elastic job that gets more instances is GROWING from the decision until it is RUNNING again.
 A job that can never run is REFUSED; a user may take any job back (CANCELLED).
 """
 
@@ -81,9 +81,9 @@ HOLDING: Final = frozenset({_S, _R, _G, _P})
 """States in which a job holds capacity."""
 
 
-def advance(job_id: JobId, state: JobState, fact: type[Event]) -> JobState:
-    """Return the state after a fact, or say why there is none."""
+def advance(job_id: JobId, state: JobState, event: type[Event]) -> JobState:
+    """Return the state after an event, or say why there is none."""
     try:
-        return NEXT[state, fact]
+        return NEXT[state, event]
     except KeyError:
-        raise IllegalTransition(f"Job {job_id}", state.value, fact.__name__) from None
+        raise IllegalTransition(f"Job {job_id}", state.value, event.__name__) from None

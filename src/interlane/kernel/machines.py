@@ -14,7 +14,7 @@ import numpy as np
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
-from interlane.kernel.queue import Entry
+from interlane.kernel.queue import QueuedJob
 from interlane.kernel.running import Running
 from interlane.model import (
     Event,
@@ -33,12 +33,12 @@ from interlane.model import (
 class Requeues(Protocol):
     """Lets a job wait again whose place is gone."""
 
-    def __call__(self, entry: Entry, event: type[Event], why: str, now_s: float) -> None:
+    def __call__(self, entry: QueuedJob, event: type[Event], why: str, now_s: float) -> None:
         """Give back what the job holds, and say why."""
         ...
 
 
-class Machines:
+class MachineEvents:
     """Takes the events of machines into the ledger."""
 
     def __init__(self, ledger: Ledger, running: Running, requeue: Requeues) -> None:
@@ -78,7 +78,7 @@ class Machines:
             self._requeue(entry, MachineChanged, why, now_s)
         ledger.put(machine)
 
-    def _who_no_longer_fits(self, number: int, machine: Machine) -> list[Entry]:
+    def _who_no_longer_fits(self, number: int, machine: Machine) -> list[QueuedJob]:
         """Return the jobs that a machine has no room for once it is as this one is."""
         row = self._ledger.row_of(machine, number)[np.newaxis]
         asks = self._ledger.asks
@@ -121,7 +121,7 @@ class Machines:
             self._requeue(entry, event, why, now_s)
 
 
-def _held_on(number: int, entry: Entry) -> Table:
+def _held_on(number: int, entry: QueuedJob) -> Table:
     """Return what a job holds on one machine, as if that were the only one."""
     assert entry.rows is not None
     held: Table = entry.rows[entry.rows[:, compiled.AT_MACHINE] == number].copy()

@@ -16,7 +16,7 @@ import numpy as np
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Table
 from interlane.kernel.lifecycle import JobState
-from interlane.kernel.view import Shape
+from interlane.kernel.view import RequestShape
 from interlane.model import Job, Placement, Refusal
 from interlane.policy.base import Key, Order
 
@@ -24,10 +24,10 @@ BORROWER: Final = 1e12
 """Added to the rank of groups that would borrow: they come after all who would not."""
 
 UNGUESSED_S: Final = 86_400.0
-"""A job without any guess is expected to run for a day."""
+"""A job without any estimate is expected to run for a day."""
 
 
-class Entry:
+class QueuedJob:
     """What the kernel keeps about one job."""
 
     __slots__ = (
@@ -36,7 +36,9 @@ class Entry:
         "wants",
     )  # fmt: skip
 
-    def __init__(self, job: Job, shape: Shape, plan: tuple[Shape, ...] = ()) -> None:
+    def __init__(
+        self, job: Job, shape: RequestShape, plan: tuple[RequestShape, ...] = ()
+    ) -> None:
         self.job = job
         self.shape = shape
         """What the job asks for, in the present stage of its plan if it has one."""
@@ -56,9 +58,9 @@ class Entry:
         """What is held, as the ledger counts it; set together with ``placement``."""
         self.growing = 0
         """How many of the last rows and spots are held but not confirmed yet."""
-        self.wants: tuple[Entry, ...] = ()
+        self.wants: tuple[QueuedJob, ...] = ()
         """What an elastic job lacks and waits for while it runs."""
-        self.group: Group | None = None
+        self.group: QueueGroup | None = None
         """The group the job waits in; None unless queued."""
         self.key: Key = (0.0, 0.0)
         self.ticket = 0
@@ -72,31 +74,31 @@ class Entry:
         """The placer's own words when it last refused this very job."""
 
     def left_s(self) -> float:
-        """Return how much longer the job is guessed to run than in earlier attempts."""
-        guess_s = self.job.duration_s_guess
-        return max((UNGUESSED_S if guess_s is None else guess_s) - self.ran_s, 0.0)
+        """Return how much longer the job is estimated to run than in earlier attempts."""
+        estimate_s = self.job.duration_s_estimate
+        return max((UNGUESSED_S if estimate_s is None else estimate_s) - self.ran_s, 0.0)
 
     def ran_so_far_s(self, now_s: float) -> float:
         """Return what the job has run for, the present attempt included."""
         return self.ran_s if self.slot < 0 else self.ran_s + now_s - self.started_s
 
 
-class Line(Protocol):
+class GroupQueue(Protocol):
     """Jobs of one group in order."""
 
-    def push(self, entry: Entry, now_s: float) -> None:
+    def push(self, entry: QueuedJob, now_s: float) -> None:
         """Add a job."""
         ...
 
-    def discard(self, entry: Entry, now_s: float) -> None:
+    def discard(self, entry: QueuedJob, now_s: float) -> None:
         """Take a job out, wherever it stands."""
         ...
 
-    def first(self, now_s: float) -> Entry | None:
+    def first(self, now_s: float) -> QueuedJob | None:
         """Return who is ahead at this time."""
         ...
 
-    def in_order(self, now_s: float, most: int) -> Iterable[Entry]:
+    def in_order(self, now_s: float, most: int) -> Iterable[QueuedJob]:
         """Return the first few, in order; to be read before anything changes."""
         ...
 
@@ -111,14 +113,14 @@ class HeapLine:
     __slots__ = ("_heap", "_void")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, Entry]] = []
+        self._heap: list[tuple[float, int, int, QueuedJob]] = []
         self._void = 0
 
-    def push(self, entry: Entry, now_s: float) -> None:
+    def push(self, entry: QueuedJob, now_s: float) -> None:
         """Add a job."""
         heappush(self._heap, (entry.key[0], entry.job.serial, entry.ticket, entry))
 
-    def discard(self, entry: Entry, now_s: float) -> None:
+    def discard(self, entry: QueuedJob, now_s: float) -> None:
         """Take a job out: at once if it is ahead, otherwise when it comes up."""
         if self._heap and self._heap[0][3] is entry:
             heappop(self._heap)
@@ -129,7 +131,7 @@ class HeapLine:
             heapify(self._heap)
             self._void = 0
 
-    def first(self, now_s: float) -> Entry | None:
+    def first(self, now_s: float) -> QueuedJob | None:
         """Return who is ahead."""
         heap = self._heap
         while heap:
@@ -140,7 +142,7 @@ class HeapLine:
             self._void -= 1
         return None
 
-    def in_order(self, now_s: float, most: int) -> Iterator[Entry]:
+    def in_order(self, now_s: float, most: int) -> Iterator[QueuedJob]:
         """Yield the first few, exploring the heap from its root."""
         heap, found = self._heap, 0
         frontier = [(heap[0][:3], 0)] if heap else []
@@ -158,7 +160,7 @@ class HeapLine:
         return inf
 
 
-def _waits(item: tuple[float, int, int, Entry]) -> bool:
+def _waits(item: tuple[float, int, int, QueuedJob]) -> bool:
     entry = item[3]
     return entry.group is not None and entry.ticket == item[2]
 
@@ -173,12 +175,12 @@ class KineticLine:
     __slots__ = ("_free", "_leaves", "_until", "_winner")
 
     def __init__(self) -> None:
-        self._leaves: list[Entry | None] = [None]
+        self._leaves: list[QueuedJob | None] = [None]
         self._winner = [0, 0]
         self._until = [inf, inf]
         self._free = [0]
 
-    def push(self, entry: Entry, now_s: float) -> None:
+    def push(self, entry: QueuedJob, now_s: float) -> None:
         """Add a job."""
         if not self._free:
             self._double(now_s)
@@ -186,19 +188,19 @@ class KineticLine:
         self._leaves[entry.leaf] = entry
         self._replay(entry.leaf, now_s)
 
-    def discard(self, entry: Entry, now_s: float) -> None:
+    def discard(self, entry: QueuedJob, now_s: float) -> None:
         """Take a job out."""
         self._leaves[entry.leaf] = None
         self._free.append(entry.leaf)
         self._replay(entry.leaf, now_s)
         entry.leaf = -1
 
-    def first(self, now_s: float) -> Entry | None:
+    def first(self, now_s: float) -> QueuedJob | None:
         """Return who is ahead at this time."""
         self._refresh(1, now_s)
         return self._leaves[self._winner[1]] if len(self._leaves) > 1 else self._leaves[0]
 
-    def in_order(self, now_s: float, most: int) -> list[Entry]:
+    def in_order(self, now_s: float, most: int) -> list[QueuedJob]:
         """Return the first few at this time."""
         waiting = [entry for entry in self._leaves if entry is not None]
         waiting.sort(key=lambda entry: _at(entry, now_s))
@@ -254,7 +256,7 @@ class KineticLine:
         self._play(node, now_s)
 
 
-def _at(entry: Entry, now_s: float) -> tuple[float, int]:
+def _at(entry: QueuedJob, now_s: float) -> tuple[float, int]:
     return entry.key[0] + entry.key[1] * now_s, entry.job.serial
 
 
@@ -278,7 +280,7 @@ class Awaited:
         """Where it stands in the queue's list of profiles."""
 
 
-class Group:
+class QueueGroup:
     """Waiting jobs of one shape (and one account, where accounts count)."""
 
     __slots__ = (
@@ -287,7 +289,12 @@ class Group:
     )  # fmt: skip
 
     def __init__(
-        self, number: int, shape: Shape, account: str | None, line: Line, awaited: Awaited
+        self,
+        number: int,
+        shape: RequestShape,
+        account: str | None,
+        line: GroupQueue,
+        awaited: Awaited,
     ) -> None:
         self.number = number
         self.shape = shape
@@ -302,16 +309,16 @@ class Group:
         """Where it stands in the queue's list of groups with somebody in them."""
 
 
-class Queue:
+class WaitingJobs:
     """All waiting jobs; keeps the tables that ``pick_group`` scans."""
 
     def __init__(self, order: Order, *, notes_shortest: bool = False) -> None:
         self._order = order
         self._notes_shortest = notes_shortest
-        """Whether each group keeps a lower bound on its guesses, for backfilling."""
+        """Whether each group keeps a lower bound on its estimates, for backfilling."""
         self._accounted = order.keeps_accounts
-        self._groups: dict[Shape | tuple[Shape, str], Group] = {}
-        self._by_number: list[Group] = []
+        self._groups: dict[RequestShape | tuple[RequestShape, str], QueueGroup] = {}
+        self._by_number: list[QueueGroup] = []
         self._accounts: dict[str, set[int]] = {}
         self._running_milli: dict[str, int] = {}
         self._drifts = False
@@ -327,7 +334,7 @@ class Queue:
         self.active: Table = np.zeros(64, np.int64)
         """Numbers of the groups with somebody in them, from 0 to ``actives``."""
         self.actives = 0
-        self._active: list[Group] = []
+        self._active: list[QueueGroup] = []
         """The same groups as objects."""
         self._entitled = 0
         """How many of them have a right to machines that are lent."""
@@ -341,7 +348,7 @@ class Queue:
     def __len__(self) -> int:
         return self._size
 
-    def push(self, entry: Entry, now_s: float) -> None:
+    def push(self, entry: QueuedJob, now_s: float) -> None:
         """Let a job wait."""
         entry.key = key = self._order.key(entry.job, entry.ran_s)
         self._tickets += 1
@@ -369,8 +376,8 @@ class Queue:
             # may be the next to do so.
             self._set_head(group, head)
 
-    def remove(self, entry: Entry, now_s: float) -> None:
-        """Take a job out, because it starts or was taken back."""
+    def remove(self, entry: QueuedJob, now_s: float) -> None:
+        """Take a job out, because it starts or was cancelled."""
         group = entry.group
         assert group is not None
         entry.group = None
@@ -383,17 +390,17 @@ class Queue:
         else:
             self._set_head(group, head)
 
-    def group(self, number: int) -> Group:
+    def group(self, number: int) -> QueueGroup:
         """Return the group with this number."""
         return self._by_number[number]
 
-    def head(self, number: int, now_s: float) -> Entry:
+    def head(self, number: int, now_s: float) -> QueuedJob:
         """Return who is ahead in a group."""
         entry = self._by_number[number].line.first(now_s)
         assert entry is not None
         return entry
 
-    def entitled(self) -> list[Group]:
+    def entitled(self) -> list[QueueGroup]:
         """Return the groups with somebody in them who has a right to what is lent."""
         if not self._entitled:
             return []
@@ -404,7 +411,7 @@ class Queue:
         self.groups[number, compiled.GROUP_BARRED] = epoch
 
     def note_shortest(self, number: int, seconds: float) -> None:
-        """Note that a job of the group is guessed to run no longer than this."""
+        """Note that a job of the group is estimated to run no longer than this."""
         if seconds < self.keys[number, compiled.KEY_SHORTEST]:
             self.keys[number, compiled.KEY_SHORTEST] = seconds
 
@@ -433,13 +440,13 @@ class Queue:
             return 0.0
         return self._order.share(account, self._running_milli.get(account, 0))
 
-    def _new_group(self, entry: Entry) -> Group:
+    def _new_group(self, entry: QueuedJob) -> QueueGroup:
         number = self._new_number()
-        line: Line = KineticLine() if entry.key[1] != 0.0 else HeapLine()
+        line: GroupQueue = KineticLine() if entry.key[1] != 0.0 else HeapLine()
         account = self._order.account(entry.job) if self._accounted else None
         part = entry.shape.parts[0]
         awaited = self._awaited.setdefault(part.profile, Awaited(part.profile))
-        group = Group(number, entry.shape, account, line, awaited)
+        group = QueueGroup(number, entry.shape, account, line, awaited)
         is_plain = len(entry.shape.parts) == 1 and not entry.shape.is_close
         most = part.most if is_plain else 0
         self.groups[number] = part.profile, part.least, -1, most
@@ -461,7 +468,7 @@ class Queue:
             self._until = np.concatenate([self._until, np.full_like(self._until, inf)])
         return number
 
-    def _set_head(self, group: Group, entry: Entry) -> None:
+    def _set_head(self, group: QueueGroup, entry: QueuedJob) -> None:
         number, keys = group.number, self.keys
         keys[number, compiled.KEY_VALUE] = entry.key[0]
         keys[number, compiled.KEY_SERIAL] = entry.job.serial
@@ -469,7 +476,7 @@ class Queue:
             keys[number, compiled.KEY_SLOPE] = entry.key[1]
             self._until[number] = group.line.valid_until()
 
-    def _activate(self, group: Group) -> None:
+    def _activate(self, group: QueueGroup) -> None:
         group.position = self.actives
         self.active[self.actives] = group.number
         self.actives += 1
@@ -488,7 +495,7 @@ class Queue:
         self.waited_for += 1
         self._waited_for.append(awaited)
 
-    def _deactivate(self, group: Group) -> None:
+    def _deactivate(self, group: QueueGroup) -> None:
         """Leave an empty group out of the walk; it is kept, as its shape tends to return.
 
         The last one of the list moves into its place.

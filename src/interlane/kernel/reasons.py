@@ -1,6 +1,6 @@
-"""Why not: refusals in words, computed from the very books that refused.
+"""Why not: refusals in words, computed from the very state that refused.
 
-The binding constraint is found by experiment, not by guess: one part of the demand is
+The binding constraint is found by experiment, not by estimate: one part of the demand is
 relaxed at a time, and what would make the job fit is what the sentence names.
 """
 
@@ -25,11 +25,11 @@ from interlane.model import (
     Tier,
 )
 from interlane.policy import rows
-from interlane.policy.base import Stage, TypeRule
+from interlane.policy.base import PlanStage, TypeRule
 
 if TYPE_CHECKING:
     from interlane.kernel.ledger import Ledger, Table
-    from interlane.kernel.view import Part, Shape
+    from interlane.kernel.view import RequestShape, ShapePart
 
 _RELAXATIONS = (
     ("less CPU", rows.ASK_CPU, 0),
@@ -57,7 +57,7 @@ def describe(demand: Demand) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def explain_shortage(ledger: "Ledger", shape: "Shape") -> Refusal | None:
+def explain_shortage(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
     """Return why the request could not run even on the empty cluster, or None.
 
     A cluster without machines refuses nobody: they are yet to come.
@@ -75,18 +75,18 @@ def explain_shortage(ledger: "Ledger", shape: "Shape") -> Refusal | None:
 
 def _unknown_level(ledger: "Ledger", closeness: Closeness) -> Refusal | None:
     levels = ledger.topology.levels
-    for wish in ("same", "pack", "spread"):
-        level = getattr(closeness, wish)
+    for action in ("same", "pack", "spread"):
+        level = getattr(closeness, action)
         if level is not None and level not in levels:
             return Refusal(
                 Tier.INVALID,
-                f"The job asks for {wish} {level}, but the topology has no level {level}.",
+                f"The job asks for {action} {level}, but the topology has no level {level}.",
                 f"Use one of {', '.join(levels)}.",
             )
     return None
 
 
-def _never(ledger: "Ledger", task: Task, part: "Part", room: int) -> Refusal:
+def _never(ledger: "Ledger", task: Task, part: "ShapePart", room: int) -> Refusal:
     demand = task.demand
     known = ledger.cluster.gpu_types
     if part.types and not part.types & known and room == 0:
@@ -179,7 +179,7 @@ def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
     )
 
 
-def _never_in_one(ledger: "Ledger", shape: "Shape") -> Refusal | None:
+def _never_in_one(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
     """Return why no single domain is large enough, if the job must be in one."""
     short = _short_of_one_domain(ledger, ledger.total, shape)
     if short is None:
@@ -188,7 +188,7 @@ def _never_in_one(ledger: "Ledger", shape: "Shape") -> Refusal | None:
     return Refusal(Tier.NEVER_FITS, f"{reason} even when it is empty.", remedy)
 
 
-def scattered(ledger: "Ledger", shape: "Shape") -> Refusal | None:
+def scattered(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
     """Return why a job that must be in one domain fits in none now, if so."""
     short = _short_of_one_domain(ledger, ledger.free, shape)
     if short is None:
@@ -202,7 +202,7 @@ def scattered(ledger: "Ledger", shape: "Shape") -> Refusal | None:
 
 
 def _short_of_one_domain(
-    ledger: "Ledger", machines: "Table", shape: "Shape"
+    ledger: "Ledger", machines: "Table", shape: "RequestShape"
 ) -> tuple[str, str] | None:
     """Return which domain comes closest to having what the job needs; None if one has it."""
     level = shape.closeness.same
@@ -232,7 +232,7 @@ def _short_of_one_domain(
     ), f"Ask for at most {found} instance{'s' * (found != 1)}, or a wider level."
 
 
-def explain_waiting(ledger: "Ledger", shape: "Shape") -> Refusal:
+def explain_waiting(ledger: "Ledger", shape: "RequestShape") -> Refusal:
     """Return why the request does not fit now."""
     if not len(ledger.cluster):
         return Refusal(
@@ -251,7 +251,9 @@ def explain_waiting(ledger: "Ledger", shape: "Shape") -> Refusal:
     )
 
 
-def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int, *, alone: bool) -> Refusal:
+def _waiting(
+    ledger: "Ledger", task: Task, part: "ShapePart", room: int, *, alone: bool
+) -> Refusal:
     ask = ledger.asks[part.profile]
     needed, found = part.least * part.instances_per_unit, room * part.instances_per_unit
     enough = _enough_in_sum(ledger.free, ledger.asks, part.profile, needed)
@@ -271,7 +273,7 @@ def _waiting(ledger: "Ledger", task: Task, part: "Part", room: int, *, alone: bo
     )
 
 
-def _causes(ledger: "Ledger", demand: Demand, part: "Part") -> Iterator[str]:
+def _causes(ledger: "Ledger", demand: Demand, part: "ShapePart") -> Iterator[str]:
     """Yield what keeps the task from room that is there: each alone would let it fit."""
     asks, profile = ledger.asks, part.profile
     for state, numbers in (("drained", ledger.drained), ("lost", ledger.lost)):
@@ -353,7 +355,7 @@ def _what_would_help(machines: "Table", ask: "Table", least: int) -> Iterator[st
             yield name
 
 
-def in_stage(refusal: Refusal, stage: Stage) -> Refusal:
+def in_stage(refusal: Refusal, stage: PlanStage) -> Refusal:
     """Return a refusal that says which part of the job's plan it is about."""
     what = "holds it to" if stage.types else "keeps it from"
     types = "/".join(sorted(stage.types or stage.spared))
@@ -376,7 +378,7 @@ def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:
         Tier.ORDER,
         f"Starting it now could delay job {head}, which has a reservation for "
         f"{reserved_at_s:g} s.",
-        "It starts after that job, or earlier if it is guessed to end before then or finds a "
+        "It starts after that job, or earlier if it is estimated to end before then or finds a "
         "place that the other does not need.",
         head,
     )

@@ -1,7 +1,7 @@
-"""EASY backfilling: a reservation for the head of the queue, from guessed ends.
+"""EASY backfilling: a reservation for the head of the queue, from estimated ends.
 
-When the head does not fit, running jobs are imagined to end in the order of their guessed
-ends until it would; that is its *shadow time*.  Another job may start now if it is guessed
+When the head does not fit, running jobs are imagined to end in the order of their estimated
+ends until it would; that is its *shadow time*.  Another job may start now if it is estimated
 to end before the shadow time, or if it leaves what the head will need then (Lifka, 1995).
 
 The reservation is kept until it could change for the better or was missed: jobs that end
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
-from interlane.kernel.queue import Entry
+from interlane.kernel.queue import QueuedJob
 from interlane.kernel.running import Running
 
 _FIRST_LOOK: Final = 32
@@ -27,7 +27,7 @@ _FIRST_LOOK: Final = 32
 class Reservation:
     """What is promised to one waiting job, and what others may still take."""
 
-    def __init__(self, head: Entry, running: Running, ledger: Ledger, now_s: float) -> None:
+    def __init__(self, head: QueuedJob, running: Running, ledger: Ledger, now_s: float) -> None:
         self.head = head
         self._ledger = ledger
         self._running = running
@@ -45,16 +45,16 @@ class Reservation:
         """Return the numbers of the machines that the head will use."""
         return np.nonzero(self.machines)[0]
 
-    def serves(self, head: Entry, now_s: float) -> bool:
+    def serves(self, head: QueuedJob, now_s: float) -> bool:
         """Return whether the promise still stands: same head, and its time has not come."""
         return self.head is head and now_s < self.at_s
 
-    def improves_when(self, entry: Entry, now_s: float) -> bool:
+    def improves_when(self, entry: QueuedJob, now_s: float) -> bool:
         """Return whether the end of a job now may allow an earlier start."""
         return self._running.expected_end_s(entry, now_s) > self.at_s
 
-    def is_short(self, entry: Entry, now_s: float) -> bool:
-        """Return whether a job is guessed to end before the head's time, however it starts."""
+    def is_short(self, entry: QueuedJob, now_s: float) -> bool:
+        """Return whether a job should end before the head's time, however it starts."""
         return now_s + entry.left_s() / entry.job.request.least_ratio <= self.at_s
 
     def spares(self, table: Table) -> bool:

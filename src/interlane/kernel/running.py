@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import JobState
-from interlane.kernel.queue import Entry
-from interlane.kernel.view import Part
+from interlane.kernel.queue import QueuedJob
+from interlane.kernel.view import ShapePart
 from interlane.model import MILLI, JobId, gang_ratio
 from interlane.policy import rows
 from interlane.policy.base import Order
@@ -21,7 +21,7 @@ from interlane.policy.preempt import Preemption
 from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
 
 OVERDUE_SHARE: Final = 0.5
-"""A job past its guess is expected to run on for this share of what it has run."""
+"""A job past its estimate is expected to run on for this share of what it has run."""
 
 FIRST_CANDIDATES: Final = 256
 """How many of the least deserving jobs are looked at before more of them are."""
@@ -33,14 +33,14 @@ _PAST_THE_STEP_S: Final = 1e-3
 
 
 class _Table:
-    """Numbers about running jobs, one row a slot, for questions about all of them."""
+    """Numbers about running jobs, one row per slot, for questions about all of them."""
 
     __slots__ = ("checkpoint_s", "cpu_milli", "gpu_milli", "left_s", "rank", "started_s")
 
     def __init__(self, size: int) -> None:
         self.started_s = np.zeros(size)
         self.left_s = np.zeros(size)
-        """Guessed length of the present attempt, by the instances that the job has."""
+        """Estimated length of the present attempt, by the instances that the job has."""
         self.rank = np.zeros(size)
         """Rank when the present attempt began, or when it last rose by a step."""
         self.checkpoint_s = np.zeros(size)
@@ -92,20 +92,20 @@ class Running:
         self._tracked = expects_ends or order.preempts
         """Whether anybody asks for more than who holds what."""
         self._ranked = order.preempts
-        self._entries: list[Entry] = []
+        self._entries: list[QueuedJob] = []
         """Dense: the last one moves into the place of one that leaves."""
         self._table = _Table(64)
         """Row ``i`` is about entry ``i``."""
-        self._rises: list[tuple[float, int, float, Entry]] = []
+        self._rises: list[tuple[float, int, float, QueuedJob]] = []
         """(when, serial, start of the attempt, job) of steps in rank that are to come."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueuedJob]:
         return iter(self._entries)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedJob) -> None:
         """Note that a job now holds capacity."""
         slot = entry.slot = len(self._entries)
         self._entries.append(entry)
@@ -122,7 +122,7 @@ class Running:
             table.cpu_milli[slot] = request.cpu_milli
             self._set_rank(entry, entry.ran_s, entry.started_s)
 
-    def note_growth(self, entry: Entry, now_s: float) -> None:
+    def note_growth(self, entry: QueuedJob, now_s: float) -> None:
         """Expect a job to end sooner that has got the instances it was growing by."""
         if not self._tracked:
             return
@@ -132,7 +132,7 @@ class Running:
         ran_s, left_s = now_s - entry.started_s, self._table.left_s
         left_s[entry.slot] = ran_s + max(left_s[entry.slot] - ran_s, 0.0) / grew_by
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueuedJob) -> None:
         """Note that a job holds nothing any more."""
         slot, last = entry.slot, self._entries.pop()
         if last is not entry:
@@ -152,7 +152,7 @@ class Running:
         later = ends_s[ends_s > now_s]
         return float(later.min()) if later.size else None
 
-    def _set_rank(self, entry: Entry, ran_s: float, now_s: float) -> None:
+    def _set_rank(self, entry: QueuedJob, ran_s: float, now_s: float) -> None:
         self._table.rank[entry.slot] = self._order.rank(entry.job, ran_s)
         rises_s = self._order.rank_rises_after_s(entry.job, ran_s)
         if rises_s is not None:
@@ -188,7 +188,7 @@ class Running:
 
     def less_deserving(
         self, rank: float, now_s: float, rule: Preemption, most: int
-    ) -> tuple[list[Entry], NDArray[np.float64]]:
+    ) -> tuple[list[QueuedJob], NDArray[np.float64]]:
         """Return running jobs of larger rank, at most so many, and what stopping each costs.
 
         The cost is in GPU seconds: work since the last checkpoint, and starting again.
@@ -216,10 +216,10 @@ class Running:
     def by_expected_end(self, now_s: float) -> tuple[list[int], NDArray[np.float64]]:
         """Return the slots of the jobs and their expected ends, soonest first."""
         count = len(self._entries)
-        ran_s, guessed_s = self._ran_s(now_s), self._table.left_s[:count]
+        ran_s, estimated_s = self._ran_s(now_s), self._table.left_s[:count]
         overdue_end_s = now_s + OVERDUE_SHARE * ran_s + 1.0
-        guessed_end_s = self._table.started_s[:count] + guessed_s
-        ends_s = np.where(guessed_s > ran_s, guessed_end_s, overdue_end_s)
+        estimated_end_s = self._table.started_s[:count] + estimated_s
+        ends_s = np.where(estimated_s > ran_s, estimated_end_s, overdue_end_s)
         order = np.argsort(ends_s, kind="stable")
         return order.tolist(), ends_s[order]
 
@@ -228,15 +228,15 @@ class Running:
         held = [self._entries[slot].rows for slot in slots]
         return [table for table in held if table is not None]
 
-    def expected_end_s(self, entry: Entry, now_s: float) -> float:
+    def expected_end_s(self, entry: QueuedJob, now_s: float) -> float:
         """Return when a running job is expected to end."""
         ran_s = now_s - entry.started_s
-        guessed_s = float(self._table.left_s[entry.slot])
-        if guessed_s > ran_s:
-            return entry.started_s + guessed_s
+        estimated_s = float(self._table.left_s[entry.slot])
+        if estimated_s > ran_s:
+            return entry.started_s + estimated_s
         return now_s + OVERDUE_SHARE * ran_s + 1.0
 
-    def on_machine(self, number: int) -> list[Entry]:
+    def on_machine(self, number: int) -> list[QueuedJob]:
         """Return the jobs that hold something on a machine."""
         return [
             entry
@@ -245,20 +245,20 @@ class Running:
         ]
 
 
-def _length_s(entry: Entry) -> float:
-    """Return the guessed length of the attempt that begins; guesses are for full gangs."""
+def _length_s(entry: QueuedJob) -> float:
+    """Return the estimated length of the attempt that begins; estimates are for full gangs."""
     assert entry.placement is not None
     return entry.left_s() / gang_ratio(entry.job.request, entry.placement)
 
 
 def victims_for(
-    waiting: Entry,
+    waiting: QueuedJob,
     running: Running,
     ledger: Ledger,
     order: Order,
     rule: Preemption,
     now_s: float,
-) -> list[Entry]:
+) -> list[QueuedJob]:
     """Return the running jobs whose end would make room, cheapest first; or none.
 
     Looks at the least deserving jobs first, and at more of them if those do not suffice.
@@ -276,26 +276,28 @@ def victims_for(
         most *= 4
 
 
-def _would_wait_behind(entry: Entry, waiting: Entry, order: Order, now_s: float) -> bool:
+def _would_wait_behind(
+    entry: QueuedJob, waiting: QueuedJob, order: Order, now_s: float
+) -> bool:
     value, slope = order.key(entry.job, entry.ran_so_far_s(now_s))
     ahead = waiting.key[0] + waiting.key[1] * now_s, waiting.job.serial
     return (value + slope * now_s, entry.job.serial) > ahead
 
 
-def lenders_for(
-    waiting: Entry,
-    borrowers: dict[JobId, Entry],
+def allocators_for(
+    waiting: QueuedJob,
+    borrowers: dict[JobId, QueuedJob],
     ledger: Ledger,
     rule: Preemption,
     now_s: float,
-) -> tuple[list[Entry], bool]:
+) -> tuple[list[QueuedJob], bool]:
     """Return the borrowers whose end would make room, cheapest first; or none.
 
     The latest to borrow are looked at first: they have the least to lose.  Also returns
     whether none was left out because it is still starting or protected.
     """
     latest = reversed(borrowers.values())
-    found: list[Entry] = []
+    found: list[QueuedJob] = []
     most = FIRST_CANDIDATES
     while True:
         more = list(islice(latest, most))
@@ -329,8 +331,8 @@ def _stopping_gpu_s(
 
 
 def _cheapest_victims(
-    waiting: Entry, eligible: list[Entry], cost: NDArray[np.float64], ledger: Ledger
-) -> list[Entry]:
+    waiting: QueuedJob, eligible: list[QueuedJob], cost: NDArray[np.float64], ledger: Ledger
+) -> list[QueuedJob]:
     """Return whom to stop so that the job fits, in one domain if it must; none if in vain."""
     same = waiting.shape.closeness.same
     if same is None:
@@ -352,11 +354,11 @@ def _cheapest_victims(
 
 def _victims_on(
     machines: Table,
-    waiting: Entry,
-    eligible: list[Entry],
+    waiting: QueuedJob,
+    eligible: list[QueuedJob],
     cost: NDArray[np.float64],
     ledger: Ledger,
-) -> list[Entry]:
+) -> list[QueuedJob]:
     """Return whom to stop so that every task fits beside those before it; none if in vain."""
     free = machines if len(waiting.shape.parts) == 1 else machines.copy()
     stopped: list[tuple[float, int]] = []
@@ -382,8 +384,8 @@ def _victims_on(
     return [eligible[at] for _, at in sorted(stopped)]
 
 
-def _rehearse(free: Table, part: Part, gone: list[Entry], ledger: Ledger) -> None:
-    """Let jobs go and seat a task, on a private copy of the books."""
+def _rehearse(free: Table, part: ShapePart, gone: list[QueuedJob], ledger: Ledger) -> None:
+    """Let jobs go and seat a task, on a private copy of the state."""
     for entry in gone:
         assert entry.rows is not None
         compiled.change_rows(free, ledger.asks, entry.rows, 0, len(entry.rows), -1)
@@ -392,7 +394,7 @@ def _rehearse(free: Table, part: Part, gone: list[Entry], ledger: Ledger) -> Non
 
 
 def _holdings(
-    eligible: list[Entry], cost: NDArray[np.float64], machines: int
+    eligible: list[QueuedJob], cost: NDArray[np.float64], machines: int
 ) -> tuple[Table, Table, Table, Table, Table]:
     """Return what the eligible jobs hold, with its sortings by machine and by job."""
     tables = [entry.rows for entry in eligible if entry.rows is not None]

@@ -1,11 +1,11 @@
-"""The brain: facts in, wishes out.
+"""The brain: events in, actions out.
 
-``learn`` takes one fact into the books; ``decide`` looks at the books and returns what should
-be done.  ``handle`` does both.  Facts of the same moment are learned together before anybody
+``learn`` takes one event into the state; ``decide`` looks at the state and returns what should
+be done.  ``handle`` does both.  Events of the same moment are learned together before anybody
 decides, so that nobody profits from the order in which they happened to be reported.
 
-The kernel knows no clock, no dice of its own and no body: the simulator, this machine and
-Kubernetes feed it the same facts and get the same wishes.
+The kernel knows no clock, no random generator of its own and no body: the simulator, this
+machine and Kubernetes feed it the same events and get the same actions.
 
 Capacity is held when ``Start`` is wished, confirmed by ``Started`` and given back by
 ``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or the end of a machine, which
@@ -25,12 +25,12 @@ from interlane.kernel.closeness import Choices, Portion
 from interlane.kernel.growth import Growth, Want, held_instances
 from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import HOLDING, JobState, advance
-from interlane.kernel.machines import Machines
-from interlane.kernel.queue import Entry, Group, Queue
+from interlane.kernel.machines import MachineEvents
+from interlane.kernel.queue import QueuedJob, QueueGroup, WaitingJobs
 from interlane.kernel.reservation import Reservation
-from interlane.kernel.running import Deserving, Running, lenders_for, victims_for
+from interlane.kernel.running import Deserving, Running, allocators_for, victims_for
 from interlane.kernel.staging import Staging
-from interlane.kernel.view import Shape, View
+from interlane.kernel.view import LedgerView, RequestShape
 from interlane.model import (
     Action,
     Cancelled,
@@ -64,7 +64,7 @@ from interlane.model import (
     held_gpu_milli,
 )
 from interlane.policy import rows
-from interlane.policy.base import Rule, Spread
+from interlane.policy.base import GangSpread, PlacementRule
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline, Policy
 
@@ -81,9 +81,9 @@ class Scheduler:
     def __init__(self, cluster: Cluster, policy: Policy, seed: int = 0) -> None:
         self.policy = policy
         self._ledger = Ledger(cluster)
-        self._view = View(self._ledger)
+        self._view = LedgerView(self._ledger)
         easy = policy.discipline is Discipline.EASY
-        self._queue = Queue(policy.order, notes_shortest=easy)
+        self._queue = WaitingJobs(policy.order, notes_shortest=easy)
         self._running = Running(policy.order, expects_ends=easy)
         self._shapes = self._view.shapes(policy.placer.types)
         self._preempts = policy.order.preempts
@@ -92,33 +92,33 @@ class Scheduler:
         self._accounted = policy.order.keeps_accounts
         self._is_rule = isinstance(policy.placer, RulePlacer)
         """Compiled rules place by count, so that their placements need no second count."""
-        self._rule = self._rule_without_dice()
+        self._rule = self._rule_without_rng()
         """The placer's rule if the kernel may carry it out by itself."""
         self._staging = self._staging_of_plans()
         """The stages of jobs, where the placer has plans for them."""
         self._rng = Random(seed)
-        """The placer's dice; nothing else draws from them."""
-        self._entries: dict[JobId, Entry] = {}
+        """The placer's random generator; nothing else draws from them."""
+        self._entries: dict[JobId, QueuedJob] = {}
         """Jobs that wait or hold capacity; those that ended are forgotten."""
-        self._wishes: list[Action] = []
-        """Wishes that learning produced, handed out by the next decision."""
+        self._actions: list[Action] = []
+        """Actions that learning produced, handed out by the next decision."""
         self._growth = Growth(policy.order, self._view, policy.placer.types)
         self._grown_epoch = -1
         """The epoch in which all have grown as far as they could."""
         self._stopping = 0
         """Jobs in state STOPPING; while there are any, nobody else is stopped."""
-        self._borrowers: dict[JobId, Entry] = {}
+        self._borrowers: dict[JobId, QueuedJob] = {}
         """Jobs on machines that are only lent to them, in the order of their starts."""
         self._lendable = self._machines_of_types(self._lent_types)
         """Which machines may be lent, by their numbers."""
         self._returned = 0
         """How often who has a right to them gave such machines back."""
-        self._machines = Machines(self._ledger, self._running, self._requeue)
+        self._machines = MachineEvents(self._ledger, self._running, self._requeue)
         self._reservation: Reservation | None = None
-        self._blocking: Entry | None = None
+        self._blocking: QueuedJob | None = None
         """The head that a strict queue waits for, as of the last decision."""
         self._wake_s: float | None = None
-        """When the last ``Wake`` was wished for; None once it has come."""
+        """When the last ``Wake`` was asked for; None once it has come."""
         self._epoch = 0
         """Rises when something became free since the last decision; lifts bars."""
         self._releases_seen = 0
@@ -136,9 +136,9 @@ class Scheduler:
             **dict.fromkeys(self._machines.learn, self._machine_event),
         }
 
-    def _rule_without_dice(self) -> Rule | None:
+    def _rule_without_rng(self) -> PlacementRule | None:
         placer = self.policy.placer
-        if not isinstance(placer, RulePlacer) or placer.rule.spread is Spread.SAMPLE:
+        if not isinstance(placer, RulePlacer) or placer.rule.spread is GangSpread.SAMPLE:
             return None
         return placer.rule
 
@@ -158,21 +158,21 @@ class Scheduler:
             found[number] = machine.gpu_type in types or bool(machine.gpu_types & types)
         return found
 
-    # -- facts in, wishes out ---------------------------------------------------------
+    # -- events in, actions out ---------------------------------------------------------
 
     def handle(self, event: Event, now_s: float) -> tuple[Action, ...]:
-        """Take one fact in and return what should be done about it."""
+        """Take one event in and return what should be done about it."""
         self.learn(event, now_s)
         return self.decide(now_s)
 
     def handle_all(self, events: Iterable[Event], now_s: float) -> tuple[Action, ...]:
-        """Take all facts of one moment in and return what should be done about them."""
+        """Take all events of one moment in and return what should be done about them."""
         for event in events:
             self.learn(event, now_s)
         return self.decide(now_s)
 
     def learn(self, event: Event, now_s: float) -> None:
-        """Take one fact into the books without deciding anything."""
+        """Take one event into the state without deciding anything."""
         self._learn[type(event)](event, now_s)
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
@@ -180,23 +180,23 @@ class Scheduler:
         if self._releases_seen != self._ledger.releases:
             self._releases_seen = self._ledger.releases
             self._epoch += 1
-        wishes, self._wishes = self._wishes, []
+        actions, self._actions = self._actions, []
         queue = self._queue
         if queue:
             queue.refresh(now_s)
-            self._walk(now_s, wishes)
+            self._walk(now_s, actions)
             if self._staging is not None:
-                self._follow_plans(self._staging, now_s, wishes)
+                self._follow_plans(self._staging, now_s, actions)
             if self._preempts and queue and not self._stopping:
-                self._make_way(now_s, wishes)
-                self._wish_to_wake(now_s, wishes)
+                self._make_way(now_s, actions)
+                self._action_to_wake(now_s, actions)
             elif self._staging is not None and queue:
-                self._wish_to_wake(now_s, wishes)
+                self._action_to_wake(now_s, actions)
             if queue and not self._running and self._ledger.is_whole:
-                self._give_up(now_s, wishes)
+                self._give_up(now_s, actions)
         if self._growth.queue and self._may_grow():
-            self._grow(now_s, wishes)
-        return tuple(wishes)
+            self._grow(now_s, actions)
+        return tuple(actions)
 
     # -- questions --------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Scheduler:
         return len(self._queue)
 
     @property
-    def view(self) -> View:
+    def view(self) -> LedgerView:
         """What placers see."""
         return self._view
 
@@ -226,7 +226,7 @@ class Scheduler:
         return None if entry is None else entry.placement
 
     def explain(self, job_id: JobId, now_s: float) -> Refusal | None:
-        """Return why a job waits, by the books of the last decision; None if it does not."""
+        """Return why a job waits, by the state of the last decision; None if it does not."""
         entry = self._entries.get(job_id)
         if entry is None or entry.state is not JobState.QUEUED:
             return None
@@ -254,12 +254,12 @@ class Scheduler:
         waiting = (e for e in self._entries.values() if e.state is JobState.QUEUED)
         return sorted((self._urgency(entry, now_s), entry.job.id) for entry in waiting)
 
-    def _urgency(self, entry: Entry, now_s: float) -> tuple[float, float, int]:
+    def _urgency(self, entry: QueuedJob, now_s: float) -> tuple[float, float, int]:
         share = self._queue.share(self.policy.order.account(entry.job))
         value, slope = entry.key
         return share, value + slope * now_s, entry.job.serial
 
-    def _refusal_by_capacity(self, entry: Entry) -> Refusal | None:
+    def _refusal_by_capacity(self, entry: QueuedJob) -> Refusal | None:
         for part in entry.shape.parts:
             self._view.catch_up(part.profile)
             if self._view.sums[part.profile] < part.least:
@@ -267,7 +267,7 @@ class Scheduler:
         return reasons.scattered(self._ledger, entry.shape)
 
     def check(self) -> None:
-        """Raise if the books do not balance; expensive, for tests and paranoid runs."""
+        """Raise if the state does not balance; expensive, for tests and paranoid runs."""
         held = [entry.rows for entry in self._running if entry.rows is not None]
         self._ledger.check(held)
         for entry in self._entries.values():
@@ -298,15 +298,15 @@ class Scheduler:
         if shape.generation != self._ledger.generation:
             self._view.never(shape)
         if shape.never is not None:
-            self._wishes.append(Refuse(job.id, shape.never))
+            self._actions.append(Refuse(job.id, shape.never))
             return
         self._accept(job, shape, ran_s, now_s)
 
-    def _accept(self, job: Job, shape: Shape, ran_s: float, now_s: float) -> None:
+    def _accept(self, job: Job, shape: RequestShape, ran_s: float, now_s: float) -> None:
         """Let a job wait that is new here."""
         self._view.make_room_for(shape)
         plan = () if self._staging is None else self._staging.shapes(job)
-        entry = self._entries[job.id] = Entry(job, plan[0] if plan else shape, plan)
+        entry = self._entries[job.id] = QueuedJob(job, plan[0] if plan else shape, plan)
         entry.ran_s = ran_s
         self._wait(entry, now_s)
         if self._reservation is not None and entry.group is not None:
@@ -321,7 +321,7 @@ class Scheduler:
         job = event.job
         shape = self._shape_of_new(job)
         plan = () if self._staging is None else self._staging.shapes(job)
-        entry = Entry(job, shape, plan)
+        entry = QueuedJob(job, shape, plan)
         entry.ran_s = event.ran_s
         types = self.policy.placer.types
         fits = reasons.covers(self._ledger, job.request, placement, types)
@@ -337,7 +337,7 @@ class Scheduler:
             self._want_more(entry, now_s)
 
     def _wait_for_another(
-        self, event: Recovered, placement: Placement, shape: Shape, now_s: float
+        self, event: Recovered, placement: Placement, shape: RequestShape, now_s: float
     ) -> None:
         """Let a job wait that ran where there is no place for it any more."""
         job = event.job
@@ -348,9 +348,9 @@ class Scheduler:
         counts_all = self.policy.order.counts_lost_work
         kept_s = now_s - event.started_s - (0.0 if counts_all else lost_s)
         self._accept(job, shape, event.ran_s + kept_s, now_s)
-        self._wishes.append(Requeue(job.id, why, lost_s))
+        self._actions.append(Requeue(job.id, why, lost_s))
 
-    def _shape_of_new(self, job: Job) -> Shape:
+    def _shape_of_new(self, job: Job) -> RequestShape:
         if job.id in self._entries:
             raise IllegalTransition(
                 f"Job {job.id}", self._entries[job.id].state.value, "Submitted"
@@ -362,7 +362,7 @@ class Scheduler:
 
     def _started(self, event: Started, now_s: float) -> None:
         entry = self._entries.get(event.job_id) or self._entry(event.job_id)
-        if entry.state is JobState.STARTING:  # by far the most frequent fact
+        if entry.state is JobState.STARTING:  # by far the most frequent event
             entry.state = JobState.RUNNING
             if entry.shape.grows:
                 self._want_more(entry, now_s)
@@ -399,7 +399,7 @@ class Scheduler:
             self._note_borrowing(entry, entry.rows)
         self._want_more(entry, now_s)
 
-    def _want_more(self, entry: Entry, now_s: float) -> None:
+    def _want_more(self, entry: QueuedJob, now_s: float) -> None:
         """Let a job that may grow wait for what it lacks."""
         self._growth.want(entry, now_s)
         self._grown_epoch = -1
@@ -442,16 +442,16 @@ class Scheduler:
             if self._staging is not None:
                 self._staging.forget_shapes()
 
-    def _requeue(self, entry: Entry, event: type[Event], why: str, now_s: float) -> None:
+    def _requeue(self, entry: QueuedJob, event: type[Event], why: str, now_s: float) -> None:
         """Let a job wait again whose place is gone, with the progress that it saved."""
         lost_s = _unsaved_s(entry.job, entry.started_s, now_s)
         self._back_to_queue(entry, event, now_s, kept_s=now_s - entry.started_s - lost_s)
-        self._wishes.append(Requeue(entry.job.id, why, lost_s))
+        self._actions.append(Requeue(entry.job.id, why, lost_s))
 
     def _ticked(self, event: Ticked, now_s: float) -> None:
         self._wake_s = None
 
-    def _entry(self, job_id: JobId) -> Entry:
+    def _entry(self, job_id: JobId) -> QueuedJob:
         entry = self._entries.get(job_id)
         if entry is None:
             raise InvalidInput(
@@ -460,25 +460,25 @@ class Scheduler:
         return entry
 
     def _back_to_queue(
-        self, entry: Entry, fact: type[Event], now_s: float, *, kept_s: float
+        self, entry: QueuedJob, event: type[Event], now_s: float, *, kept_s: float
     ) -> None:
-        state = advance(entry.job.id, entry.state, fact)
+        state = advance(entry.job.id, entry.state, event)
         self._let_go(entry, now_s)
         entry.state = state
-        if self.policy.order.counts_lost_work and fact is not StartFailed:
+        if self.policy.order.counts_lost_work and event is not StartFailed:
             kept_s = now_s - entry.started_s
         entry.ran_s += kept_s
         if entry.plan:
             entry.stage, entry.shape = 0, entry.plan[0]
         self._wait(entry, now_s)
 
-    def _wait(self, entry: Entry, now_s: float) -> None:
+    def _wait(self, entry: QueuedJob, now_s: float) -> None:
         """Let a job wait, in the stage of its plan that it is in."""
         self._queue.push(entry, now_s)
         if self._staging is not None:
             self._staging.enter(entry, now_s)
 
-    def _let_go(self, entry: Entry, now_s: float) -> None:
+    def _let_go(self, entry: QueuedJob, now_s: float) -> None:
         """Give back what a job holds."""
         assert entry.rows is not None
         if self._reservation is not None and self._reservation.improves_when(entry, now_s):
@@ -501,7 +501,7 @@ class Scheduler:
         if self._accounted:
             self._charge(entry, placement, -1)
 
-    def _charge(self, entry: Entry, placement: Placement, sign: int) -> None:
+    def _charge(self, entry: QueuedJob, placement: Placement, sign: int) -> None:
         """Charge what a job holds to its account (1), or take it off (-1)."""
         account = self.policy.order.account(entry.job)
         gpu_milli = sign * held_gpu_milli(entry.job.request, placement)
@@ -510,24 +510,24 @@ class Scheduler:
 
     # -- deciding ---------------------------------------------------------------------
 
-    def _walk(self, now_s: float, wishes: list[Action]) -> None:
+    def _walk(self, now_s: float, actions: list[Action]) -> None:
         """Start whoever may start, in order, as the discipline allows."""
         discipline = self.policy.discipline
         self._blocking = None
         if discipline is Discipline.SKIP:
-            self._walk_greedily(now_s, wishes)
+            self._walk_greedily(now_s, actions)
             return
-        head = self._start_heads(now_s, wishes)
+        head = self._start_heads(now_s, actions)
         if head is None or discipline is Discipline.STRICT:
             self._blocking = head
             return
         if self._reservation is None or not self._reservation.serves(head, now_s):
             self._reservation = Reservation(head, self._running, self._ledger, now_s)
             self._epoch += 1
-        self._backfill(self._reservation, now_s, wishes)
+        self._backfill(self._reservation, now_s, actions)
 
-    def _follow_plans(self, staging: Staging, now_s: float, wishes: list[Action]) -> None:
-        """Let jobs whose stage is over try the next one, and take back what was lent."""
+    def _follow_plans(self, staging: Staging, now_s: float, actions: list[Action]) -> None:
+        """Let jobs whose stage is over try the next one, and cancel what was lent."""
         while over := staging.due(now_s):
             for entry in over:
                 self._queue.remove(entry, now_s)
@@ -536,38 +536,38 @@ class Scheduler:
                 entry.shape = entry.plan[entry.stage]
                 entry.refusal = None
                 self._wait(entry, now_s)
-            self._walk(now_s, wishes)
+            self._walk(now_s, actions)
         if self._borrowers and not self._stopping:
-            self._reclaim(now_s, wishes)
+            self._reclaim(now_s, actions)
 
-    def _walk_greedily(self, now_s: float, wishes: list[Action]) -> None:
+    def _walk_greedily(self, now_s: float, actions: list[Action]) -> None:
         while self._queue:
             number, table = self._take_next(self._queue, now_s, only_with_room=True)
             if number < 0:
                 return
             entry = self._queue.head(number, now_s)
             if table is not None:
-                self._note_start(entry, table, now_s, wishes)
-            elif not self._try_start(entry, now_s, wishes):
+                self._note_start(entry, table, now_s, actions)
+            elif not self._try_start(entry, now_s, actions):
                 self._queue.bar(number, self._epoch)
 
-    def _start_heads(self, now_s: float, wishes: list[Action]) -> Entry | None:
+    def _start_heads(self, now_s: float, actions: list[Action]) -> QueuedJob | None:
         """Start the head of the queue while it fits; return the head that does not."""
         while self._queue:
             number, table = self._take_next(self._queue, now_s, only_with_room=False)
             entry = self._queue.head(number, now_s)
             if table is not None:
-                self._note_start(entry, table, now_s, wishes)
+                self._note_start(entry, table, now_s, actions)
                 continue
             part = entry.shape.parts[0]
             if self._view.sums[part.profile] < part.least:
                 return entry
-            if not self._try_start(entry, now_s, wishes):
+            if not self._try_start(entry, now_s, actions):
                 return entry
         return None
 
     def _take_next(
-        self, queue: Queue, now_s: float, *, only_with_room: bool
+        self, queue: WaitingJobs, now_s: float, *, only_with_room: bool
     ) -> tuple[int, Table | None]:
         """Pick the next group and hold a place for its head if a compiled rule finds one."""
         if self._rule is None:
@@ -581,13 +581,13 @@ class Scheduler:
             queue.profiles, queue.waited_for, queue.active, queue.actives, queue.keys,
             queue.groups, now_s, self._epoch, only_with_room, self._exact, rule.score,
             rule.spread, rule.gpu_choice, rule.choices, rule.typical, rule.weights,
-            view.nowhere, view.dice, ledger.asks, ledger.free, ledger.total, ledger.brief,
+            view.nowhere, view.rng, ledger.asks, ledger.free, ledger.total, ledger.brief,
             ledger.shares, ledger.changes, ledger.changed, view.cursors, view.rooms, view.sums,
             view.scores, out,
         )  # fmt: skip
         return number, (out[:count].copy() if count else None)
 
-    def _pick(self, queue: Queue, now_s: float, *, only_with_room: bool) -> int:
+    def _pick(self, queue: WaitingJobs, now_s: float, *, only_with_room: bool) -> int:
         view, ledger = self._view, self._ledger
         if view.change_lists != ledger.change_lists:
             view.follow_change_list()
@@ -599,15 +599,15 @@ class Scheduler:
         )  # fmt: skip
         return number
 
-    def _try_start(self, entry: Entry, now_s: float, wishes: list[Action]) -> bool:
+    def _try_start(self, entry: QueuedJob, now_s: float, actions: list[Action]) -> bool:
         answer = self._place(entry)
         if isinstance(answer, Refusal):
             entry.refusal = answer
             return False
-        return self._start(entry, answer, now_s, wishes)
+        return self._start(entry, answer, now_s, actions)
 
     def _place(
-        self, entry: Entry, avoid: NDArray[np.bool_] | None = None
+        self, entry: QueuedJob, avoid: NDArray[np.bool_] | None = None
     ) -> Placement | Refusal:
         """Ask the placer for a place apart from some machines, as close as the job wants."""
         if not entry.shape.is_close:
@@ -622,7 +622,9 @@ class Scheduler:
                 return placement
         return self._view.why_not_now(entry.shape)
 
-    def _place_portions(self, entry: Entry, portions: tuple[Portion, ...]) -> Placement | None:
+    def _place_portions(
+        self, entry: QueuedJob, portions: tuple[Portion, ...]
+    ) -> Placement | None:
         """Return where all portions of a job go, or None if one of them has no place."""
         spots: list[Spot] = []
         for portion in portions:
@@ -647,7 +649,7 @@ class Scheduler:
         )
 
     def _ask(
-        self, job: Job, shape: Shape, avoid: NDArray[np.bool_] | None, *, planned: bool
+        self, job: Job, shape: RequestShape, avoid: NDArray[np.bool_] | None, *, planned: bool
     ) -> Placement | Refusal:
         """Ask the placer for a place apart from some machines."""
         placer = self.policy.placer
@@ -656,14 +658,14 @@ class Scheduler:
             return placer.place(job, view, self._rng)
         if avoid is None and not planned:
             return placer.place(job, self._view, self._rng)
-        draws = placer.rule.spread is Spread.SAMPLE
+        draws = placer.rule.spread is GangSpread.SAMPLE
         seed = self._rng.getrandbits(53) if draws else 0
         return self._view.choose_shape(shape, placer.rule, seed, avoid)
 
     def _start(
-        self, entry: Entry, placement: Placement, now_s: float, wishes: list[Action]
+        self, entry: QueuedJob, placement: Placement, now_s: float, actions: list[Action]
     ) -> bool:
-        """Hold a placement and wish the start; the referee may say no."""
+        """Hold a placement and decide the start; the referee may say no."""
         table = self._checked_rows(entry, placement)
         if table is None or not self._ledger.hold(table):
             entry.refusal = Refusal(
@@ -673,28 +675,28 @@ class Scheduler:
                 "This is a fault of the placer; use another.",
             )
             return False
-        self._note_start(entry, table, now_s, wishes, placement)
+        self._note_start(entry, table, now_s, actions, placement)
         return True
 
     def _note_start(
         self,
-        entry: Entry,
+        entry: QueuedJob,
         table: Table,
         now_s: float,
-        wishes: list[Action],
+        actions: list[Action],
         placement: Placement | None = None,
     ) -> None:
-        """Wish the start of a job whose place is held; the rows are put in words if need be."""
+        """Decide the start of a job whose place is held; rows are put in words if need be."""
         if placement is None:
             placement = self._ledger.to_placement(table)
         self._queue.remove(entry, now_s)
         self._note_held(entry, placement, table, now_s)
-        wishes.append(Start(entry.job.id, placement))
+        actions.append(Start(entry.job.id, placement))
         if self._reservation is not None:
             self._drop_reservation(entry)
 
     def _note_held(
-        self, entry: Entry, placement: Placement, table: Table, started_s: float
+        self, entry: QueuedJob, placement: Placement, table: Table, started_s: float
     ) -> None:
         """Note what a job holds that starts, or was found running."""
         entry.state = JobState.STARTING
@@ -709,7 +711,7 @@ class Scheduler:
         if self._accounted:
             self._charge(entry, placement, 1)
 
-    def _note_borrowing(self, entry: Entry, table: Table) -> None:
+    def _note_borrowing(self, entry: QueuedJob, table: Table) -> None:
         """Note whether a job has started on a machine that is only lent to it."""
         stage = entry.shape.stage
         if stage is None or not stage.lent:
@@ -718,11 +720,11 @@ class Scheduler:
             entry.borrows = True
             self._borrowers[entry.job.id] = entry
 
-    def _forget_borrowing(self, entry: Entry) -> None:
+    def _forget_borrowing(self, entry: QueuedJob) -> None:
         entry.borrows = False
         del self._borrowers[entry.job.id]
 
-    def _checked_rows(self, entry: Entry, placement: Placement) -> Table | None:
+    def _checked_rows(self, entry: QueuedJob, placement: Placement) -> Table | None:
         """Return a placement as rows if it places what the job asks for."""
         if self._is_rule:
             return self._ledger.to_rows(placement, entry.shape.profiles)
@@ -733,13 +735,13 @@ class Scheduler:
         self._ledger.forget_proposal()
         return self._ledger.to_rows(placement, entry.shape.profiles)
 
-    def _drop_reservation(self, entry: Entry) -> None:
+    def _drop_reservation(self, entry: QueuedJob) -> None:
         if self._reservation is not None and self._reservation.head is entry:
             self._reservation = None
 
     # -- backfilling ------------------------------------------------------------------
 
-    def _backfill(self, promise: Reservation, now_s: float, wishes: list[Action]) -> None:
+    def _backfill(self, promise: Reservation, now_s: float, actions: list[Action]) -> None:
         """Start whoever fits and does not delay the head.
 
         A group from which nobody may pass stays barred until something becomes free, the
@@ -750,7 +752,7 @@ class Scheduler:
             number = self._pick(self._queue, now_s, only_with_room=True)
             if number < 0:
                 return
-            if not self._backfill_from(number, promise, now_s, wishes):
+            if not self._backfill_from(number, promise, now_s, actions):
                 self._queue.bar(number, self._epoch)
 
     def _bar_who_delays(self, promise: Reservation, now_s: float) -> None:
@@ -763,7 +765,7 @@ class Scheduler:
         )  # fmt: skip
 
     def _backfill_from(
-        self, number: int, promise: Reservation, now_s: float, wishes: list[Action]
+        self, number: int, promise: Reservation, now_s: float, actions: list[Action]
     ) -> bool:
         """Start the first job of a group that may pass; return whether there was one.
 
@@ -775,7 +777,7 @@ class Scheduler:
             if entry is promise.head or (long_refused and not is_short):
                 continue
             placement = self._harmless(entry, promise, is_short=is_short)
-            if placement is not None and self._start(entry, placement, now_s, wishes):
+            if placement is not None and self._start(entry, placement, now_s, actions):
                 assert entry.rows is not None
                 if not is_short:
                     promise.take(entry.rows)
@@ -786,7 +788,7 @@ class Scheduler:
         return False
 
     def _harmless(
-        self, entry: Entry, promise: Reservation, *, is_short: bool
+        self, entry: QueuedJob, promise: Reservation, *, is_short: bool
     ) -> Placement | None:
         """Return a placement that does not delay the head."""
         if self._is_rule and not is_short:
@@ -809,7 +811,7 @@ class Scheduler:
             return False
         return self.policy.discipline is not Discipline.STRICT or not self._queue
 
-    def _grow(self, now_s: float, wishes: list[Action]) -> None:
+    def _grow(self, now_s: float, actions: list[Action]) -> None:
         """Give running jobs more of what they asked for while there is room.
 
         Nobody who waits fits at this point; what was promised to the head is left alone.
@@ -831,7 +833,7 @@ class Scheduler:
             if table is None:
                 queue.bar(number, self._epoch)
             else:
-                self._note_growth(want, table, now_s, wishes)
+                self._note_growth(want, table, now_s, actions)
         self._grown_epoch = self._epoch
 
     def _take_for(self, want: Want, promise: Reservation | None, now_s: float) -> Table | None:
@@ -852,9 +854,9 @@ class Scheduler:
         return table
 
     def _note_growth(
-        self, want: Want, table: Table, now_s: float, wishes: list[Action]
+        self, want: Want, table: Table, now_s: float, actions: list[Action]
     ) -> None:
-        """Wish that a job grows into a place that is held."""
+        """Decide that a job grows into a place that is held."""
         entry = want.of
         assert entry.rows is not None
         assert entry.placement is not None
@@ -869,12 +871,12 @@ class Scheduler:
             self._note_borrowing(entry, table)
         if self._accounted:
             self._charge(entry, more, 1)
-        wishes.append(Grow(entry.job.id, more))
+        actions.append(Grow(entry.job.id, more))
 
     # -- preemption -------------------------------------------------------------------
 
-    def _make_way(self, now_s: float, wishes: list[Action]) -> None:
-        """Wish to stop running jobs for the first waiting job that deserves it more."""
+    def _make_way(self, now_s: float, actions: list[Action]) -> None:
+        """Decide to stop running jobs for the first waiting job that deserves it more."""
         order, rule = self.policy.order, self.policy.preemption
         deserving = self._running.deserving(now_s)
         idle = self._ledger.idle()
@@ -886,11 +888,11 @@ class Scheduler:
                 continue
             victims = victims_for(entry, self._running, self._ledger, order, rule, now_s)
             if victims:
-                self._stop(victims, entry, now_s, wishes)
+                self._stop(victims, entry, now_s, actions)
                 return
 
-    def _reclaim(self, now_s: float, wishes: list[Action]) -> None:
-        """Wish to stop borrowers for the first waiting job with a right to their machines."""
+    def _reclaim(self, now_s: float, actions: list[Action]) -> None:
+        """Decide to stop borrowers for the first waiting job with a right to their machines."""
         groups = [g for g in self._queue.entitled() if g.in_vain != self._reclaimable(g)]
         if not groups:
             return
@@ -901,14 +903,16 @@ class Scheduler:
             if entry.claims == CLAIMS_MAX or not self._could_reclaim(entry, lent_milli):
                 continue
             rule = self.policy.preemption
-            victims, asked_all = lenders_for(entry, self._borrowers, self._ledger, rule, now_s)
+            victims, asked_all = allocators_for(
+                entry, self._borrowers, self._ledger, rule, now_s
+            )
             if victims:
-                self._stop(victims, entry, now_s, wishes)
+                self._stop(victims, entry, now_s, actions)
                 return
             if asked_all and entry.group is not None:
                 entry.group.in_vain = self._reclaimable(entry.group)
 
-    def _reclaimable(self, group: Group) -> int:
+    def _reclaimable(self, group: QueueGroup) -> int:
         """Return a count that rises when the group may reclaim what it could not before.
 
         Borrowers take what is free and give back what is lent, which makes no difference to
@@ -918,7 +922,7 @@ class Scheduler:
         only = all(part.types and part.types <= lent for part in group.shape.parts)
         return self._returned if only else self._ledger.releases
 
-    def _could_reclaim(self, entry: Entry, lent_milli: int) -> bool:
+    def _could_reclaim(self, entry: QueuedJob, lent_milli: int) -> bool:
         """Return whether borrowers hold enough to matter: a first look."""
         free = self._ledger.free
         slots = slice(rows.FREE, rows.FREE + rows.slots_of(free))
@@ -930,7 +934,7 @@ class Scheduler:
         return True
 
     def _could_make_way(
-        self, entry: Entry, deserving: Deserving, idle: tuple[int, int]
+        self, entry: QueuedJob, deserving: Deserving, idle: tuple[int, int]
     ) -> bool:
         """Return whether all less deserving jobs together hold enough: a first look."""
         rank = self.policy.order.rank(entry.job, entry.ran_s)
@@ -943,23 +947,23 @@ class Scheduler:
         )
 
     def _stop(
-        self, victims: list[Entry], entry: Entry, now_s: float, wishes: list[Action]
+        self, victims: list[QueuedJob], entry: QueuedJob, now_s: float, actions: list[Action]
     ) -> None:
         entry.claims += 1
         for victim in victims:
             self._growth.withdraw(victim, now_s)
             victim.state = JobState.STOPPING
             self._stopping += 1
-            wishes.append(Preempt(victim.job.id, entry.job.id))
+            actions.append(Preempt(victim.job.id, entry.job.id))
 
-    def _heads(self, now_s: float) -> list[Entry]:
+    def _heads(self, now_s: float) -> list[QueuedJob]:
         """Return the head of every group, most urgent first."""
         queue = self._queue
         heads = [queue.head(int(n), now_s) for n in queue.active[: queue.actives]]
         heads.sort(key=lambda e: (e.key[0] + e.key[1] * now_s, e.job.serial))
         return heads
 
-    def _wish_to_wake(self, now_s: float, wishes: list[Action]) -> None:
+    def _action_to_wake(self, now_s: float, actions: list[Action]) -> None:
         """Ask to be woken when a rank rises, or a protection or a stage of a plan ends."""
         moments_s = [self._running.next_rise_s()]
         if self._staging is not None:
@@ -970,16 +974,16 @@ class Scheduler:
         wake_s = min((at_s for at_s in moments_s if at_s is not None), default=None)
         if wake_s is not None and wake_s != self._wake_s:
             self._wake_s = wake_s
-            wishes.append(Wake(wake_s))
+            actions.append(Wake(wake_s))
 
     # -- giving up --------------------------------------------------------------------
 
-    def _give_up(self, now_s: float, wishes: list[Action]) -> None:
+    def _give_up(self, now_s: float, actions: list[Action]) -> None:
         """Refuse heads that cannot be placed although the whole cluster is idle.
 
         Whoever would fit if machines had not left waits for others.
         """
-        if not all(isinstance(wish, Requeue) for wish in wishes):
+        if not all(isinstance(action, Requeue) for action in actions):
             return
         if self._staging is not None and self._staging.next_s() is not None:
             return  # somebody's next stage may do
@@ -996,7 +1000,7 @@ class Scheduler:
                 f"It does not fit on the idle cluster: {reason}",
                 "Ask for less.",
             )
-            wishes.append(Refuse(entry.job.id, refusal))
+            actions.append(Refuse(entry.job.id, refusal))
             return
 
 
@@ -1006,7 +1010,7 @@ def _unsaved_s(job: Job, started_s: float, now_s: float) -> float:
     return ran_s % job.checkpoint_s if job.checkpoint_s > 0 else ran_s
 
 
-def _check_instances(entry: Entry) -> None:
+def _check_instances(entry: QueuedJob) -> None:
     """Raise if a gang has fewer instances than it needs or more than it asked for."""
     for number, task in enumerate(entry.job.request.tasks):
         held = held_instances(entry, number)

@@ -8,28 +8,28 @@ that are still waiting after a decision: most jobs start at once.
 from heapq import heappop, heappush
 from math import inf
 
-from interlane.kernel.queue import Entry
-from interlane.kernel.view import Shape, View
+from interlane.kernel.queue import QueuedJob
+from interlane.kernel.view import LedgerView, RequestShape
 from interlane.model import Job, Request
-from interlane.policy.base import Plans, Stage, TypeRule
+from interlane.policy.base import Plans, PlanStage, TypeRule
 
 
 class Staging:
     """The plans of waiting jobs."""
 
-    def __init__(self, plans: Plans, view: View, types: TypeRule) -> None:
+    def __init__(self, plans: Plans, view: LedgerView, types: TypeRule) -> None:
         self._plans = plans
         self.lent = plans.lent
         """Types of machines that any stage borrows."""
         self._view = view
         self._types = types
-        self._shapes: dict[tuple[Request, tuple[Stage, ...]], tuple[Shape, ...]] = {}
-        self._new: list[tuple[float, int, Entry]] = []
+        self._shapes: dict[tuple[Request, tuple[PlanStage, ...]], tuple[RequestShape, ...]] = {}
+        self._new: list[tuple[float, int, QueuedJob]] = []
         """(due, ticket, job) of those that entered a stage since the last decision."""
-        self._due: list[tuple[float, int, Entry]] = []
+        self._due: list[tuple[float, int, QueuedJob]] = []
         """The same of those that went on waiting, by time; void once the ticket is another."""
 
-    def shapes(self, job: Job) -> tuple[Shape, ...]:
+    def shapes(self, job: Job) -> tuple[RequestShape, ...]:
         """Return what the job is in each stage of its plan; stages in vain are left out."""
         key = job.request, self._plans.stages(job)
         shapes = self._shapes.get(key)
@@ -45,26 +45,26 @@ class Staging:
         """Make plans anew: the machines are others, and so are the stages in vain."""
         self._shapes.clear()
 
-    def _has_a_right(self, shape: Shape) -> bool:
+    def _has_a_right(self, shape: RequestShape) -> bool:
         """Return whether the shape may use a machine that is only lent to others."""
         if shape.stage is None or shape.stage.lent:
             return False
         lent = self.lent
         return bool(lent) and any(not part.types or part.types & lent for part in shape.parts)
 
-    def enter(self, entry: Entry, now_s: float) -> None:
+    def enter(self, entry: QueuedJob, now_s: float) -> None:
         """Note that a job has begun to wait in its stage; the last one has no end."""
         stage = entry.shape.stage
         if stage is not None and stage.timeout_s < inf and entry.stage + 1 < len(entry.plan):
             self._new.append((now_s + stage.timeout_s, entry.ticket, entry))
 
-    def due(self, now_s: float) -> list[Entry]:
+    def due(self, now_s: float) -> list[QueuedJob]:
         """Return the jobs that were looked at and whose stage is over, in order."""
         for item in self._new:
             if _waits(item):
                 heappush(self._due, item)
         self._new.clear()
-        over: list[Entry] = []
+        over: list[QueuedJob] = []
         while self._due and (self._due[0][0] <= now_s or not _waits(self._due[0])):
             item = heappop(self._due)
             if _waits(item):
@@ -76,6 +76,6 @@ class Staging:
         return self._due[0][0] if self._due else None
 
 
-def _waits(item: tuple[float, int, Entry]) -> bool:
+def _waits(item: tuple[float, int, QueuedJob]) -> bool:
     entry = item[2]
     return entry.group is not None and entry.ticket == item[1]

@@ -43,7 +43,7 @@ class Domains:
         return sums
 
 
-class Topology:
+class TopologyDomains:
     """Keeps the domains while machines come and go."""
 
     def __init__(self, levels: Sequence[str]) -> None:

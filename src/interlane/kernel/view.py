@@ -26,7 +26,14 @@ from interlane.model import (
 )
 from interlane.policy import rows
 from interlane.policy import scores as prices
-from interlane.policy.base import FreeMachine, Rule, Stage, Terms, TypeRule, TypicalDemand
+from interlane.policy.base import (
+    BlendTerms,
+    FreeMachine,
+    PlacementRule,
+    PlanStage,
+    TypeRule,
+    TypicalDemand,
+)
 from interlane.policy.scores import TYPICAL_WIDTH, Score, knowledge
 
 Domain = tuple[str, str]
@@ -34,7 +41,7 @@ Domain = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShapePart:
     """One task of a shape: ``least`` to ``most`` units of a profile.
 
     A unit is one instance, or all that must share a machine.
@@ -48,7 +55,7 @@ class Part:
     """GPU types that the type rule holds the task to; empty means any."""
 
 
-class Shape:
+class RequestShape:
     """What all jobs with the same request have in common, in the same stage of a plan."""
 
     __slots__ = (
@@ -59,8 +66,8 @@ class Shape:
     def __init__(
         self,
         request: Request,
-        parts: tuple[Part, ...],
-        stage: Stage | None = None,
+        parts: tuple[ShapePart, ...],
+        stage: PlanStage | None = None,
         within: Domain | None = None,
     ) -> None:
         self.request = request
@@ -86,26 +93,30 @@ class Shape:
 class CompiledRule:
     """A rule as compiled code takes it."""
 
-    rule: Rule
+    rule: PlacementRule
     score: int
     spread: int
     gpu_choice: int
     choices: int
     typical: Table
     weights: NDArray[np.float64]
-    shapes: dict[Request, Shape]
+    shapes: dict[Request, RequestShape]
     """Shapes under the rule's type rule; shared with the view."""
 
 
-class View:
+class LedgerView:
     """Implements ``policy.base.ClusterView`` on top of the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
-        self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
+        self._shapes: dict[TypeRule, dict[Request, RequestShape]] = {
+            rule: {} for rule in TypeRule
+        }
         self._every_type = ledger.types.seen
-        self._staged: dict[tuple[Request, TypeRule, Stage | None, Domain | None], Shape] = {}
+        self._staged: dict[
+            tuple[Request, TypeRule, PlanStage | None, Domain | None], RequestShape
+        ] = {}
         self._compiled: CompiledRule | None = None
         self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
         self.sums = np.zeros(0, np.int64)
@@ -114,7 +125,7 @@ class View:
         self.change_lists = ledger.change_lists
         self.out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
         """Where compiled code writes a placement: as long as the largest request needs."""
-        self.dice = np.zeros(1, np.uint64)
+        self.rng = np.zeros(1, np.uint64)
         self._grow()
 
     # -- questions of placers ---------------------------------------------------------
@@ -157,7 +168,7 @@ class View:
         """Return a view in which some machines are not there."""
         return Without(self, avoid)
 
-    def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
+    def choose(self, job: Job, rule: PlacementRule, seed: int = 0) -> Placement | Refusal:
         """Return the placement that a compiled rule chooses, or why there is none."""
         return self.choose_avoiding(job, rule, seed, None)
 
@@ -165,7 +176,7 @@ class View:
         """Return why the job does not fit now."""
         return self.why_not_now(self.shape(job.request, types))
 
-    def why_not_now(self, shape: Shape) -> Refusal:
+    def why_not_now(self, shape: RequestShape) -> Refusal:
         """Return why a shape, which may be that of a stage, does not fit now."""
         never = self.never(shape)
         if never is not None:
@@ -175,7 +186,7 @@ class View:
 
     # -- for the kernel ---------------------------------------------------------------
 
-    def compiled_rule(self, rule: Rule) -> CompiledRule:
+    def compiled_rule(self, rule: PlacementRule) -> CompiledRule:
         """Return a rule as compiled code takes it."""
         settings = self._compiled
         if settings is None or settings.rule is not rule:
@@ -183,7 +194,7 @@ class View:
         return settings
 
     def choose_avoiding(
-        self, job: Job, rule: Rule, seed: int, avoid: NDArray[np.bool_] | None
+        self, job: Job, rule: PlacementRule, seed: int, avoid: NDArray[np.bool_] | None
     ) -> Placement | Refusal:
         """Choose as ``choose`` does, on machines that are not to be avoided."""
         settings = self.compiled_rule(rule)
@@ -191,7 +202,11 @@ class View:
         return self.choose_shape(shape, rule, seed, avoid)
 
     def choose_shape(
-        self, shape: Shape, rule: Rule, seed: int, avoid: NDArray[np.bool_] | None = None
+        self,
+        shape: RequestShape,
+        rule: PlacementRule,
+        seed: int,
+        avoid: NDArray[np.bool_] | None = None,
     ) -> Placement | Refusal:
         """Choose for a shape, which may be that of a stage."""
         settings = self.compiled_rule(rule)
@@ -205,20 +220,20 @@ class View:
             return self.why_not_now(shape)
         return self._ledger.to_placement(table)
 
-    def shapes(self, types: TypeRule) -> dict[Request, Shape]:
+    def shapes(self, types: TypeRule) -> dict[Request, RequestShape]:
         """Return the shapes known so far under a type rule; not for changing."""
         return self._shapes[types]
 
-    def shape(self, request: Request, types: TypeRule) -> Shape:
+    def shape(self, request: Request, types: TypeRule) -> RequestShape:
         """Return what the request becomes under a type rule."""
         shape = self._shapes[types].get(request)
         if shape is None:
             parts = tuple(self.part(task, types) for task in request.tasks)
-            shape = self._shapes[types][request] = Shape(request, parts)
+            shape = self._shapes[types][request] = RequestShape(request, parts)
             self.never(shape)
         return shape
 
-    def never(self, shape: Shape) -> Refusal | None:
+    def never(self, shape: RequestShape) -> Refusal | None:
         """Return why a shape does not fit on the machines that are known now, if so."""
         if shape.generation != self._ledger.generation:
             shape.generation = self._ledger.generation
@@ -227,7 +242,7 @@ class View:
                 self.make_room_for(shape)
         return shape.never
 
-    def make_room_for(self, shape: Shape) -> None:
+    def make_room_for(self, shape: RequestShape) -> None:
         """Have a placement of the shape fit into ``out``."""
         if shape.instances > len(self.out):
             self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
@@ -236,15 +251,15 @@ class View:
         self,
         request: Request,
         types: TypeRule,
-        stage: Stage | None,
+        stage: PlanStage | None,
         within: Domain | None = None,
-    ) -> Shape:
+    ) -> RequestShape:
         """Return what the request becomes in one stage of a plan, or in one domain."""
         key = request, types, stage, within
         shape = self._staged.get(key)
         if shape is None:
             parts = tuple(self.part(task, types, stage) for task in request.tasks)
-            shape = self._staged[key] = Shape(request, parts, stage, within)
+            shape = self._staged[key] = RequestShape(request, parts, stage, within)
             self.never(shape)
         return shape
 
@@ -288,7 +303,7 @@ class View:
 
     # -- inside -----------------------------------------------------------------------
 
-    def part(self, task: Task, types: TypeRule, stage: Stage | None = None) -> Part:
+    def part(self, task: Task, types: TypeRule, stage: PlanStage | None = None) -> ShapePart:
         """Return what a task becomes under a type rule."""
         together = task.least if task.same_machine else 1
         bare = task.demand.gpus == 0
@@ -301,8 +316,8 @@ class View:
             profile = self._numbers[key] = self._ledger.add_ask(*key)
             self._grow()
         if task.same_machine:
-            return Part(profile, 1, 1, together, binding)
-        return Part(profile, task.least, task.instances, 1, binding)
+            return ShapePart(profile, 1, 1, together, binding)
+        return ShapePart(profile, task.least, task.instances, 1, binding)
 
     def _begin_index(self, profiles: int) -> None:
         """Begin with an empty index, as wide as there are machines."""
@@ -327,7 +342,7 @@ class View:
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
 
-    def _compile(self, rule: Rule) -> CompiledRule:
+    def _compile(self, rule: PlacementRule) -> CompiledRule:
         if self._compiled is not None and self._compiled.rule != rule:
             self.cursors[:, compiled.SCORE_CURSOR] = -1
         typical = self._typical_rows(rule.typical)
@@ -346,7 +361,7 @@ class View:
         )
         return self._compiled
 
-    def _prices(self, terms: Terms) -> NDArray[np.float64]:
+    def _prices(self, terms: BlendTerms) -> NDArray[np.float64]:
         """Return the terms of a blend as compiled code takes them."""
         weights = np.zeros(prices.BLEND_WIDTH, np.float64)
         weights[: prices.BLEND_DEAR] = (
@@ -375,9 +390,9 @@ class View:
         return table
 
     def _choose_rows(
-        self, shape: Shape, rule: CompiledRule, seed: int, avoid: NDArray[np.bool_]
+        self, shape: RequestShape, rule: CompiledRule, seed: int, avoid: NDArray[np.bool_]
     ) -> Table | None:
-        self.dice[0] = seed
+        self.rng[0] = seed
         if self.change_lists != self._ledger.change_lists:
             self.follow_change_list()
         if len(shape.parts) > 1:
@@ -387,12 +402,12 @@ class View:
             rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile,
             part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
             ledger.shares, ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums,
-            self.scores, avoid, rule.typical, rule.weights, self.dice, self.out,
+            self.scores, avoid, rule.typical, rule.weights, self.rng, self.out,
         )  # fmt: skip
         return None if count < 0 else self.out[:count].copy()
 
     def _choose_parts(
-        self, shape: Shape, rule: CompiledRule, avoid: NDArray[np.bool_]
+        self, shape: RequestShape, rule: CompiledRule, avoid: NDArray[np.bool_]
     ) -> Table | None:
         """Choose for several tasks, each seeing what the ones before it took; then undo."""
         ledger, end = self._ledger, 0
@@ -402,7 +417,7 @@ class View:
                 rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile, task,
                 part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
                 ledger.shares, ledger.changes, ledger.changed, self.cursors, self.rooms,
-                self.sums, self.scores, avoid, rule.typical, rule.weights, self.dice, self.out,
+                self.sums, self.scores, avoid, rule.typical, rule.weights, self.rng, self.out,
                 end,
             )  # fmt: skip
             if count < 0:
@@ -417,7 +432,7 @@ class View:
 class Without:
     """A view in which some machines are not there, for placers that no rule expresses."""
 
-    def __init__(self, view: View, avoid: NDArray[np.bool_]) -> None:
+    def __init__(self, view: LedgerView, avoid: NDArray[np.bool_]) -> None:
         self._view = view
         self._avoid = avoid
 
@@ -435,7 +450,7 @@ class Without:
         """Return what one machine has left."""
         return self._view.free(machine)
 
-    def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
+    def choose(self, job: Job, rule: PlacementRule, seed: int = 0) -> Placement | Refusal:
         """Return the placement that a compiled rule chooses, or why there is none."""
         return self._view.choose_avoiding(job, rule, seed, self._avoid)
 

@@ -1,6 +1,6 @@
-"""One device: memory, lanes, leases.  Facts in, wishes out.
+"""One device: memory, lanes, leases.  Events in, actions out.
 
-The daemon and the simulator drive this same object.  It holds no clock: every fact comes with
+The daemon and the simulator drive this same object.  It holds no clock: every event comes with
 the time at which it happened.  At most one job holds a lane at a time; jobs of different lanes
 run side by side.  A holder keeps its lease over any number of iterations until it releases it
 or is asked to give it up, so an iteration without hand-over costs nothing here.
@@ -21,38 +21,38 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import assert_never
 
-from interlane.lanes.facts import (
-    Extended,
-    Fact,
-    Joined,
-    Left,
-    Moved,
-    Observed,
-    Passed,
-    Reattached,
-    Recovered,
-    Released,
-    Stalled,
-    Switched,
-    Wanted,
-    Yielded,
-)
-from interlane.lanes.memory import PATIENCE, Budget, Change, LaneBook
-from interlane.lanes.order import Order
-from interlane.lanes.quantum import HangRule, Quantum, TurnRule
-from interlane.lanes.sharing import Sharing
-from interlane.lanes.tenant import Tenant
-from interlane.lanes.wishes import (
+from interlane.lanes.actions import (
     Admit,
     Grant,
+    KeepWaiting,
+    LaneAction,
     LaneId,
     Lease,
     Name,
-    Queue,
-    Refuse,
+    RefuseTenant,
     Revoke,
-    Wish,
 )
+from interlane.lanes.events import (
+    AllReturned,
+    Extended,
+    IterationWanted,
+    Joined,
+    LaneEvent,
+    Left,
+    MemoryObserved,
+    Moved,
+    Passed,
+    Reattached,
+    Released,
+    Stalled,
+    Switched,
+    Yielded,
+)
+from interlane.lanes.memory import PATIENCE, Budget, Change, LaneBook
+from interlane.lanes.order import LaneOrder
+from interlane.lanes.quantum import HangRule, Quantum, TurnRule
+from interlane.lanes.sharing import Sharing
+from interlane.lanes.tenant import Tenant
 from interlane.model import (
     CapacityViolated,
     InvalidField,
@@ -82,10 +82,10 @@ class _Turns:
     """When the holder is to be asked, as things stand."""
     virtual_s: float = 0.0
     """The least virtual time of those that take part; never falls."""
-    heirs: dict[JobId, int] = field(default_factory=dict)
+    successors: dict[JobId, int] = field(default_factory=dict)
     """Jobs that the holder may pass the lane to, with the epochs of their leases."""
     named: JobId | None = None
-    """The heir whom the holder was told of last."""
+    """The successor whom the holder was told of last."""
     last: JobId | None = None
     """Who holds the lane, or held it last."""
 
@@ -94,7 +94,7 @@ class _Turns:
         self.lease = self.revoked_s = None
         self.deadline_s = self.revoke_at_s = inf
         self.extended_until_s = 0.0
-        self.heirs = {}
+        self.successors = {}
         self.named = None
 
     def extend(self, until_s: float) -> None:
@@ -105,7 +105,7 @@ class _Turns:
 
     def disinherit(self, job_id: JobId) -> None:
         """Forget a job that is gone."""
-        self.heirs.pop(job_id, None)
+        self.successors.pop(job_id, None)
         self.named = None if self.named == job_id else self.named
 
 
@@ -135,7 +135,7 @@ class DomainView:
 
 @dataclass(slots=True)
 class _Answer:
-    wishes: list[Wish] = field(default_factory=list)
+    actions: list[LaneAction] = field(default_factory=list)
     stirred: set[LaneId] = field(default_factory=set)
     """Lanes in which somebody may have become next."""
 
@@ -146,7 +146,7 @@ class Domain:
     def __init__(
         self,
         budget: Budget,
-        order: Order,
+        order: LaneOrder,
         *,
         sharing: Sharing | None = None,
         patience: int = PATIENCE,
@@ -154,10 +154,10 @@ class Domain:
         hangs: HangRule | None = None,
         recovering_until_s: float | None = None,
         last_epoch: int = 0,
-        names_heirs: bool = False,
+        names_successors: bool = False,
     ) -> None:
         self.book = LaneBook(budget, sharing, patience)
-        """Memory; read it, change it only through facts."""
+        """Memory; read it, change it only through events."""
         self._order = order
         self._quantum = Quantum(TurnRule() if turns is None else turns)
         self.hangs = HangRule() if hangs is None else hangs
@@ -167,7 +167,7 @@ class Domain:
         self._turns: dict[LaneId, _Turns] = {}
         self._epoch = last_epoch
         """Of the latest lease; must exceed those of the domain before a restart."""
-        self._names_heirs = names_heirs
+        self._names_successors = names_successors
         self._serial = 0
         self.switches = 0
         """Leases so far that went to another job than the one before in their lane."""
@@ -195,10 +195,10 @@ class Domain:
         """Return the lease that a job holds."""
         return next((lease for lease in self.leases if lease.job_id == job_id), None)
 
-    def heir_of(self, lease: Lease, epoch: int) -> JobId | None:
+    def successor_of(self, lease: Lease, epoch: int) -> JobId | None:
         """Return whom the holder of a lease may pass the lane to under this epoch."""
-        heirs = self._turns[lease.lane].heirs
-        return next((job_id for job_id, named in heirs.items() if named == epoch), None)
+        successors = self._turns[lease.lane].successors
+        return next((job_id for job_id, named in successors.items() if named == epoch), None)
 
     def may_run(self, job_id: JobId) -> bool:
         """Tell whether a job holds its lane, or may have it from the holder by now."""
@@ -207,7 +207,7 @@ class Domain:
             return False
         turns = self._turns[lane.id]
         holds = turns.lease is not None and turns.lease.job_id == job_id
-        return holds or job_id in turns.heirs
+        return holds or job_id in turns.successors
 
     def overdue(self, now_s: float) -> tuple[Lease, ...]:
         """Return leases whose holders were asked to stop and are hung by now."""
@@ -238,7 +238,7 @@ class Domain:
         )
 
     def check(self) -> None:
-        """Raise if the books do not balance or a lease is out without right."""
+        """Raise if the state does not balance or a lease is out without right."""
         self.book.check()
         for lane_id, turns in self._turns.items():
             lane = self.book.lanes[lane_id]
@@ -251,22 +251,22 @@ class Domain:
 
     # Changes
 
-    def handle(self, fact: Fact, now_s: float) -> tuple[Wish, ...]:
-        """Take one fact in, return what should be done about it."""
+    def handle(self, event: LaneEvent, now_s: float) -> tuple[LaneAction, ...]:
+        """Take one event in, return what should be done about it."""
         answer = _Answer()
-        self._learn(fact, now_s, answer)
+        self._learn(event, now_s, answer)
         for lane_id in sorted(answer.stirred):
             self._serve(lane_id, now_s, answer)
         wake = self._wake(now_s)
-        return (*answer.wishes, wake) if wake is not None else tuple(answer.wishes)
+        return (*answer.actions, wake) if wake is not None else tuple(answer.actions)
 
-    def _learn(self, fact: Fact, now_s: float, answer: _Answer) -> None:
-        match fact:
+    def _learn(self, event: LaneEvent, now_s: float, answer: _Answer) -> None:
+        match event:
             case Joined():
-                self._join(fact, now_s, answer)
+                self._join(event, now_s, answer)
             case Reattached():
-                self._reattach(fact, now_s, answer)
-            case Wanted(job_id):
+                self._reattach(event, now_s, answer)
+            case IterationWanted(job_id):
                 self._want(self._known(job_id), now_s, answer)
             case Released(job_id, epoch, iterations):
                 self._release(job_id, epoch, iterations, now_s, answer)
@@ -274,8 +274,8 @@ class Domain:
                 self._release(job_id, epoch, iterations, now_s, answer)
                 self._want(self._known(job_id), now_s, answer)
             case Passed():
-                self._pass_on(fact, now_s, answer)
-            case Observed(job_id, demand):
+                self._pass_on(event, now_s, answer)
+            case MemoryObserved(job_id, demand):
                 self._known(job_id)
                 self._take(self.book.observe(job_id, demand), now_s, answer)
             case Moved(job_id, lane_id):
@@ -290,7 +290,7 @@ class Domain:
                     self._revoke(turns, turns.lease, hung_at_s, now_s, answer)
             case Switched(way_s, warm_up_s):
                 self._quantum.learn(way_s, warm_up_s)
-            case Recovered():
+            case AllReturned():
                 self._end_grace(now_s, answer)
             case Left(job_id):
                 self._leave(self._known(job_id), now_s, answer)
@@ -299,57 +299,57 @@ class Domain:
                 if self._recovering_until_s is not None and now_s >= self._recovering_until_s:
                     self._end_grace(now_s, answer)
             case _:
-                assert_never(fact)
+                assert_never(event)
 
     def _known(self, job_id: JobId) -> Tenant:
         if job_id not in self._tenants:
             raise InvalidField("job", job_id, "it is not on this device")
         return self._tenants[job_id]
 
-    def _join(self, fact: Joined, now_s: float, answer: _Answer) -> None:
-        tenant = self._new_tenant(fact)
+    def _join(self, event: Joined, now_s: float, answer: _Answer) -> None:
+        tenant = self._new_tenant(event)
         outcome = self.book.request(
-            fact.job_id,
-            fact.demand,
-            processes=fact.processes,
+            event.job_id,
+            event.demand,
+            processes=event.processes,
             urgency=self._order.urgency(tenant),
         )
         if isinstance(outcome, Refusal):
-            answer.wishes.append(Refuse(fact.job_id, outcome))
+            answer.actions.append(RefuseTenant(event.job_id, outcome))
             return
-        self._tenants[fact.job_id] = tenant
+        self._tenants[event.job_id] = tenant
         self._take(outcome, now_s, answer)
-        if fact.job_id in self.book.waiting:
-            answer.wishes.append(Queue(fact.job_id, self.book.why_waits(fact.job_id)))
+        if event.job_id in self.book.waiting:
+            answer.actions.append(KeepWaiting(event.job_id, self.book.why_waits(event.job_id)))
 
-    def _new_tenant(self, fact: Joined | Reattached) -> Tenant:
+    def _new_tenant(self, event: Joined | Reattached) -> Tenant:
         self._serial += 1
         return Tenant(
-            fact.job_id, self._serial, fact.priority, fact.total_s, weight=fact.weight
+            event.job_id, self._serial, event.priority, event.total_s, weight=event.weight
         )
 
-    def _reattach(self, fact: Reattached, now_s: float, answer: _Answer) -> None:
-        turns = self._turns.get(fact.lane, _Turns())
-        if fact.epoch is not None and turns.lease is not None:
+    def _reattach(self, event: Reattached, now_s: float, answer: _Answer) -> None:
+        turns = self._turns.get(event.lane, _Turns())
+        if event.epoch is not None and turns.lease is not None:
             refusal = Refusal(
                 Tier.INVALID,
-                f"Lane {fact.lane} is held by {turns.lease.job_id} already.",
+                f"Lane {event.lane} is held by {turns.lease.job_id} already.",
                 "Stop the job: two cannot have held one lane.",
             )
-            answer.wishes.append(Refuse(fact.job_id, refusal))
+            answer.actions.append(RefuseTenant(event.job_id, refusal))
             return
         self.book.reattach(
-            fact.job_id, fact.demand, fact.lane, fact.lane_bytes, processes=fact.processes
+            event.job_id, event.demand, event.lane, event.lane_bytes, processes=event.processes
         )
-        tenant = self._new_tenant(fact)
-        tenant.attained_s = fact.attained_s
-        self._tenants[fact.job_id] = tenant
-        self._turns[fact.lane] = turns
-        answer.wishes.append(Admit(fact.job_id, fact.lane, fact.demand))
-        if fact.epoch is not None:
-            self._epoch = max(self._epoch, fact.epoch)
-            self._hand_over(fact.lane, tenant, fact.epoch, now_s)
-        answer.stirred.add(fact.lane)
+        tenant = self._new_tenant(event)
+        tenant.attained_s = event.attained_s
+        self._tenants[event.job_id] = tenant
+        self._turns[event.lane] = turns
+        answer.actions.append(Admit(event.job_id, event.lane, event.demand))
+        if event.epoch is not None:
+            self._epoch = max(self._epoch, event.epoch)
+            self._hand_over(event.lane, tenant, event.epoch, now_s)
+        answer.stirred.add(event.lane)
 
     def _want(self, tenant: Tenant, now_s: float, answer: _Answer) -> None:
         if tenant.takes_part:
@@ -374,16 +374,16 @@ class Domain:
         answer.stirred.add(lane_id)
         self._take(self.book.boundary(lane_id), now_s, answer)
 
-    def _pass_on(self, fact: Passed, now_s: float, answer: _Answer) -> None:
+    def _pass_on(self, event: Passed, now_s: float, answer: _Answer) -> None:
         """Book whom the holder passed the lane to; nobody, if that job is gone by now."""
-        turns = self._turns_of(fact.job_id, fact.epoch)
+        turns = self._turns_of(event.job_id, event.epoch)
         if turns is None or turns.lease is None:
             return
         lane_id = turns.lease.lane
-        heir = self.heir_of(turns.lease, fact.heir_epoch)
-        self._release(fact.job_id, fact.epoch, fact.iterations, now_s, answer)
-        if heir is not None:
-            self._hand_over(lane_id, self._tenants[heir], fact.heir_epoch, now_s)
+        successor = self.successor_of(turns.lease, event.successor_epoch)
+        self._release(event.job_id, event.epoch, event.iterations, now_s, answer)
+        if successor is not None:
+            self._hand_over(lane_id, self._tenants[successor], event.successor_epoch, now_s)
 
     def _move(
         self, tenant: Tenant, lane_id: LaneId | None, now_s: float, answer: _Answer
@@ -425,7 +425,7 @@ class Domain:
     def _take(self, changes: Iterable[Change], now_s: float, answer: _Answer) -> None:
         """Pass the book's changes on; those who came in take part from now on."""
         for change in changes:
-            answer.wishes.append(change)
+            answer.actions.append(change)
             if not isinstance(change, Admit):
                 continue
             self._turns.setdefault(change.lane, _Turns())
@@ -443,11 +443,11 @@ class Domain:
         if not waiting or self._recovering_until_s is not None:
             return
         if turns.lease is None:
-            answer.wishes.append(self._grant(lane_id, waiting, now_s))
+            answer.actions.append(self._grant(lane_id, waiting, now_s))
             waiting = self._waiting_in(lane_id)
         if not waiting or turns.lease is None:
             return
-        if self._names_heirs:
+        if self._names_successors:
             self._name(turns, turns.lease, self._order.pick(waiting, now_s), answer)
         if turns.revoked_s is not None:
             return
@@ -466,17 +466,17 @@ class Domain:
         turns.revoke_at_s = inf
         if turns.revoked_s is None:
             turns.revoked_s = now_s
-            answer.wishes.append(Revoke(lease))
+            answer.actions.append(Revoke(lease))
 
-    def _name(self, turns: _Turns, lease: Lease, heir: Tenant, answer: _Answer) -> None:
+    def _name(self, turns: _Turns, lease: Lease, successor: Tenant, answer: _Answer) -> None:
         """Let the holder know who is next, if that is news."""
-        if heir.job_id == turns.named:
+        if successor.job_id == turns.named:
             return
-        if heir.job_id not in turns.heirs:
+        if successor.job_id not in turns.successors:
             self._epoch += 1
-            turns.heirs[heir.job_id] = self._epoch
-        turns.named = heir.job_id
-        answer.wishes.append(Name(lease, heir.job_id, turns.heirs[heir.job_id]))
+            turns.successors[successor.job_id] = self._epoch
+        turns.named = successor.job_id
+        answer.actions.append(Name(lease, successor.job_id, turns.successors[successor.job_id]))
 
     def _waiting_in(self, lane_id: LaneId) -> list[Tenant]:
         tenants = (self._tenants[job_id] for job_id in self.book.lanes[lane_id].tenants)

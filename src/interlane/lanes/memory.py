@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from interlane.lanes.actions import Admit, Confine, LaneId, MemoryDemand, Resize
 from interlane.lanes.sharing import Overlap, Sharing
-from interlane.lanes.wishes import Admit, Confine, Demand, LaneId, Resize
 from interlane.model import CapacityViolated, InvalidField, JobId, Refusal, Tier
 
 PATIENCE: Final = 8
@@ -63,7 +63,7 @@ class Lane:
     """In effect now."""
     target_bytes: int
     """In effect from the next boundary on: at least the largest ephemeral need of a tenant."""
-    tenants: dict[JobId, Demand] = field(default_factory=dict)
+    tenants: dict[JobId, MemoryDemand] = field(default_factory=dict)
     """In order of admission."""
     busy: bool = False
     """Whether an iteration may be under way."""
@@ -84,7 +84,7 @@ class _Asker:
     """A job that waits to be admitted."""
 
     job_id: JobId
-    demand: Demand
+    demand: MemoryDemand
     processes: int
     urgency: float
     """Smaller is tried first."""
@@ -150,7 +150,7 @@ class LaneBook:
         lane_id = self._lane_of.get(job_id)
         return None if lane_id is None else self._lanes[lane_id]
 
-    def booked(self, job_id: JobId) -> Demand:
+    def booked(self, job_id: JobId) -> MemoryDemand:
         """Return what an admitted job may use."""
         return self._lanes[self._lane_of[job_id]].tenants[job_id]
 
@@ -183,7 +183,7 @@ class LaneBook:
     def request(
         self,
         job_id: JobId,
-        demand: Demand | None,
+        demand: MemoryDemand | None,
         *,
         processes: int = 1,
         urgency: float = 0.0,
@@ -196,7 +196,7 @@ class LaneBook:
             raise InvalidField("job", job_id, "it is on this device already")
         context_bytes = processes * self.budget.context_bytes
         if demand is None:
-            demand = Demand(max(0, self.budget.usable_bytes - context_bytes), 0)
+            demand = MemoryDemand(max(0, self.budget.usable_bytes - context_bytes), 0)
         if demand.peak_bytes + context_bytes > self.budget.usable_bytes:
             return self._never(demand, context_bytes)
         self._serial += 1
@@ -207,7 +207,7 @@ class LaneBook:
     def reattach(
         self,
         job_id: JobId,
-        demand: Demand,
+        demand: MemoryDemand,
         lane_id: LaneId,
         lane_bytes: int,
         *,
@@ -245,11 +245,11 @@ class LaneBook:
             del self._lanes[lane.id]
         return [*self._fit_lane(lane), *self._admit_waiting()]
 
-    def observe(self, job_id: JobId, demand: Demand) -> list[Change]:
+    def observe(self, job_id: JobId, demand: MemoryDemand) -> list[Change]:
         """Book what a job was measured to need, as far as there is room.
 
         Less frees memory, and whoever fits now comes in.  More than there is room for leaves
-        the rest unbooked, with the wish to hold the job to what it has.
+        the rest unbooked, with the decision to hold the job to what it has.
         """
         if job_id in self._waiting:
             return self._correct_waiting(job_id, demand)
@@ -261,7 +261,7 @@ class LaneBook:
         )
         free_bytes -= persistent_bytes - before.persistent_bytes
         ephemeral_bytes = min(demand.ephemeral_bytes, lane.booked_bytes + max(0, free_bytes))
-        booked = Demand(persistent_bytes, ephemeral_bytes)
+        booked = MemoryDemand(persistent_bytes, ephemeral_bytes)
         lane.tenants[job_id] = booked
         self._held_bytes += persistent_bytes - before.persistent_bytes
         changes = self._fit_lane(lane)
@@ -308,7 +308,7 @@ class LaneBook:
         return self._admit_waiting()
 
     def check(self) -> None:
-        """Raise if the books do not balance."""
+        """Raise if the state does not balance."""
         for sentence in self._broken():
             raise CapacityViolated(sentence)
 
@@ -336,7 +336,7 @@ class LaneBook:
         if homes != self._lane_of or homes.keys() & self._waiting.keys():
             yield "a job is in two places."
 
-    def _never(self, demand: Demand, context_bytes: int) -> Refusal:
+    def _never(self, demand: MemoryDemand, context_bytes: int) -> Refusal:
         return Refusal(
             Tier.NEVER_FITS,
             f"It needs {demand.peak_bytes + context_bytes:,} bytes at its peak "
@@ -420,7 +420,7 @@ class LaneBook:
         lane.target_bytes = max(lane.target_bytes, asker.demand.ephemeral_bytes)
         return [*self._settle(lane), Admit(asker.job_id, lane.id, asker.demand)]
 
-    def _enter(self, lane: Lane, job_id: JobId, demand: Demand, processes: int) -> None:
+    def _enter(self, lane: Lane, job_id: JobId, demand: MemoryDemand, processes: int) -> None:
         lane.tenants[job_id] = demand
         self._lane_of[job_id] = lane.id
         self._processes[job_id] = processes
@@ -444,7 +444,7 @@ class LaneBook:
     def _forget_waiting(self, job_id: JobId) -> None:
         del self._waiting[job_id], self._passed[job_id]
 
-    def _correct_waiting(self, job_id: JobId, demand: Demand) -> list[Change]:
+    def _correct_waiting(self, job_id: JobId, demand: MemoryDemand) -> list[Change]:
         asker = self._waiting[job_id]
         context_bytes = asker.processes * self.budget.context_bytes
         if demand.peak_bytes + context_bytes > self.budget.usable_bytes:

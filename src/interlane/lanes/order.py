@@ -19,7 +19,7 @@ from interlane.model import InvalidField, UnknownName
 Key = tuple[float, ...]
 
 
-class Order(Protocol):
+class LaneOrder(Protocol):
     """Says who goes first.  Must not change the tenants, except in ``enters``."""
 
     def pick(self, waiting: Sequence[Tenant], now_s: float) -> Tenant:
@@ -117,7 +117,7 @@ class _CatchUp(_Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Fifo(_Urgent):
+class LaneFifo(_Urgent):
     """First come, first served; others run only while the first has nothing to run."""
 
     def key(self, tenant: Tenant, now_s: float) -> Key:
@@ -231,9 +231,9 @@ class LeastAttained(_CatchUp):
         return tenant.attained_at(now_s)
 
 
-ORDERS: Final[Mapping[str, Callable[[], Order]]] = MappingProxyType(
+ORDERS: Final[Mapping[str, Callable[[], LaneOrder]]] = MappingProxyType(
     {
-        "fifo": Fifo,
+        "fifo": LaneFifo,
         "srtf": ShortestRemaining,
         "fair": Fair,
         "rr": RoundRobin,
@@ -245,7 +245,7 @@ ORDERS: Final[Mapping[str, Callable[[], Order]]] = MappingProxyType(
 """Orders by name; the first paragraph of the docstring is their help."""
 
 
-def make_order(name: str) -> Order:
+def make_order(name: str) -> LaneOrder:
     """Return the order of this name."""
     if name not in ORDERS:
         raise UnknownName("lane order", name, ORDERS)

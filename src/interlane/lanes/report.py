@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 from interlane.model import InterlaneError
 
 
@@ -70,7 +70,7 @@ class RunTotal(RunReport):
     """What one run of a program did, processes that have left included."""
 
     processes: int
-    needed: Demand
+    needed: MemoryDemand
     """The most that any of them was measured to need."""
 
 
@@ -111,9 +111,9 @@ class ProcessReport:
     """0 if it holds all of the device."""
     is_declared: bool
     """Whether it is held to what is booked."""
-    booked: Demand | None
+    booked: MemoryDemand | None
     """None until it is admitted."""
-    measured: Demand | None
+    measured: MemoryDemand | None
     """None until it is measured."""
     run: RunReport
     attained_s: float
@@ -222,18 +222,18 @@ def _counted(told: Mapping[str, Any]) -> RunReport:
     return RunReport(told["iterations"], told["busy_s"], told["waited_s"], told["present_s"])
 
 
-def _memory(demand: Demand | None, prefix: str = "") -> dict[str, Any]:
+def _memory(demand: MemoryDemand | None, prefix: str = "") -> dict[str, Any]:
     return {
         f"{prefix}persistent_bytes": demand and demand.persistent_bytes,
         f"{prefix}ephemeral_bytes": demand and demand.ephemeral_bytes,
     }
 
 
-def _memory_in(told: Mapping[str, Any], prefix: str = "") -> Demand | None:
+def _memory_in(told: Mapping[str, Any], prefix: str = "") -> MemoryDemand | None:
     persistent_bytes = told[f"{prefix}persistent_bytes"]
     if persistent_bytes is None:
         return None
-    return Demand(persistent_bytes, told[f"{prefix}ephemeral_bytes"])
+    return MemoryDemand(persistent_bytes, told[f"{prefix}ephemeral_bytes"])
 
 
 def _run_document(run: RunTotal) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _run_in(told: Mapping[str, Any]) -> RunTotal:
         run.waited_s,
         run.present_s,
         processes=told["jobs"],
-        needed=Demand(told["persistent_bytes"], told["ephemeral_bytes"]),
+        needed=MemoryDemand(told["persistent_bytes"], told["ephemeral_bytes"]),
     )
 
 

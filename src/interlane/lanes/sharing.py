@@ -54,7 +54,7 @@ class Overlap:
         return 0.0
 
 
-class SlowDown(Protocol):
+class LaneSlowdown(Protocol):
     """How much longer a job's iterations take beside another's than alone."""
 
     def of(self, job_id: JobId, beside: JobId) -> float | None:
@@ -66,7 +66,7 @@ class SlowDown(Protocol):
 class MeasuredSlowDown:
     """What was measured, and where nothing was, what ``otherwise`` predicts."""
 
-    otherwise: SlowDown | None = None
+    otherwise: LaneSlowdown | None = None
     _of: dict[tuple[JobId, JobId], float] = field(default_factory=dict)
 
     def learn(self, job_id: JobId, beside: JobId, slow_down: float) -> None:
@@ -87,7 +87,7 @@ class FilledSlowDown:
     filled: Mapping[JobId, float]
     """0 to 1 for each job."""
     contention: float = 0.0
-    """Extra slow-down for each whole device that is wanted beyond the one there is."""
+    """Extra slowdown for each whole device that is wanted beyond the one there is."""
 
     def of(self, job_id: JobId, beside: JobId) -> float | None:
         """Return how far the two oversubscribe the device; None if one is not known."""
@@ -109,7 +109,7 @@ class OverlapIfItPays:
     1/s1 + 1/s2 together against 1 in turns.  Where nothing is known, jobs take turns.
     """
 
-    slow_down: SlowDown
+    slow_down: LaneSlowdown
     gain: float = 1.05
 
     def __post_init__(self) -> None:
@@ -134,17 +134,17 @@ class OverlapIfItPays:
         return 1.0 / first + 1.0 / second
 
 
-SHARINGS: Final[Mapping[str, Callable[[SlowDown], Sharing]]] = MappingProxyType(
+SHARINGS: Final[Mapping[str, Callable[[LaneSlowdown], Sharing]]] = MappingProxyType(
     {
         "turns": lambda _: Serialise(),
         "beside": lambda _: Overlap(),
         "measured": OverlapIfItPays,
     }
 )
-"""How jobs spread over lanes, by name: as far as the slow-down is known, where that counts."""
+"""How jobs spread over lanes, by name: as far as the slowdown is known, where that counts."""
 
 
-def make_sharing(name: str, slow_down: SlowDown) -> Sharing:
+def make_sharing(name: str, slow_down: LaneSlowdown) -> Sharing:
     """Return the sharing of this name."""
     if name not in SHARINGS:
         raise UnknownName("sharing", name, SHARINGS)

@@ -7,7 +7,7 @@ from interlane.model import JobId
 
 @dataclass(slots=True)
 class Tenant:
-    """One job of a device.  The domain writes it; orders and bodies read it."""
+    """One job of a device.  The domain writes it; orders and engines read it."""
 
     job_id: JobId
     serial: int

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from interlane.live.files.fields import Strict
-from interlane.live.store.record import Record
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import TokenRow
 from interlane.live.store.store import Store
 from interlane.model import InterlaneError, InvalidField, UnknownName
@@ -32,7 +32,7 @@ class Role(IntEnum):
     VIEWER = 0
     """Look at everything."""
     USER = 1
-    """Hand in jobs, and take back one's own."""
+    """Hand in jobs, and cancel one's own."""
     ADMIN = 2
     """Take back anybody's jobs; make and revoke tokens."""
 
@@ -57,7 +57,7 @@ class Caller:
                 f"{role.word}; ask an admin for another."
             )
 
-    def insist_may_cancel(self, record: Record) -> None:
+    def insist_may_cancel(self, record: JobRecord) -> None:
         """Raise unless a job is the caller's own, or the caller an admin."""
         self.insist(Role.USER)
         if not self.may_cancel(record):
@@ -65,7 +65,7 @@ class Caller:
                 f"Job {record.id} is {record.user}'s; only they or an admin may cancel it."
             )
 
-    def may_cancel(self, record: Record) -> bool:
+    def may_cancel(self, record: JobRecord) -> bool:
         """Tell whether a job is the caller's own, or the caller an admin."""
         return self.role >= Role.ADMIN or (self.role >= Role.USER and record.user == self.name)
 

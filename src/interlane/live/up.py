@@ -19,7 +19,7 @@ from interlane.live.driver import Driver
 from interlane.live.driver.state import MakeScheduler
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
-from interlane.live.http.service import Service
+from interlane.live.http.service import LiveService
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
 from interlane.live.port import Engine
@@ -42,7 +42,7 @@ ADMIN: Final = "admin"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class UpSettings:
     """Where the server keeps things, and where it listens."""
 
     state: Path
@@ -72,12 +72,12 @@ class Door(Protocol):
         ...
 
 
-Mount = Callable[[Service, FastAPI], Door]
+Mount = Callable[[LiveService, FastAPI], Door]
 MakeGateway = Callable[[Driver, FunctionSettings], Gateway]
 
 
 def serve(
-    settings: Settings,
+    settings: UpSettings,
     engine: Engine,
     trained: Recall | None,
     replicas: MakeGateway,
@@ -104,7 +104,7 @@ def serve(
         )
         etas = Etas(driver.snapshot, store, play)
         etas.start()
-        service = Service(View(driver, etas), driver, tokens)
+        service = LiveService(View(driver, etas), driver, tokens)
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
             assert isinstance(app, FastAPI)
@@ -133,7 +133,7 @@ def _say_link(door: Door, state: Path, address: str, say: Say) -> None:
         say(f"Web pages, by a link that lets one browser in: {address}{path}")
 
 
-def _run(service: Service, app: FastAPI | Door, listener: socket.socket) -> None:
+def _run(service: LiveService, app: FastAPI | Door, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         log_level=logging.WARNING,
@@ -169,7 +169,7 @@ def locked(state: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
+def _listening(settings: UpSettings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

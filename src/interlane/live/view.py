@@ -18,12 +18,12 @@ from interlane.live.files.job import JobSpec
 from interlane.live.functions.gateway import Gateway
 from interlane.live.measure import occupancy
 from interlane.live.measure.monitor import Use
-from interlane.live.measure.occupancy import Device
+from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.port import Attempt, Output, Traits
 from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
-from interlane.live.questions.levels import History
-from interlane.live.store.record import ENDED, Entry, Record, State
+from interlane.live.questions.levels import LevelHistory
+from interlane.live.store.record import ENDED, JobRecord, LogEntry, State
 from interlane.live.store.rows import JobsWanted
 from interlane.model import Cluster, JobId, Machine, Refusal
 from interlane.predict.starts import StartBand
@@ -59,7 +59,7 @@ class View:
     def __init__(self, driver: Driver, etas: Etas) -> None:
         self._driver = driver
         self._etas = etas
-        self.history = History(driver.store, driver.snapshot)
+        self.history = LevelHistory(driver.store, driver.snapshot)
         """What was held and who waited lately."""
         self.functions: Gateway
         """Speak to it on the server's loop only; there once the server has begun."""
@@ -96,7 +96,7 @@ class View:
 
     # -- jobs -------------------------------------------------------------------------
 
-    def job(self, job_id: str) -> Record:
+    def job(self, job_id: str) -> JobRecord:
         """Return a job, whether it has ended or not."""
         record = self._driver.open_record(job_id) or self._driver.store.job(job_id)
         if record is None:
@@ -110,18 +110,18 @@ class View:
         before: int | None = None,
         states: Collection[State] | None = None,
         user: str | None = None,
-    ) -> list[Record]:
+    ) -> list[JobRecord]:
         """Return a page of jobs, the newest first; ``before`` is the last one's serial."""
         among = None if states is None else frozenset(states)
         return self._driver.store.jobs(JobsWanted(limit, before, among, user))
 
     def ended_jobs(
         self, limit: int, *, before: int | None = None, user: str | None = None
-    ) -> list[Record]:
+    ) -> list[JobRecord]:
         """Return a page of jobs that have ended, the newest first."""
         return self.jobs(limit, before=before, states=ENDED, user=user)
 
-    def open_jobs(self) -> list[Record]:
+    def open_jobs(self) -> list[JobRecord]:
         """Return the jobs that have not ended."""
         return self._driver.open_records()
 
@@ -147,11 +147,13 @@ class View:
         """Return what an attempt printed; a negative ``begin`` counts from the end."""
         return self._driver.engine.output(Attempt(job_id, attempt), begin, size)
 
-    def asked_milli(self, record: Record) -> int:
+    def asked_milli(self, record: JobRecord) -> int:
         """Return the thousandths of GPUs that a job asks for."""
         return self.history.milli(record.job)
 
-    def log(self, after: int = 0, limit: int = 100, job_id: str | None = None) -> list[Entry]:
+    def log(
+        self, after: int = 0, limit: int = 100, job_id: str | None = None
+    ) -> list[LogEntry]:
         """Return entries of the log that follow one, the oldest first."""
         return self._driver.store.log(after, limit, job_id)
 
@@ -183,7 +185,7 @@ class View:
         found: list[tuple[JobId, Refusal | None]] = _waited(self._driver.ask(question))
         return found
 
-    def eta(self, record: Record) -> dict[str, Any]:
+    def eta(self, record: JobRecord) -> dict[str, Any]:
         """Say when a job is likely to start."""
         return self._etas.document(record)
 
@@ -217,7 +219,7 @@ class View:
             for one in now.cluster
         ]
 
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[DeviceUse, ...]:
         """Return every device: what is held of it, and what goes on there."""
         return occupancy.devices(self._driver.snapshot(), self._driver.monitor.seen)
 

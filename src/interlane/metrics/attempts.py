@@ -5,18 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.metrics.log import PLACED, EventLog, Fact
+from interlane.metrics.log import PLACED, EventLog, LogEvent
 from interlane.model import held_gpu_milli
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ENDS = (Fact.FINISHED, Fact.PREEMPTED, Fact.JOB_LOST, Fact.CANCELLED)
+_ENDS = (LogEvent.FINISHED, LogEvent.PREEMPTED, LogEvent.JOB_LOST, LogEvent.CANCELLED)
 
 
 @dataclass(frozen=True)
 class Attempts:
-    """One value a start or growth, ordered by job, then by time."""
+    """One value per start or growth, ordered by job, then by time."""
 
     job: Ints
     start_s: Floats
@@ -28,8 +28,8 @@ class Attempts:
 
 def attempts(log: EventLog) -> Attempts:
     """Return every start and every growth with its end."""
-    at_s, facts, subjects = log.columns()
-    is_start, is_end = np.isin(facts, PLACED), np.isin(facts, _ENDS)
+    at_s, events, subjects = log.columns()
+    is_start, is_end = np.isin(events, PLACED), np.isin(events, _ENDS)
     numbers = np.cumsum(is_start) - 1
     lines = np.nonzero(is_start | is_end)[0]
     # Stable, so that the lines of one job stay in their order: the next end after a start

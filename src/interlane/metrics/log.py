@@ -1,6 +1,6 @@
 """The event log: what happened, in columns.
 
-The log is the product: metrics, timelines, stories and figures are functions of it.  A run
+The log is the product: metrics, timelines, timelines and figures are functions of it.  A run
 of a million jobs has three million events, so they are kept as columns, not as objects.
 """
 
@@ -31,7 +31,7 @@ from interlane.model import (
 )
 
 
-class Fact(IntEnum):
+class LogEvent(IntEnum):
     """What kind of event a line of the log is."""
 
     SUBMITTED = 0
@@ -55,35 +55,35 @@ class Fact(IntEnum):
     """Somebody whom we do not schedule has more or less of a machine."""
 
 
-PLACED: Final = (Fact.STARTED, Fact.GROWN)
-"""Facts that come with a placement."""
+PLACED: Final = (LogEvent.STARTED, LogEvent.GROWN)
+"""Events that come with a placement."""
 
-MACHINE_FACTS: Final[Mapping[type[MachineEvent], Fact]] = MappingProxyType(
+MACHINE_EVENTS: Final[Mapping[type[MachineEvent], LogEvent]] = MappingProxyType(
     {
-        MachineLost: Fact.MACHINE_LOST,
-        MachineReturned: Fact.MACHINE_RETURNED,
-        MachineJoined: Fact.MACHINE_JOINED,
-        MachineChanged: Fact.MACHINE_CHANGED,
-        MachineDrained: Fact.MACHINE_DRAINED,
-        MachineUndrained: Fact.MACHINE_UNDRAINED,
-        MachineLeft: Fact.MACHINE_LEFT,
-        Occupied: Fact.OCCUPIED,
+        MachineLost: LogEvent.MACHINE_LOST,
+        MachineReturned: LogEvent.MACHINE_RETURNED,
+        MachineJoined: LogEvent.MACHINE_JOINED,
+        MachineChanged: LogEvent.MACHINE_CHANGED,
+        MachineDrained: LogEvent.MACHINE_DRAINED,
+        MachineUndrained: LogEvent.MACHINE_UNDRAINED,
+        MachineLeft: LogEvent.MACHINE_LEFT,
+        Occupied: LogEvent.OCCUPIED,
     }
 )
 """What the log calls events of machines."""
 
-OF_MACHINES: Final = frozenset(MACHINE_FACTS.values())
-"""Facts about machines; all others are about jobs."""
+OF_MACHINES: Final = frozenset(MACHINE_EVENTS.values())
+"""Events about machines; all others are about jobs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One line of the log, spelled out."""
 
     at_s: float
-    fact: Fact
+    kind: LogEvent
     subject: int
-    """Number of the job, or of the machine for facts about machines."""
+    """Number of the job, or of the machine for events about machines."""
     placement: Placement | None = None
     in_favour_of: int | None = None
     """Number of the job for which this one was preempted."""
@@ -100,7 +100,7 @@ class EventLog:
         self.cluster = cluster
         self.jobs = jobs
         self._at_s = array("d")
-        self._facts = array("b")
+        self._events = array("b")
         self._subjects = array("q")
         self.placements: list[Placement] = []
         """Where jobs started and grew, one for every such line, in order."""
@@ -119,32 +119,32 @@ class EventLog:
     def __len__(self) -> int:
         return len(self._at_s)
 
-    def add(self, at_s: float, fact: Fact, subject: int) -> None:
+    def add(self, at_s: float, kind: LogEvent, subject: int) -> None:
         """Append a line."""
         self._at_s.append(at_s)
-        self._facts.append(fact)
+        self._events.append(kind)
         self._subjects.append(subject)
 
     def add_start(self, at_s: float, job: int, placement: Placement) -> None:
         """Append the start of a job."""
         self._at_s.append(at_s)
-        self._facts.append(1)
+        self._events.append(1)
         self._subjects.append(job)
         self.placements.append(placement)
 
     def add_growth(self, at_s: float, job: int, more: Placement) -> None:
         """Append that a running job got more instances."""
-        self.add(at_s, Fact.GROWN, job)
+        self.add(at_s, LogEvent.GROWN, job)
         self.placements.append(more)
 
     def add_preemption(self, at_s: float, job: int, in_favour_of: int) -> None:
         """Append that a job was stopped for another."""
-        self.add(at_s, Fact.PREEMPTED, job)
+        self.add(at_s, LogEvent.PREEMPTED, job)
         self.favoured.append(in_favour_of)
 
     def add_loss(self, at_s: float, job: int, why: str) -> None:
         """Append that a job was thrown back into the queue."""
-        self.add(at_s, Fact.JOB_LOST, job)
+        self.add(at_s, LogEvent.JOB_LOST, job)
         self.losses.append(why)
 
     def add_machine(self, at_s: float, event: MachineEvent) -> None:
@@ -153,24 +153,24 @@ class EventLog:
         if name not in self._machine_numbers:
             self._machine_numbers[name] = len(self.machine_ids)
             self.machine_ids.append(name)
-        self.add(at_s, MACHINE_FACTS[type(event)], self._machine_numbers[name])
+        self.add(at_s, MACHINE_EVENTS[type(event)], self._machine_numbers[name])
         self.machine_events.append(event)
 
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
-        """Return times, facts and subjects."""
+        """Return times, events and subjects."""
         return (
             np.array(self._at_s, np.float64),
-            np.array(self._facts, np.int8),
+            np.array(self._events, np.int8),
             np.array(self._subjects, np.int64),
         )
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         """Yield the log line by line."""
         places, favoured = iter(self.placements), iter(self.favoured)
         losses, events = iter(self.losses), iter(self.machine_events)
-        for at_s, fact, subject in zip(self._at_s, self._facts, self._subjects, strict=True):
-            placement = next(places) if fact in PLACED else None
-            for_whom = next(favoured) if fact == Fact.PREEMPTED else None
-            why = next(losses) if fact == Fact.JOB_LOST else None
-            event = next(events) if fact in OF_MACHINES else None
-            yield Line(at_s, Fact(fact), subject, placement, for_whom, why, event)
+        for at_s, kind, subject in zip(self._at_s, self._events, self._subjects, strict=True):
+            placement = next(places) if kind in PLACED else None
+            for_whom = next(favoured) if kind == LogEvent.PREEMPTED else None
+            why = next(losses) if kind == LogEvent.JOB_LOST else None
+            event = next(events) if kind in OF_MACHINES else None
+            yield LogLine(at_s, LogEvent(kind), subject, placement, for_whom, why, event)

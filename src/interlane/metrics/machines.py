@@ -59,8 +59,8 @@ class Period:
 def periods(log: EventLog) -> list[Period]:
     """Return when machines were there, ordered by machine, then by time."""
     found: list[list[Period]] = [[Period(one, -inf, inf)] for one in log.cluster]
-    at_s, facts, subjects = log.columns()
-    lines = np.nonzero(np.isin(facts, list(OF_MACHINES)))[0].tolist()
+    at_s, events, subjects = log.columns()
+    lines = np.nonzero(np.isin(events, list(OF_MACHINES)))[0].tolist()
     for line, event in zip(lines, log.machine_events, strict=True):
         if subjects[line] == len(found):
             found.append([])
@@ -108,7 +108,7 @@ def gpu_milli_s(log: EventLog, begin_s: float, end_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class Seen:
+class MachinePeriods:
     """The machines that are there in some of the moments: one row per period."""
 
     periods: list[Period]
@@ -136,7 +136,7 @@ class Seen:
         return there
 
 
-def seen(log: EventLog, moments_s: NDArray[np.float64]) -> Seen:
+def seen(log: EventLog, moments_s: NDArray[np.float64]) -> MachinePeriods:
     """Return the machines that are there in some of these moments."""
     listed = periods(log)
     first = np.searchsorted(moments_s, [one.begin_s for one in listed], "left")
@@ -145,4 +145,4 @@ def seen(log: EventLog, moments_s: NDArray[np.float64]) -> Seen:
     rows: dict[MachineId, list[int]] = {}
     for row, at in enumerate(kept.tolist()):
         rows.setdefault(listed[at].machine.id, []).append(row)
-    return Seen([listed[at] for at in kept.tolist()], first[kept], last[kept], rows)
+    return MachinePeriods([listed[at] for at in kept.tolist()], first[kept], last[kept], rows)

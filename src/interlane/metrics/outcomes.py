@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 
 Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """One value a job, in the log's numbering; NaN for what has not happened."""
+    """One value per job, in the log's numbering; NaN for what has not happened."""
 
     submitted_s: Column
     first_start_s: Column
@@ -42,23 +42,23 @@ class Outcomes:
 
 def outcomes(log: EventLog) -> Outcomes:
     """Return what became of every job."""
-    at_s, facts, subjects = log.columns()
+    at_s, events, subjects = log.columns()
     count = len(log.jobs)
     submitted, first, finished = (np.full(count, np.nan) for _ in range(3))
     ran_s = np.zeros(count)
 
-    starts = facts == Fact.STARTED
-    finished[subjects[facts == Fact.FINISHED]] = at_s[facts == Fact.FINISHED]
-    submitted[subjects[facts == Fact.SUBMITTED]] = at_s[facts == Fact.SUBMITTED]
+    starts = events == LogEvent.STARTED
+    finished[subjects[events == LogEvent.FINISHED]] = at_s[events == LogEvent.FINISHED]
+    submitted[subjects[events == LogEvent.SUBMITTED]] = at_s[events == LogEvent.SUBMITTED]
     # Written backwards, so that the first start is the one that stays.
     first[subjects[starts][::-1]] = at_s[starts][::-1]
     ends = (
-        (facts == Fact.FINISHED)
-        | (facts == Fact.PREEMPTED)
-        | (facts == Fact.JOB_LOST)
-        | (facts == Fact.CANCELLED)
+        (events == LogEvent.FINISHED)
+        | (events == LogEvent.PREEMPTED)
+        | (events == LogEvent.JOB_LOST)
+        | (events == LogEvent.CANCELLED)
     )
-    # An attempt is a start and the end that follows it; a job may be taken back while it
+    # An attempt is a start and the end that follows it; a job may be cancelled while it
     # waits, and the log may stop while it runs.
     turns = np.nonzero(starts | ends)[0]
     turns = turns[np.argsort(subjects[turns], kind="stable")]
@@ -70,8 +70,8 @@ def outcomes(log: EventLog) -> Outcomes:
         first,
         finished,
         ran_s,
-        np.bincount(subjects[facts == Fact.PREEMPTED], minlength=count),
-        np.bincount(subjects[facts == Fact.GROWN], minlength=count),
+        np.bincount(subjects[events == LogEvent.PREEMPTED], minlength=count),
+        np.bincount(subjects[events == LogEvent.GROWN], minlength=count),
         np.fromiter((job.request.instances for job in log.jobs), np.int64, count),
         np.fromiter((job.request.gpu_milli for job in log.jobs), np.int64, count),
     )

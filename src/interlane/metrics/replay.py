@@ -23,7 +23,7 @@ from interlane.metrics.attempts import Attempts
 from interlane.metrics.fragments import unusable
 from interlane.metrics.kinds import Kinds
 from interlane.metrics.log import EventLog
-from interlane.metrics.machines import Period, Seen, seen
+from interlane.metrics.machines import MachinePeriods, Period, seen
 from interlane.model import Demand, Machine
 
 SAMPLES: Final = 100
@@ -85,7 +85,7 @@ def fragmentation_ratio(
 
 
 def holdings_at(
-    log: EventLog, tries: Attempts, moments_s: NDArray[np.float64], found: Seen
+    log: EventLog, tries: Attempts, moments_s: NDArray[np.float64], found: MachinePeriods
 ) -> Table:
     """Return the spots that are held in at least one moment, and from which to which.
 

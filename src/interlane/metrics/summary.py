@@ -38,7 +38,7 @@ class Weight(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RunSpan:
     """From the first submission to the last completion."""
 
     begin_s: float
@@ -101,7 +101,7 @@ def quantile(values: Floats, counts: Ints, q: float) -> float | None:
     return float(below + step * part if part < 0.5 else above - step * (1 - part))
 
 
-def gpu_allocated_ratio(log: EventLog, tries: Attempts, span: Span | None) -> float | None:
+def gpu_allocated_ratio(log: EventLog, tries: Attempts, span: RunSpan | None) -> float | None:
     """Return the GPU time held, over what there was from first submission to last end.
 
     Attempts that were preempted or lost count: their GPUs were taken.  What machines had
@@ -117,9 +117,9 @@ def gpu_allocated_ratio(log: EventLog, tries: Attempts, span: Span | None) -> fl
     return held_milli_s / there_milli_s
 
 
-def _span(outcomes: Outcomes) -> Span | None:
+def _span(outcomes: Outcomes) -> RunSpan | None:
     done = outcomes.done
     if not done.any():
         return None
     first_s = float(np.nanmin(outcomes.submitted_s))
-    return Span(first_s, float(outcomes.finished_s[done].max()))
+    return RunSpan(first_s, float(outcomes.finished_s[done].max()))

@@ -15,8 +15,16 @@ from math import ceil
 
 from interlane.mig.covering import ENOUGH, covering_of, free_names, instance_of, spares
 from interlane.mig.demand import Problem, Service
-from interlane.mig.layouts import Layout, Slot, multisets
-from interlane.mig.plan import TOLERANCE, Effort, GpuPlan, Instance, Outcome, Plan, Stop
+from interlane.mig.layouts import Layout, SlicePlace, multisets
+from interlane.mig.plan import (
+    TOLERANCE,
+    Effort,
+    GpuPlan,
+    Instance,
+    PartitionPlan,
+    SolvedPlan,
+    StopReason,
+)
 from interlane.mig.pricing import simple_bound
 from interlane.mig.profiles import BASE_ONLY, GpuModel, gpu_model
 from interlane.model import InvalidInput
@@ -28,7 +36,7 @@ _Gpus = Iterator[tuple[Instance, ...]]
 class WholeGpus:
     """Whole GPUs, each for one service: what clusters without MIG do."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the plan of whole GPUs."""
         return _outcome("whole", problem, effort, _one_service_each, _whole)
 
@@ -37,7 +45,7 @@ class WholeGpus:
 class SmallestSlices:
     """Every GPU cut into its smallest slices (7x1g), which any service may take."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the plan of smallest slices."""
         return _outcome("smallest", problem, effort, _side_by_side, _smallest)
 
@@ -46,17 +54,17 @@ class SmallestSlices:
 class FixedMix:
     """Every GPU cut into the same mixture (4g+2g+1g), each for one service."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the plan of the mixture."""
         return _outcome("fixed-mix", problem, effort, _one_service_each, _mix)
 
 
 def _whole(gpu: GpuModel) -> Layout:
-    return (Slot(0, gpu.whole.name),)
+    return (SlicePlace(0, gpu.whole.name),)
 
 
 def _smallest(gpu: GpuModel) -> Layout:
-    return tuple(Slot(start, gpu.smallest.name) for start in gpu.smallest.starts)
+    return tuple(SlicePlace(start, gpu.smallest.name) for start in gpu.smallest.starts)
 
 
 def _mix(gpu: GpuModel) -> Layout:
@@ -68,9 +76,9 @@ def _mix(gpu: GpuModel) -> Layout:
         return len({*sizes}), sum(size * size for size in sizes)
 
     filling = [
-        one.witness
+        one.verifier
         for one in usable
-        if sum(gpu.profile(slot.profile).compute_slices for slot in one.witness)
+        if sum(gpu.profile(slot.profile).compute_slices for slot in one.verifier)
         == gpu.compute_slices
     ]
     return max(filling, key=variety)
@@ -82,13 +90,13 @@ def _outcome(
     effort: Effort,
     fill: Callable[[Problem, str, Layout], _Gpus],
     layout_of: Callable[[GpuModel], Layout],
-) -> Outcome:
+) -> SolvedPlan:
     begin_s = effort.clock()
     model = _only_model(name, problem)
     layout = layout_of(gpu_model(model))
     names = free_names(())
     gpus = [GpuPlan(next(names), model, held) for held in fill(problem, model, layout)]
-    plan = Plan((*gpus, *spares(problem)))
+    plan = PartitionPlan((*gpus, *spares(problem)))
     limit = problem.offers[0].limit
     if limit is not None and len(plan.gpus) > limit:
         raise InvalidInput(
@@ -96,9 +104,9 @@ def _outcome(
             "raise the limit or take another optimiser."
         )
     cost, bound = plan.cost(problem.prices), simple_bound(covering_of(problem))
-    stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else Stop.FINISHED
+    stopped = StopReason.OPTIMAL if cost - bound < TOLERANCE else StopReason.FINISHED
     notes = _notes(problem, model, layout)
-    return Outcome(name, plan, cost, bound, stopped, effort.clock() - begin_s, notes)
+    return SolvedPlan(name, plan, cost, bound, stopped, effort.clock() - begin_s, notes)
 
 
 def _only_model(name: str, problem: Problem) -> str:
@@ -112,7 +120,9 @@ def _only_model(name: str, problem: Problem) -> str:
     return problem.offers[0].model
 
 
-def _serving(problem: Problem, service: Service, model: str, slot: Slot) -> Instance | None:
+def _serving(
+    problem: Problem, service: Service, model: str, slot: SlicePlace
+) -> Instance | None:
     if (service.name, model, slot.profile) not in problem.serving:
         return None
     return instance_of(problem, service.name, model, slot.profile, slot.start)
@@ -161,7 +171,7 @@ def _side_by_side(problem: Problem, model: str, layout: Layout) -> _Gpus:
             yield from _alone(problem, service, model, ())
 
 
-def _slices(problem: Problem, service: Service, model: str, slot: Slot) -> int:
+def _slices(problem: Problem, service: Service, model: str, slot: SlicePlace) -> int:
     given = problem.serving[service.name, model, slot.profile].throughput_per_s
     return max(ceil(service.rate_per_s / given * (1 - ENOUGH)), service.min_replicas)
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from interlane.mig.demand import GpuOffer, LatencyRule, Service, SharedGpu
-from interlane.mig.plan import GpuPlan, Plan
+from interlane.mig.plan import GpuPlan, PartitionPlan
 from interlane.mig.table import Measurement
 
 SLACK = 1e-6
@@ -22,7 +22,7 @@ SLACK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PlanTerms:
     """What a plan must keep to, as it was asked for: not as the optimiser understood it."""
 
     services: Sequence[Service]
@@ -36,7 +36,7 @@ class Terms:
     survive_gpu_loss: bool = False
 
 
-def faults(plan: Plan, terms: Terms) -> list[str]:
+def faults(plan: PartitionPlan, terms: PlanTerms) -> list[str]:
     """Return everything that is wrong with a plan; an empty list if nothing is."""
     found = [
         *_names_twice(plan),
@@ -54,14 +54,14 @@ def faults(plan: Plan, terms: Terms) -> list[str]:
 
 
 @cache
-def _facts() -> dict[str, Any]:
+def _events() -> dict[str, Any]:
     text = files("interlane.mig").joinpath("data/profiles.json").read_text(encoding="utf-8")
     gpus: dict[str, Any] = json.loads(text)["gpus"]
     return gpus
 
 
-def _facts_of(gpu: GpuPlan) -> tuple[int, dict[str, Mapping[str, Any]]]:
-    model = _facts().get(gpu.model)
+def _events_of(gpu: GpuPlan) -> tuple[int, dict[str, Mapping[str, Any]]]:
+    model = _events().get(gpu.model)
     if model is None:
         return 0, {}
     return model["grid"], {profile["name"]: profile for profile in model["profiles"]}
@@ -69,22 +69,22 @@ def _facts_of(gpu: GpuPlan) -> tuple[int, dict[str, Mapping[str, Any]]]:
 
 def layout_faults(gpu: GpuPlan) -> Iterator[str]:
     """Yield what is impossible about the instances of one GPU."""
-    grid, known = _facts_of(gpu)
+    grid, known = _events_of(gpu)
     if not known:
         yield f"{gpu.id}: there is no GPU model {gpu.model}."
         return
     holders: dict[int, str] = {}
     counts: Counter[str] = Counter()
     for instance in gpu.instances:
-        facts = known.get(instance.profile)
+        events = known.get(instance.profile)
         name = f"{instance.profile} at {instance.start}"
-        if facts is None:
+        if events is None:
             yield f"{gpu.id}: {gpu.model} has no profile {instance.profile}."
             continue
         counts[instance.profile] += 1
-        if instance.start not in facts["starts"]:
-            yield f"{gpu.id}: {name} breaks the rule of starts {facts['starts']}."
-        for unit in range(instance.start, instance.start + facts["size"]):
+        if instance.start not in events["starts"]:
+            yield f"{gpu.id}: {name} breaks the rule of starts {events['starts']}."
+        for unit in range(instance.start, instance.start + events["size"]):
             if unit in holders:
                 yield f"{gpu.id}: {name} overlaps {holders[unit]} in unit {unit}."
             if not 0 <= unit < grid:
@@ -108,13 +108,13 @@ def _media_faults(
         yield f"{gpu.id}: an instance has every media engine, and another one needs some."
 
 
-def _names_twice(plan: Plan) -> Iterator[str]:
+def _names_twice(plan: PartitionPlan) -> Iterator[str]:
     for name, count in Counter(gpu.id for gpu in plan.gpus).items():
         if count > 1:
             yield f"{name}: {count} GPUs have this name."
 
 
-def _forbidden_pairs(plan: Plan, terms: Terms) -> Iterator[str]:
+def _forbidden_pairs(plan: PartitionPlan, terms: PlanTerms) -> Iterator[str]:
     kept = {
         (gpu.id, instance.profile, instance.start)
         for gpu in terms.pinned
@@ -131,7 +131,7 @@ def _forbidden_pairs(plan: Plan, terms: Terms) -> Iterator[str]:
             yield f"{gpu.id}: 4g stands beside 3g, which was forbidden."
 
 
-def _wrong_instances(plan: Plan, terms: Terms) -> Iterator[str]:
+def _wrong_instances(plan: PartitionPlan, terms: PlanTerms) -> Iterator[str]:
     services = {service.name: service for service in terms.services}
     rows = {
         (row.model, row.gpu, row.profile, row.batch, row.processes): row
@@ -139,7 +139,7 @@ def _wrong_instances(plan: Plan, terms: Terms) -> Iterator[str]:
     }
     kept = {(gpu.id, instance) for gpu in terms.pinned for instance in gpu.instances}
     for gpu in plan.gpus:
-        known = _facts_of(gpu)[1]
+        known = _events_of(gpu)[1]
         for one in gpu.instances:
             name = f"{gpu.id}: {one.profile} at {one.start}"
             if (gpu.id, one) in kept:
@@ -162,35 +162,35 @@ def _wrong_instances(plan: Plan, terms: Terms) -> Iterator[str]:
             if claimed != (row.throughput_per_s, row.latency_ms):
                 yield f"{name} claims other figures than were measured."
             yield from _broken_target(name, service, one.latency_ms, terms)
-            yield from _broken_wishes(name, service, one.profile, one.processes, known, terms)
+            yield from _broken_actions(name, service, one.profile, one.processes, known, terms)
 
 
 def _measured_as(profile: str, known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a profile, and the plain one of its size if it is a variant."""
     yield profile
-    facts = known.get(profile)
-    if facts is not None and facts["kind"] != "base":
+    events = known.get(profile)
+    if events is not None and events["kind"] != "base":
         for name, other in known.items():
             plain = other["kind"] == "base"
-            if plain and other["compute_slices"] == facts["compute_slices"]:
+            if plain and other["compute_slices"] == events["compute_slices"]:
                 yield name
 
 
 def _broken_target(
-    name: str, service: Service, latency_ms: float, terms: Terms
+    name: str, service: Service, latency_ms: float, terms: PlanTerms
 ) -> Iterator[str]:
     most_ms = terms.latency.share * service.latency_ms
     if latency_ms > most_ms or (terms.latency.strict and latency_ms >= most_ms):
         yield f"{name}: {latency_ms:g} ms is too slow for {service.name}, {most_ms:g} ms."
 
 
-def _broken_wishes(
+def _broken_actions(
     name: str,
     service: Service,
     profile: str,
     processes: int,
     known: Mapping[str, Mapping[str, Any]],
-    terms: Terms,
+    terms: PlanTerms,
 ) -> Iterator[str]:
     most = service.max_processes or terms.max_processes
     if processes > most or processes > terms.max_processes:
@@ -200,7 +200,7 @@ def _broken_wishes(
         yield f"{name}: {service.name} may not use {profile}."
 
 
-def _wrong_members(plan: Plan, terms: Terms) -> Iterator[str]:
+def _wrong_members(plan: PartitionPlan, terms: PlanTerms) -> Iterator[str]:
     predicted = {
         (one.gpu, frozenset(member.service for member in one.members)): one.members
         for one in terms.shared
@@ -224,7 +224,7 @@ def _wrong_members(plan: Plan, terms: Terms) -> Iterator[str]:
                 yield from _broken_target(gpu.id, service, member.latency_ms, terms)
 
 
-def _unserved(plan: Plan, terms: Terms, without: str = "") -> Iterator[str]:
+def _unserved(plan: PartitionPlan, terms: PlanTerms, without: str = "") -> Iterator[str]:
     given: Counter[str] = Counter()
     rates: dict[str, float] = {}
     for gpu in plan.gpus:
@@ -246,13 +246,13 @@ def _unserved(plan: Plan, terms: Terms, without: str = "") -> Iterator[str]:
             yield f"{service.name} has {count} of {service.min_replicas} replicas."
 
 
-def _lost(plan: Plan, terms: Terms) -> Iterator[str]:
+def _lost(plan: PartitionPlan, terms: PlanTerms) -> Iterator[str]:
     for gpu in plan.gpus:
         if gpu.instances or gpu.members:
             yield from _unserved(plan, terms, without=gpu.id)
 
 
-def _limits(plan: Plan, terms: Terms) -> Iterator[str]:
+def _limits(plan: PartitionPlan, terms: PlanTerms) -> Iterator[str]:
     counts = Counter(gpu.model for gpu in plan.gpus)
     empty = Counter(gpu.model for gpu in plan.gpus if not gpu.instances and not gpu.members)
     offered = {offer.model: offer for offer in terms.offers}
@@ -266,7 +266,7 @@ def _limits(plan: Plan, terms: Terms) -> Iterator[str]:
             yield f"{empty[model]} GPUs of {model} are spare, not {offer.spare}."
 
 
-def _moved_pins(plan: Plan, terms: Terms) -> Iterator[str]:
+def _moved_pins(plan: PartitionPlan, terms: PlanTerms) -> Iterator[str]:
     there = {gpu.id: gpu for gpu in plan.gpus}
     for pinned in terms.pinned:
         gpu = there.get(pinned.id)

@@ -30,21 +30,21 @@ FULL: Final = -2
 
 
 @compiled
-def uniform(dice):
-    """Draw from [0, 1); ``dice`` is one 64-bit number, and is moved on (splitmix64).
+def uniform(rng):
+    """Draw from [0, 1); ``rng`` is one 64-bit number, and is moved on (splitmix64).
 
     numba's own generators are seeded for all callers at once, or take ten times as long to
     compile.
     """
-    dice[0] += np.uint64(0x9E3779B97F4A7C15)
-    mixed = dice[0]
+    rng[0] += np.uint64(0x9E3779B97F4A7C15)
+    mixed = rng[0]
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
     return float(mixed >> np.uint64(11)) / 9007199254740992.0
 
 
-class Tables(NamedTuple):
+class CoveringTables(NamedTuple):
     """A covering, as compiled code reads it."""
 
     slots: NDArray[np.int64]
@@ -148,7 +148,7 @@ def take(tables, set_up, given, left, free):
 
 
 @compiled
-def _best_fill(tables, weight, left, free, noise, dice, trial, given, scratch):
+def _best_fill(tables, weight, left, free, noise, rng, trial, given, scratch):
     """Fill each set-up; keep the one that is worth most for its price, give or take noise."""
     chosen = NOBODY
     best = 0.0
@@ -157,7 +157,7 @@ def _best_fill(tables, weight, left, free, noise, dice, trial, given, scratch):
             continue
         _copy(left, scratch)
         value = fill(tables, set_up, weight, scratch, trial) / tables.price[set_up]
-        value *= 1.0 + noise * uniform(dice)
+        value *= 1.0 + noise * uniform(rng)
         if value > best:
             best = value
             chosen = set_up
@@ -166,7 +166,7 @@ def _best_fill(tables, weight, left, free, noise, dice, trial, given, scratch):
 
 
 @compiled
-def _best_known(tables, memo, weight, left, free, noise, dice, given, scratch):
+def _best_known(tables, memo, weight, left, free, noise, rng, given, scratch):
     """Return the best of the remembered GPUs, as ``_best_fill`` does of all."""
     chosen = NOBODY
     best = 0.0
@@ -176,7 +176,7 @@ def _best_known(tables, memo, weight, left, free, noise, dice, given, scratch):
             continue
         _copy(left, scratch)
         value = value_of(tables, set_up, memo.given[known], weight, scratch)
-        value *= (1.0 + noise * uniform(dice)) / tables.price[set_up]
+        value *= (1.0 + noise * uniform(rng)) / tables.price[set_up]
         if value > best:
             best = value
             chosen = known
@@ -187,7 +187,7 @@ def _best_known(tables, memo, weight, left, free, noise, dice, given, scratch):
 
 
 @compiled
-def roll_out(tables, memo, weight, urgency, noise, dice, left, free, set_ups, given):
+def roll_out(tables, memo, weight, urgency, noise, rng, left, free, set_ups, given):
     """Add GPUs by randomised greed until all is served or GPUs run out.
 
     The GPUs are written to ``set_ups`` and ``given``; returned is how many there are, and what
@@ -207,10 +207,10 @@ def roll_out(tables, memo, weight, urgency, noise, dice, left, free, set_ups, gi
                 now[service] = weight[service] * left[service]
         row = given[steps]
         chosen = NOBODY
-        if memo.known > 0 and uniform(dice) < _RECALL:
-            chosen = _best_known(tables, memo, now, left, free, noise, dice, row, scratch)
+        if memo.known > 0 and uniform(rng) < _RECALL:
+            chosen = _best_known(tables, memo, now, left, free, noise, rng, row, scratch)
         if chosen == NOBODY:
-            chosen = _best_fill(tables, now, left, free, noise, dice, trial, row, scratch)
+            chosen = _best_fill(tables, now, left, free, noise, rng, trial, row, scratch)
         if chosen == NOBODY:
             return steps, over
         set_ups[steps] = chosen
@@ -243,7 +243,7 @@ def value_after(tables, set_ups, given, count, left, dear):
 
 
 @compiled
-def best_roll_out(tables, memo, times, dear, dice, left, free, set_ups, given):
+def best_roll_out(tables, memo, times, dear, rng, left, free, set_ups, given):
     """Roll out so many times; write down the best.
 
     Returned are how many GPUs it has, its value, the mean value, and whether all is served.
@@ -252,11 +252,11 @@ def best_roll_out(tables, memo, times, dear, dice, left, free, set_ups, given):
     trial_set_ups, trial_given = np.empty_like(set_ups), np.empty_like(given)
     best, total, count, serves = np.inf, 0.0, 0, False
     for _ in range(times):
-        spread = uniform(dice)
+        spread = uniform(rng)
         for service in range(len(left)):
-            weight[service] = tables.worth[service] * np.exp(spread * (2 * uniform(dice) - 1))
-        urgency = uniform(dice) < _URGENT
-        noise = _MOST_NOISE * uniform(dice)
+            weight[service] = tables.worth[service] * np.exp(spread * (2 * uniform(rng) - 1))
+        urgency = uniform(rng) < _URGENT
+        noise = _MOST_NOISE * uniform(rng)
         _copy(left, now)
         _copy(free, available)
         steps, over = roll_out(
@@ -265,7 +265,7 @@ def best_roll_out(tables, memo, times, dear, dice, left, free, set_ups, given):
             weight,
             urgency,
             noise,
-            dice,
+            rng,
             now,
             available,
             trial_set_ups,
@@ -338,17 +338,17 @@ def room(tables, set_ups, given):
 
 
 @compiled
-def swap(tables, set_ups, given, times, dice):
+def swap(tables, set_ups, given, times, rng):
     """Exchange what random slots of the same kind on different GPUs hold."""
     width = tables.slots.shape[1]
     for _ in range(times):
-        one = int(uniform(dice) * len(set_ups))
-        other = int(uniform(dice) * len(set_ups))
-        at = int(uniform(dice) * width)
+        one = int(uniform(rng) * len(set_ups))
+        other = int(uniform(rng) * len(set_ups))
+        at = int(uniform(rng) * width)
         block = tables.slots[set_ups[one], at]
         if one == other or block == NOBODY:
             continue
-        first = int(uniform(dice) * width)
+        first = int(uniform(rng) * width)
         for step in range(width):
             there = (first + step) % width
             if tables.slots[set_ups[other], there] == block:

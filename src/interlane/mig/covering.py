@@ -28,14 +28,14 @@ from interlane.mig.layouts import (
     Configuration,
     Layout,
     Rules,
-    Slot,
+    SlicePlace,
     broken_rule,
     configurations_of,
     maximal_layouts,
     undominated,
     without_dominated,
 )
-from interlane.mig.plan import GpuPlan, Instance, Member, Plan
+from interlane.mig.plan import GpuPlan, Instance, Member, PartitionPlan
 from interlane.mig.profiles import GpuModel, gpu_model
 
 Floats = NDArray[np.float64]
@@ -73,7 +73,7 @@ class SetUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GpuGroup:
     """GPUs among which set-ups are counted together."""
 
     gpu: str
@@ -90,7 +90,7 @@ class Covering:
 
     blocks: tuple[Block, ...]
     set_ups: tuple[SetUp, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[GpuGroup, ...]
     supply: Whole
     """Set-ups by blocks."""
     prices: Floats
@@ -135,7 +135,7 @@ def covering_of(problem: Problem) -> Covering:
     ]
     for layout_and_model, gpus in pins.items():
         set_ups += _pinned_set_ups(problem, layout_and_model, len(groups), at)
-        groups.append(Group(gpus[0].model, len(gpus), len(gpus), gpus))
+        groups.append(GpuGroup(gpus[0].model, len(gpus), len(gpus), gpus))
     needs, least = _left_to_serve(problem)
     return Covering(
         blocks,
@@ -178,11 +178,11 @@ def _gives(problem: Problem, blocks: Sequence[Block]) -> Floats:
     return gives
 
 
-def _group(offer: GpuOffer, problem: Problem) -> Group:
+def _group(offer: GpuOffer, problem: Problem) -> GpuGroup:
     if offer.limit is None:
-        return Group(offer.model)
+        return GpuGroup(offer.model)
     held = sum(gpu.model == offer.model for gpu in problem.pinned)
-    return Group(offer.model, most=offer.limit - offer.spare - held)
+    return GpuGroup(offer.model, most=offer.limit - offer.spare - held)
 
 
 def _set_ups(
@@ -204,7 +204,7 @@ def _of_configuration(
     supply = [0] * len(at)
     for profile, times in one.counts.items():
         supply[at[Block(gpu, profile)]] = times
-    return SetUp(group, gpu, price, tuple(supply), one.witness)
+    return SetUp(group, gpu, price, tuple(supply), one.verifier)
 
 
 # -- pinned GPUs ----------------------------------------------------------------------
@@ -247,8 +247,8 @@ def _rules_around(rules: Rules, gpu: GpuModel, pinned: Layout) -> Rules:
 
 def _left_to_serve(problem: Problem) -> tuple[Floats, Whole]:
     """Return what each service needs beside what its pinned instances give."""
-    given, counts = Plan(problem.pinned).throughputs(), dict[str, int]()
-    for _, instance in Plan(problem.pinned).instances:
+    given, counts = PartitionPlan(problem.pinned).throughputs(), dict[str, int]()
+    for _, instance in PartitionPlan(problem.pinned).instances:
         counts[instance.service] = counts.get(instance.service, 0) + 1
     needs = [one.rate_per_s - given.get(one.name, 0.0) for one in problem.services]
     least = [one.min_replicas - counts.get(one.name, 0) for one in problem.services]
@@ -261,7 +261,7 @@ def _left_to_serve(problem: Problem) -> tuple[Floats, Whole]:
 # -- from numbers back to GPUs --------------------------------------------------------
 
 
-def plan_of(problem: Problem, covering: Covering, cover: Cover) -> Plan:
+def plan_of(problem: Problem, covering: Covering, cover: Cover) -> PartitionPlan:
     """Put every block of a solution on a GPU; what nobody gets is left out."""
     filler = _Filler(problem, covering, cover)
     pinned = {number: iter(group.pinned) for number, group in enumerate(covering.groups)}
@@ -278,7 +278,7 @@ def plan_of(problem: Problem, covering: Covering, cover: Cover) -> Plan:
                 held.append(GpuPlan(gpu.id, gpu.model, tuple(together)))
             elif instances or members:
                 loose.append(GpuPlan(next(names), set_up.gpu, instances, members))
-    return Plan((*held, *loose, *spares(problem)))
+    return PartitionPlan((*held, *loose, *spares(problem)))
 
 
 def free_names(taken: Iterable[str]) -> Iterator[str]:
@@ -316,7 +316,9 @@ class _Filler:
         ]
         return partial(self._instances, set_up.gpu, places)
 
-    def _instances(self, gpu: str, places: Sequence[tuple[Slot, Iterator[str]]]) -> _Filling:
+    def _instances(
+        self, gpu: str, places: Sequence[tuple[SlicePlace, Iterator[str]]]
+    ) -> _Filling:
         instances = tuple(
             self._instance(service, gpu, slot.profile, slot.start)
             for slot, waiting in places

@@ -13,7 +13,7 @@ from typing import Final
 
 from interlane.mig.layouts import PLAIN, Rules, broken_rule
 from interlane.mig.plan import GpuPlan, Member
-from interlane.mig.profiles import GpuModel, Profile, gpu_model
+from interlane.mig.profiles import GpuModel, MigProfile, gpu_model
 from interlane.mig.table import Measurement, PerformanceTable
 from interlane.model import InvalidField, InvalidInput, UnknownName
 
@@ -49,7 +49,7 @@ class Service:
                 "it must be 1 or more",
             )
 
-    def may_use(self, profile: Profile) -> bool:
+    def may_use(self, profile: MigProfile) -> bool:
         """Tell whether a profile is among those it may use."""
         return not self.profiles or bool({profile.name, profile.kind.value} & {*self.profiles})
 

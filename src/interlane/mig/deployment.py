@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from interlane.mig import compiled
-from interlane.mig.compiled import NOBODY, Tables
+from interlane.mig.compiled import NOBODY, CoveringTables
 from interlane.mig.covering import Cover, Covering, Floats, Whole
 from interlane.mig.greedy import shares_of
 from interlane.mig.plan import Effort
@@ -56,7 +56,7 @@ class Board:
         with np.errstate(divide="ignore"):
             need_worth = (worth / share).min(axis=1, initial=np.inf, where=share > 0)
         need_worth[~np.isfinite(need_worth)] = 0.0
-        self.tables = Tables(
+        self.tables = CoveringTables(
             _slots(covering, worth),
             group,
             np.where(pinned[group], _HELD, covering.prices),

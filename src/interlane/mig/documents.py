@@ -16,19 +16,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from interlane.mig.entries import Entry
+from interlane.mig.entries import MigFileSection
 from interlane.mig.layouts import broken_rule
-from interlane.mig.plan import GpuPlan, Instance, Member, Outcome, Plan
+from interlane.mig.plan import GpuPlan, Instance, Member, PartitionPlan, SolvedPlan
 from interlane.mig.profiles import gpu_model
 from interlane.model import InvalidFile, UnknownName
 
 
-def plan_document(plan: Plan) -> list[dict[str, Any]]:
+def plan_document(plan: PartitionPlan) -> list[dict[str, Any]]:
     """Return the GPUs of a plan as a document."""
     return [_gpu_document(gpu) for gpu in plan.gpus]
 
 
-def outcome_document(outcome: Outcome) -> dict[str, Any]:
+def outcome_document(outcome: SolvedPlan) -> dict[str, Any]:
     """Return an outcome as a document, its plan last."""
     return {
         "optimiser": outcome.optimiser,
@@ -84,9 +84,9 @@ def _member_document(member: Member) -> dict[str, Any]:
 # -- reading --------------------------------------------------------------------------
 
 
-def read_state(document: object, file: str, default_model: str | None = None) -> Plan:
+def read_state(document: object, file: str, default_model: str | None = None) -> PartitionPlan:
     """Read what is there now, or a plan; refuse what no GPU could be."""
-    whole = Entry(file, "the file", document)
+    whole = MigFileSection(file, "the file", document)
     if "gpus" not in whole:
         raise InvalidFile(file, "a state holds the key gpus, a list of GPUs; add it.")
     gpus = [
@@ -96,15 +96,15 @@ def read_state(document: object, file: str, default_model: str | None = None) ->
     for name, count in Counter(gpu.id for gpu in gpus).items():
         if count > 1:
             raise InvalidFile(file, f"GPU {name} is listed {count} times; list it once.")
-    return Plan(tuple(gpus))
+    return PartitionPlan(tuple(gpus))
 
 
-def _read_gpu(entry: Entry, number: int, default_model: str | None) -> GpuPlan:
+def _read_gpu(entry: MigFileSection, number: int, default_model: str | None) -> GpuPlan:
     name = entry.first(("id", "index"), number)
     named = name if isinstance(name, str) else f"gpu-{name}"
     model = entry.text("model", default_model)
     try:
-        facts = gpu_model(model)
+        events = gpu_model(model)
     except UnknownName as error:
         raise entry.error(str(error)) from None
     instances = [_read_instance(one) for one in entry.entries("instances", "mig_devices")]
@@ -112,13 +112,13 @@ def _read_gpu(entry: Entry, number: int, default_model: str | None) -> GpuPlan:
     gpu = GpuPlan(
         named, model, tuple(sorted(instances, key=lambda one: one.start)), tuple(members)
     )
-    broken = broken_rule(facts, gpu.layout)
+    broken = broken_rule(events, gpu.layout)
     if broken is not None:
         raise InvalidFile(entry.file, f"{named} is impossible on {model}: {broken}")
     return gpu
 
 
-def _read_instance(entry: Entry) -> Instance:
+def _read_instance(entry: MigFileSection) -> Instance:
     name = entry.first(("profile", "name"))
     if not isinstance(name, str):
         raise entry.wrong("profile", "a profile, as in 1g.10gb")
@@ -133,7 +133,7 @@ def _read_instance(entry: Entry) -> Instance:
     )
 
 
-def _start(entry: Entry) -> int:
+def _start(entry: MigFileSection) -> int:
     place = entry.first(("placement", "start"))
     if isinstance(place, Mapping):
         place = place.get("start")
@@ -145,7 +145,7 @@ def _start(entry: Entry) -> int:
     return place
 
 
-def _read_member(entry: Entry) -> Member:
+def _read_member(entry: MigFileSection) -> Member:
     return Member(
         entry.text("service"), entry.amount("throughput_per_s"), entry.amount("latency_ms")
     )

@@ -10,7 +10,7 @@ from html import escape
 from typing import Final
 
 from interlane.mig.demand import Service
-from interlane.mig.plan import GpuPlan, Instance, Outcome, Plan
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan, SolvedPlan
 from interlane.mig.profiles import gpu_model
 
 FREE: Final = "░"
@@ -35,7 +35,7 @@ class Alike:
         return f"{first} .. {last}  {count} x {self.gpu.model}"
 
 
-def alike(plan: Plan) -> list[Alike]:
+def alike(plan: PartitionPlan) -> list[Alike]:
     """Return GPUs that hold the same, the most frequent first."""
     found: dict[tuple[object, ...], list[GpuPlan]] = {}
     for gpu in plan.gpus:
@@ -81,7 +81,9 @@ def _words(one: Instance) -> tuple[str, ...]:
 # -- services --------------------------------------------------------------------------
 
 
-def service_table(services: Sequence[Service], plan: Plan) -> tuple[list[str], list[list[str]]]:
+def service_table(
+    services: Sequence[Service], plan: PartitionPlan
+) -> tuple[list[str], list[list[str]]]:
     """Return what every service asks for and gets, as the head and rows of a table."""
     given = plan.throughputs()
     used: dict[str, dict[str, int]] = {service.name: {} for service in services}
@@ -115,7 +117,7 @@ def service_table(services: Sequence[Service], plan: Plan) -> tuple[list[str], l
 # -- terminal -------------------------------------------------------------------------
 
 
-def terminal(plan: Plan, shown: int = 12, width: int = WIDTH) -> str:
+def terminal(plan: PartitionPlan, shown: int = 12, width: int = WIDTH) -> str:
     """Return a picture in characters; of many different GPUs, the most frequent ones."""
     groups = alike(plan)
     pictures = ["\n".join(_bar(group, width)) for group in groups[:shown]]
@@ -155,7 +157,7 @@ def _cell(part: Segment, line: int, room: int) -> str:
 _BAR_W, _BAR_H, _LEFT, _ROW = 720, 44, 230, 56
 
 
-def svg(plan: Plan) -> str:
+def svg(plan: PartitionPlan) -> str:
     """Return a picture of all GPUs as SVG; every slice tells its figures when pointed at."""
     groups = alike(plan)
     colours = _colours(plan)
@@ -205,14 +207,14 @@ def _svg_words(part: Segment, x: int, top: int, w: int) -> str:
     )
 
 
-def _colours(plan: Plan) -> dict[str, str]:
+def _colours(plan: PartitionPlan) -> dict[str, str]:
     """Return a colour for each service, far apart for neighbours in the alphabet."""
     names = sorted(plan.throughputs())
     # Steps of the golden angle never come round to a hue that is close to the last ones.
     return {name: f"hsl({at * 137.508 % 360:.0f} 65% 78%)" for at, name in enumerate(names)}
 
 
-def page(outcome: Outcome, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def page(outcome: SolvedPlan, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a page with the figures of an outcome, a table and the picture."""
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(

@@ -6,7 +6,7 @@ from math import isfinite
 from interlane.model import InvalidFile
 
 
-class Entry:
+class MigFileSection:
     """Keys with values, somewhere in a file."""
 
     def __init__(self, file: str, where: str, values: object) -> None:
@@ -64,7 +64,7 @@ class Entry:
             raise self.wrong(key, "a list of names")
         return tuple(listed)
 
-    def entries(self, *keys: str) -> list["Entry"]:
+    def entries(self, *keys: str) -> list["MigFileSection"]:
         """Return the list of entries under the first of some keys that is there."""
         key = next((one for one in keys if one in self._values), keys[0])
         value = self._values.get(key, [])
@@ -72,7 +72,7 @@ class Entry:
             raise self.wrong(key, "a list")
         inside = "" if self.where == "the file" else f" of {self.where}"
         return [
-            Entry(self.file, f"{_singular(key)} {number}{inside}", one)
+            MigFileSection(self.file, f"{_singular(key)} {number}{inside}", one)
             for number, one in enumerate(value, 1)
         ]
 

@@ -5,9 +5,9 @@ program chooses how often each set-up is used and a pattern for each service, su
 blocks are got than supplied:
 
     min   price . y
-    s.t.  supply' y - sum of patterns chosen >= 0        one row a block
-          one pattern a service                          one row a service
-          the GPUs of a group                            one row a limited or pinned group
+    s.t.  supply' y - sum of patterns chosen >= 0        one row per block
+          one pattern a service                          one row per service
+          the GPUs of a group                            one row per limited or pinned group
 
 There are far too many patterns to write down, so the program begins with a few.  Its duals
 are prices of blocks; under these, ``knapsack`` finds each service's cheapest pattern, and one
@@ -32,9 +32,9 @@ import numpy as np
 from interlane.mig.covering import Cover, Covering, Floats, Whole, covering_of, plan_of
 from interlane.mig.demand import Problem
 from interlane.mig.greedy import greedy_cover, greedy_plan, no_room
-from interlane.mig.knapsack import Ask, Pattern, blocks_for, cheapest
+from interlane.mig.knapsack import Pattern, ServiceNeed, blocks_for, cheapest
 from interlane.mig.patterns import nearest
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Plan, Stop
+from interlane.mig.plan import TOLERANCE, Effort, PartitionPlan, SolvedPlan, StopReason
 from interlane.mig.pricing import (
     asks_of,
     bound_from,
@@ -45,7 +45,7 @@ from interlane.mig.pricing import (
     rounded_up,
     simple_bound,
 )
-from interlane.mig.solver import ENDLESS, Column, Program, Solved
+from interlane.mig.solver import ENDLESS, Column, LinearProgram, Solved
 from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
 
@@ -64,7 +64,7 @@ _IMPROVES: Final = 1e-7
 class Columns:
     """Column generation: proven optimal, or the best plan in time with its honest gap."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the best plan that was found, and the bound."""
         watch = _Watch(effort, effort.clock())
         covering = covering_of(problem)
@@ -73,18 +73,18 @@ class Columns:
             raise InvalidInput(no_room(problem, exists=not found.is_impossible))
         cost = found.plan.cost(problem.prices)
         bound = min(found.bound, cost)
-        stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else found.stopped
+        stopped = StopReason.OPTIMAL if cost - bound < TOLERANCE else found.stopped
         seconds = effort.clock() - watch.begin_s
-        return Outcome("columns", found.plan, cost, bound, stopped, seconds, problem.notes)
+        return SolvedPlan("columns", found.plan, cost, bound, stopped, seconds, problem.notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What a search came to."""
 
-    plan: Plan | None
+    plan: PartitionPlan | None
     bound: float
-    stopped: Stop
+    stopped: StopReason
     is_impossible: bool
 
 
@@ -107,7 +107,7 @@ def _surviving(problem: Problem, covering: Covering, watch: "_Watch") -> _Found:
     basic = _Search(not_surviving(covering), watch)
     basic.run()
     bound = max(searches[0].bound, bound_of_survivors(covering, basic.bound))
-    stopped = Stop.TIME if watch.is_over else Stop.FINISHED
+    stopped = StopReason.TIME if watch.is_over else StopReason.FINISHED
     other = greedy_plan(problem, covering)
     if other is not None and (
         plan is None or other.cost(problem.prices) < plan.cost(problem.prices)
@@ -152,7 +152,7 @@ class _Search:
         self._prices: Floats = np.zeros(len(covering.blocks))
         self._priced_floor = 0.0
         self.is_impossible = False
-        self.stopped = Stop.TIME
+        self.stopped = StopReason.TIME
 
     @property
     def bound(self) -> float:
@@ -184,7 +184,7 @@ class _Search:
             incomplete = self._widen(limit)
             limit *= 4
             if incomplete * limit > MOST_PATTERNS and not self._is_over:
-                self.stopped = Stop.PATTERNS
+                self.stopped = StopReason.PATTERNS
                 break
         return self._best
 
@@ -274,7 +274,7 @@ class _Search:
         return incomplete
 
 
-def _singles(ask: Ask) -> Iterator[Pattern]:
+def _singles(ask: ServiceNeed) -> Iterator[Pattern]:
     """Yield the patterns of one kind of block; the empty one if nothing is needed."""
     if ask.need <= 0 and ask.least <= 0:
         yield (0,) * ask.width
@@ -310,7 +310,7 @@ class _Master:
         self._group_row = {
             group: self._blocks + covering.services + at for at, group in enumerate(counted)
         }
-        self._program = Program(rows)
+        self._program = LinearProgram(rows)
         self._program.add(self._set_ups())
         self._gaps = self._blocks if with_gaps else 0
         dear = 1e3 * float(covering.prices.max())

@@ -20,9 +20,9 @@ from interlane.mig import compiled
 from interlane.mig.covering import Covering, Whole
 from interlane.mig.demand import Problem
 from interlane.mig.deployment import Board, Deployment, Watch
-from interlane.mig.plan import Effort, Outcome, Stop
-from interlane.mig.searching import Found, outcome_of
-from interlane.mig.tree_search import Memory, Shape, Tree
+from interlane.mig.plan import Effort, SolvedPlan, StopReason
+from interlane.mig.searching import SearchResult, outcome_of
+from interlane.mig.tree_search import Memory, Tree, TreeShape
 
 FEWEST_ERASED: Final = 2
 MOST_ERASED: Final = 12
@@ -38,7 +38,7 @@ class Breeding:
     population: int = 4
     trials: int = 60
     """Trials of the tree search that fills a gap."""
-    shape: Shape = Shape(roll_outs=4)  # noqa: RUF009 - frozen
+    shape: TreeShape = TreeShape(roll_outs=4)  # noqa: RUF009 - frozen
     """Of that search."""
     swaps: int = 6
     """Of one mutation."""
@@ -59,11 +59,11 @@ class Genetic:
 
     breeding: Breeding = BREEDING
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the best plan of all generations, which begin with random roll-outs."""
         return outcome_of("genetic", problem, effort, self._found)
 
-    def _found(self, covering: Covering, effort: Effort, enough: float) -> Found:
+    def _found(self, covering: Covering, effort: Effort, enough: float) -> SearchResult:
         population = Population(Board(covering), self.breeding, effort.seed)
         return population.found((), Watch(effort), enough)
 
@@ -86,21 +86,21 @@ class Population:
         """The best deployment so far."""
         return min(self._members, key=_rank)
 
-    def found(self, start: Iterable[Deployment], watch: Watch, enough: float) -> Found:
+    def found(self, start: Iterable[Deployment], watch: Watch, enough: float) -> SearchResult:
         """Begin with some deployments, breed, and return the best one."""
         self._members = list(start)
         stopped = self._begin(watch) or self._breed(watch, enough)
         best = self.best
-        return Found(self._board.cover(best) if best.serves else None, stopped)
+        return SearchResult(self._board.cover(best) if best.serves else None, stopped)
 
-    def _begin(self, watch: Watch) -> Stop | None:
+    def _begin(self, watch: Watch) -> StopReason | None:
         """Add random deployments; at least one in any case."""
-        shape, board = Shape(roll_outs=1), self._board
+        shape, board = TreeShape(roll_outs=1), self._board
         while len(self._members) < self._breeding.population:
             tree = Tree(board, self._rng, shape, board.all_left, board.all_free, self._memory)
             self._members.append(self._filled(self._empty, tree))
             if watch.is_over:
-                return Stop.TIME
+                return StopReason.TIME
         return None
 
     def _filled(self, kept: Deployment, tree: Tree) -> Deployment:
@@ -112,22 +112,22 @@ class Population:
             np.concatenate([kept.given, tree.best.given]),
         )
 
-    def _breed(self, watch: Watch, enough: float) -> Stop:
+    def _breed(self, watch: Watch, enough: float) -> StopReason:
         idle = 0
         for _ in range(self._breeding.rounds):
             before = _rank(self.best)
             if self.best.serves and self.best.cost <= enough:
-                return Stop.FINISHED
+                return StopReason.FINISHED
             for number in range(len(self._members)):
                 self._members[number] = self._better(self._members[number], watch)
                 if watch.is_over:
-                    return Stop.TIME
+                    return StopReason.TIME
             self._replace_worst()
             idle = 0 if _rank(self.best) < before else idle + 1
             patience = self._breeding.patience
             if idle > patience + self._breeding.patience_a_gpu * len(self.best.set_ups):
-                return Stop.FINISHED
-        return Stop.ROUNDS
+                return StopReason.FINISHED
+        return StopReason.ROUNDS
 
     def _replace_worst(self) -> None:
         """Let the best take the place of the worst, if that costs more."""
@@ -142,8 +142,8 @@ class Population:
 
     def _mutated(self, parent: Deployment) -> Deployment:
         given = parent.given.copy()
-        dice = self._rng.integers(1 << 63, size=1, dtype=np.uint64)
-        compiled.swap(self._board.tables, parent.set_ups, given, self._breeding.swaps, dice)
+        rng = self._rng.integers(1 << 63, size=1, dtype=np.uint64)
+        compiled.swap(self._board.tables, parent.set_ups, given, self._breeding.swaps, rng)
         return self._board.deployment(parent.set_ups, given)
 
     def _crossed(self, parent: Deployment, watch: Watch) -> Deployment:

@@ -29,7 +29,7 @@ from interlane.mig.covering import (
     plan_of,
 )
 from interlane.mig.demand import Problem
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Plan, Stop
+from interlane.mig.plan import TOLERANCE, Effort, PartitionPlan, SolvedPlan, StopReason
 from interlane.mig.pricing import simple_bound
 from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
@@ -41,7 +41,7 @@ Flags = NDArray[np.bool_]
 class Greedy:
     """MIG-serving's fast algorithm: add the GPU that completes most, until all is served."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return its plan, with a bound that needs no solver."""
         begin_s = effort.clock()
         covering = covering_of(problem)
@@ -49,8 +49,8 @@ class Greedy:
         if plan is None:
             raise InvalidInput(no_room(problem))
         cost, bound = plan.cost(problem.prices), simple_bound(covering)
-        stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else Stop.FINISHED
-        return Outcome(
+        stopped = StopReason.OPTIMAL if cost - bound < TOLERANCE else StopReason.FINISHED
+        return SolvedPlan(
             "greedy", plan, cost, bound, stopped, effort.clock() - begin_s, problem.notes
         )
 
@@ -64,7 +64,7 @@ def no_room(problem: Problem, *, exists: bool = True) -> str:
     return f"{what} within the limit of {limits}; raise a limit or offer another GPU model."
 
 
-def greedy_plan(problem: Problem, covering: Covering) -> Plan | None:
+def greedy_plan(problem: Problem, covering: Covering) -> PartitionPlan | None:
     """Return the greedy plan, or None if the GPUs run out."""
     if covering.survives:
         return surviving_plan(problem, covering, greedy_cover)

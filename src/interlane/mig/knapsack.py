@@ -38,7 +38,7 @@ _EQUAL: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ServiceNeed:
     """What one service needs, with the blocks that can serve it."""
 
     blocks: tuple[int, ...]
@@ -85,14 +85,14 @@ class Priced:
     """Equal to ``cost``, but for rounding, unless the search was cut short."""
 
 
-def cheapest(asks: Sequence[Ask], prices: Floats) -> Priced:
+def cheapest(asks: Sequence[ServiceNeed], prices: Floats) -> Priced:
     """Return the cheapest way to meet one of some asks."""
     found = [priced for ask in asks if (priced := _cheapest(ask, prices)) is not None]
     best = min(found, key=lambda priced: priced.cost)
     return Priced(best.cost, best.pattern, min(priced.bound for priced in found))
 
 
-def _cheapest(ask: Ask, prices: Floats) -> Priced | None:
+def _cheapest(ask: ServiceNeed, prices: Floats) -> Priced | None:
     kinds = _worth_looking_at(ask, prices)
     if ask.need <= 0 or not kinds:
         return _Search(ask, kinds).run()
@@ -120,7 +120,7 @@ class _Kind:
         return self.price / self.gives
 
 
-def _worth_looking_at(ask: Ask, prices: Floats) -> list[_Kind]:
+def _worth_looking_at(ask: ServiceNeed, prices: Floats) -> list[_Kind]:
     """Return the kinds that no other beats in price and throughput, best value first."""
     kinds = [
         _Kind(float(prices[block]), gives, block)
@@ -134,7 +134,7 @@ def _worth_looking_at(ask: Ask, prices: Floats) -> list[_Kind]:
     return sorted(kept, key=lambda one: (one.ratio, -one.gives))
 
 
-def _pattern(ask: Ask, kinds: Sequence[_Kind], counts: Sequence[int]) -> Pattern:
+def _pattern(ask: ServiceNeed, kinds: Sequence[_Kind], counts: Sequence[int]) -> Pattern:
     pattern = [0] * ask.width
     for kind, count in zip(kinds, counts, strict=False):
         pattern[kind.block] = count
@@ -153,7 +153,7 @@ class _Circled:
     bound: float
 
 
-def _circle(ask: Ask, kinds: Sequence[_Kind]) -> _Circled:
+def _circle(ask: ServiceNeed, kinds: Sequence[_Kind]) -> _Circled:
     best, others = kinds[0], kinds[1:]
     rate = best.ratio
     waste_each = [kind.price - rate * kind.gives for kind in others]
@@ -190,7 +190,7 @@ def _given(counts: Sequence[int], kinds: Sequence[_Kind]) -> float:
 
 
 def _unrolled(
-    ask: Ask, kinds: Sequence[_Kind], found: tuple[int, ...], bound: float
+    ask: ServiceNeed, kinds: Sequence[_Kind], found: tuple[int, ...], bound: float
 ) -> _Circled:
     """Return what the circle found as a pattern, if it can be one."""
     left = ask.need - _given(found, kinds[1:])
@@ -207,7 +207,7 @@ def _unrolled(
 class _Search:
     """Depth-first search for the cheapest cover of one ask."""
 
-    def __init__(self, ask: Ask, kinds: Sequence[_Kind]) -> None:
+    def __init__(self, ask: ServiceNeed, kinds: Sequence[_Kind]) -> None:
         self._ask = ask
         self._kinds = kinds
         # Cheapest price of a unit of throughput, and of a block, from here on.

@@ -11,7 +11,7 @@ Nothing is listed by hand.  The rules are few, and every layout follows from the
 
 An optimiser needs neither starts nor all layouts.  Instances of one profile are
 interchangeable, so it needs the multisets of maximal layouts, and of these only such as are
-not contained in another: 12 of the A100's 298.  Each keeps a witness, a layout that has it.
+not contained in another: 12 of the A100's 298.  Each keeps a verifier, a layout that has it.
 """
 
 from collections import Counter
@@ -21,12 +21,12 @@ from functools import cache
 from itertools import pairwise
 from typing import Final
 
-from interlane.mig.profiles import BASE_ONLY, GpuModel, Kind, Profile, gpu_model
+from interlane.mig.profiles import BASE_ONLY, GpuModel, MigProfile, ProfileKind, gpu_model
 from interlane.model import UnknownName
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Slot:
+class SlicePlace:
     """A place for one instance."""
 
     start: int
@@ -36,7 +36,7 @@ class Slot:
         return f"{self.profile}@{self.start}"
 
 
-Layout = tuple[Slot, ...]
+Layout = tuple[SlicePlace, ...]
 """Slots in the order of their starts."""
 
 
@@ -44,7 +44,7 @@ Layout = tuple[Slot, ...]
 class Rules:
     """What may be used of what a GPU offers."""
 
-    kinds: frozenset[Kind] = BASE_ONLY
+    kinds: frozenset[ProfileKind] = BASE_ONLY
     forbid_4g3g: bool = False
 
 
@@ -56,7 +56,7 @@ class Configuration:
     """A multiset of profiles that one GPU can hold, with a layout that has it."""
 
     counts: Mapping[str, int]
-    witness: Layout
+    verifier: Layout
 
     def __str__(self) -> str:
         return "+".join(
@@ -68,7 +68,7 @@ class Configuration:
 
 
 def broken_rule(
-    gpu: GpuModel, layout: Iterable[Slot], rules: Rules | None = None
+    gpu: GpuModel, layout: Iterable[SlicePlace], rules: Rules | None = None
 ) -> str | None:
     """Return the sentence of the first rule that a layout breaks, or None if it is legal.
 
@@ -90,7 +90,7 @@ def broken_rule(
     )
 
 
-_Placed = list[tuple[Slot, Profile]]
+_Placed = list[tuple[SlicePlace, MigProfile]]
 
 
 def _wrong_kind(placed: _Placed, rules: Rules | None) -> str | None:
@@ -127,13 +127,17 @@ def _too_many(placed: _Placed) -> str | None:
 
 
 def _media(placed: _Placed) -> str | None:
-    having = [profile for _, profile in placed if profile.kind in (Kind.MEDIA, Kind.MEDIA_ALL)]
+    having = [
+        profile
+        for _, profile in placed
+        if profile.kind in (ProfileKind.MEDIA, ProfileKind.MEDIA_ALL)
+    ]
     if len(having) > 1:
         names = " and ".join(profile.name for profile in having)
         return f"media: {names}, but one instance a GPU has the media extension."
-    if having and having[0].kind is Kind.MEDIA_ALL:
+    if having and having[0].kind is ProfileKind.MEDIA_ALL:
         for _, profile in placed:
-            if profile.kind not in (Kind.MEDIA_ALL, Kind.NO_MEDIA):
+            if profile.kind not in (ProfileKind.MEDIA_ALL, ProfileKind.NO_MEDIA):
                 return (
                     f"media: {having[0].name} takes every media engine, "
                     f"so {profile.name} cannot stand beside it."
@@ -164,7 +168,7 @@ def legal_layouts(gpu: GpuModel, rules: Rules = PLAIN) -> Iterator[Layout]:
         open_walks.append((unit + 1, layout))
         for profile in profiles:
             if unit in profile.starts:
-                longer = (*layout, Slot(unit, profile.name))
+                longer = (*layout, SlicePlace(unit, profile.name))
                 if broken_rule(gpu, longer, rules) is None:
                     open_walks.append((unit + profile.size, longer))
 
@@ -172,7 +176,7 @@ def legal_layouts(gpu: GpuModel, rules: Rules = PLAIN) -> Iterator[Layout]:
 def is_maximal(gpu: GpuModel, layout: Layout, rules: Rules = PLAIN) -> bool:
     """Tell whether no further instance fits."""
     return not any(
-        broken_rule(gpu, (*layout, Slot(start, profile.name)), rules) is None
+        broken_rule(gpu, (*layout, SlicePlace(start, profile.name)), rules) is None
         for profile in gpu.of_kinds(rules.kinds)
         for start in profile.starts
     )

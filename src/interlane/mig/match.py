@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from interlane.mig.covering import free_names
-from interlane.mig.plan import GpuPlan, Plan
+from interlane.mig.plan import GpuPlan, PartitionPlan
 
 _Content = tuple[str, frozenset[tuple[str, int, str]]]
 """GPU model, and (profile, start, service) of its instances."""
@@ -18,14 +18,16 @@ _Content = tuple[str, frozenset[tuple[str, int, str]]]
 class Matched:
     """A plan under the names of GPUs that are there, and how many instances stay."""
 
-    plan: Plan
+    plan: PartitionPlan
     kept: int
     """Instances that stay where they are and serve what they serve."""
     running: int
     """Instances that there are now."""
 
 
-def matched(plan: Plan, current: Plan, pinned: Collection[str] = ()) -> Matched:
+def matched(
+    plan: PartitionPlan, current: PartitionPlan, pinned: Collection[str] = ()
+) -> Matched:
     """Return the plan with its GPUs named after those most like them; greedy.
 
     Pinned GPUs keep the names that they have.
@@ -54,7 +56,7 @@ def matched(plan: Plan, current: Plan, pinned: Collection[str] = ()) -> Matched:
     order = {gpu.id: number for number, gpu in enumerate(current.gpus)}
     named.sort(key=lambda gpu: order.get(gpu.id, len(order)))
     running = sum(len(gpu.instances) for gpu in current.gpus)
-    return Matched(Plan(tuple(named)), kept, running)
+    return Matched(PartitionPlan(tuple(named)), kept, running)
 
 
 def _common(one: GpuPlan, other: GpuPlan) -> int:

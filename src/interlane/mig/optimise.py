@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Final, Protocol
 
 from interlane.mig.demand import Problem
-from interlane.mig.plan import Effort, Outcome
+from interlane.mig.plan import Effort, SolvedPlan
 from interlane.model import UnknownName
 
 DEFAULT: Final = "columns"
@@ -19,7 +19,7 @@ DEFAULT: Final = "columns"
 class Optimiser(Protocol):
     """Plans."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return a plan that serves every service, and how good it is."""
         ...
 
@@ -65,6 +65,6 @@ OPTIMISERS: Final[Mapping[str, Optimiser]] = _Catalogue()
 """All optimisers, with their defaults."""
 
 
-def optimise(problem: Problem, name: str = DEFAULT, effort: Effort | None = None) -> Outcome:
+def optimise(problem: Problem, name: str = DEFAULT, effort: Effort | None = None) -> SolvedPlan:
     """Solve a problem with the optimiser of this name."""
     return OPTIMISERS[name].solve(problem, effort or Effort())

@@ -7,12 +7,12 @@ written; GPUs that are shared whole or kept spare have MIG switched off.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from interlane.mig.plan import GpuPlan, Plan
+from interlane.mig.plan import GpuPlan, PartitionPlan
 
 GPUS_A_NODE: Final = 8
 
 
-def parted_document(plan: Plan, gpus_a_node: int = GPUS_A_NODE) -> dict[str, Any]:
+def parted_document(plan: PartitionPlan, gpus_a_node: int = GPUS_A_NODE) -> dict[str, Any]:
     """Return a plan as a mig-parted document; nodes hold GPUs of one model, in order."""
     nodes = list(_nodes(plan, gpus_a_node))
     return {
@@ -23,7 +23,7 @@ def parted_document(plan: Plan, gpus_a_node: int = GPUS_A_NODE) -> dict[str, Any
     }
 
 
-def _nodes(plan: Plan, gpus_a_node: int) -> Iterator[list[GpuPlan]]:
+def _nodes(plan: PartitionPlan, gpus_a_node: int) -> Iterator[list[GpuPlan]]:
     for model in plan.counts():
         same = [gpu for gpu in plan.gpus if gpu.model == model]
         for first in range(0, len(same), gpus_a_node):
@@ -42,7 +42,7 @@ def _devices(gpus: list[GpuPlan]) -> Iterator[dict[str, Any]]:
         yield {"devices": devices, "mig-enabled": bool(cut), "mig-devices": dict(cut)}
 
 
-def parted_stages(stages: Iterable[tuple[str, Plan]]) -> dict[str, Any]:
+def parted_stages(stages: Iterable[tuple[str, PartitionPlan]]) -> dict[str, Any]:
     """Return the cuts of some stages as one document, a named configuration a stage.
 
     MIG stays on where nothing is cut: switching it would need the GPU reset.

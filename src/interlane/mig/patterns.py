@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from interlane.mig.covering import Floats
-from interlane.mig.knapsack import Ask, Pattern, blocks_for, cheapest
+from interlane.mig.knapsack import Pattern, ServiceNeed, blocks_for, cheapest
 
 
 def within(
-    asks: Sequence[Ask], prices: Floats, most: float, limit: int
+    asks: Sequence[ServiceNeed], prices: Floats, most: float, limit: int
 ) -> tuple[set[Pattern], bool]:
     """Return patterns that cost at most ``most``, and whether these are all that matter.
 
@@ -26,7 +26,7 @@ def within(
 
 
 def nearest(
-    asks: Sequence[Ask], prices: Floats, slack: float, limit: int
+    asks: Sequence[ServiceNeed], prices: Floats, slack: float, limit: int
 ) -> tuple[set[Pattern], bool]:
     """Return about ``limit`` patterns, none more than ``slack`` above the cheapest.
 
@@ -44,7 +44,7 @@ def nearest(
     return found, complete
 
 
-def _is_minimal(pattern: Pattern, asks: Sequence[Ask]) -> bool:
+def _is_minimal(pattern: Pattern, asks: Sequence[ServiceNeed]) -> bool:
     for block, count in enumerate(pattern):
         if count:
             fewer = (*pattern[:block], count - 1, *pattern[block + 1 :])
@@ -53,7 +53,7 @@ def _is_minimal(pattern: Pattern, asks: Sequence[Ask]) -> bool:
     return True
 
 
-def _walk(ask: Ask, prices: Floats, most: float) -> Iterator[Pattern]:
+def _walk(ask: ServiceNeed, prices: Floats, most: float) -> Iterator[Pattern]:
     """Yield every pattern of an ask that costs at most ``most``, with none added in vain."""
     price = [float(prices[block]) for block in ask.blocks]
     order = sorted(range(len(price)), key=lambda one: price[one] / ask.gives[one])

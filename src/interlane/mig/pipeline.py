@@ -7,8 +7,8 @@ from interlane.mig.demand import Problem
 from interlane.mig.deployment import Board, Watch
 from interlane.mig.genetic import BREEDING, Breeding, Population
 from interlane.mig.greedy import greedy_cover
-from interlane.mig.plan import Effort, Outcome
-from interlane.mig.searching import Found, outcome_of
+from interlane.mig.plan import Effort, SolvedPlan
+from interlane.mig.searching import SearchResult, outcome_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class TwoPhase:
 
     breeding: Breeding = BREEDING
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the best plan of both phases; never one that is worse than greedy's."""
         return outcome_of("two-phase", problem, effort, self._found)
 
-    def _found(self, covering: Covering, effort: Effort, enough: float) -> Found:
+    def _found(self, covering: Covering, effort: Effort, enough: float) -> SearchResult:
         watch = Watch(effort)
         board = Board(covering)
         first = greedy_cover(covering)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from interlane.mig.layouts import Layout, Slot
+from interlane.mig.layouts import Layout, SlicePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Instance:
     latency_ms: float = 0.0
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> SlicePlace:
         """Where it stands."""
-        return Slot(self.start, self.profile)
+        return SlicePlace(self.start, self.profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class GpuPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PartitionPlan:
     """Every GPU with what it holds; also what is there now, before a transition."""
 
     gpus: tuple[GpuPlan, ...] = ()
@@ -96,7 +96,7 @@ class Plan:
         return sum(prices[model] * count for model, count in self.counts().items())
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why an optimiser stopped."""
 
     OPTIMAL = "optimal"
@@ -115,16 +115,16 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SolvedPlan:
     """A plan and how good it is."""
 
     optimiser: str
-    plan: Plan
+    plan: PartitionPlan
     cost: float
     """GPUs times their prices; the number of GPUs where every price is 1."""
     lower_bound: float
     """Proven: no plan costs less."""
-    stopped: Stop
+    stopped: StopReason
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 

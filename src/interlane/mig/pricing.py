@@ -12,11 +12,11 @@ from math import ceil, gcd, inf
 import numpy as np
 
 from interlane.mig.covering import Covering, Floats
-from interlane.mig.knapsack import Ask, Priced, cheapest
+from interlane.mig.knapsack import Priced, ServiceNeed, cheapest
 from interlane.mig.profiles import gpu_model
 
 
-def asks_of(covering: Covering) -> list[tuple[Ask, ...]]:
+def asks_of(covering: Covering) -> list[tuple[ServiceNeed, ...]]:
     """Return, for each service, the asks of which it is enough to meet one.
 
     There is one, unless the service must do without any one GPU: then losing its largest
@@ -31,14 +31,14 @@ def asks_of(covering: Covering) -> list[tuple[Ask, ...]]:
     ]
 
 
-def _asks(gives: Floats, need: float, least: int, *, survives: bool) -> Iterator[Ask]:
+def _asks(gives: Floats, need: float, least: int, *, survives: bool) -> Iterator[ServiceNeed]:
     able = np.flatnonzero(gives > 0).tolist()
     if not survives or need <= 0:
-        yield Ask(tuple(able), tuple(gives[able].tolist()), need, least, len(gives))
+        yield ServiceNeed(tuple(able), tuple(gives[able].tolist()), need, least, len(gives))
         return
     for largest in sorted({float(gives[block]) for block in able}):
         small = [block for block in able if gives[block] <= largest]
-        yield Ask(
+        yield ServiceNeed(
             tuple(small),
             tuple(gives[small].tolist()),
             need + largest,
@@ -55,7 +55,9 @@ def fair_prices(covering: Covering, prices: Floats) -> Floats:
     return paid / max(1.0, float(over.max(initial=0.0)))
 
 
-def bound_by(covering: Covering, asks: Sequence[Sequence[Ask]], prices: Floats) -> float:
+def bound_by(
+    covering: Covering, asks: Sequence[Sequence[ServiceNeed]], prices: Floats
+) -> float:
     """Return a lower bound on the cost of any plan, from any block prices at all."""
     fair = fair_prices(covering, prices)
     return bound_from(covering, [cheapest(one, fair) for one in asks], fair)

@@ -1,7 +1,7 @@
 """What each GPU model can be cut into: profiles and their legal places, as shipped data.
 
 A GPU is a grid of placement units.  A profile (``3g.40gb``) takes ``size`` units from one of
-its ``starts``.  The facts and where each comes from are in ``data/profiles.json``; adding a
+its ``starts``.  The events and where each comes from are in ``data/profiles.json``; adding a
 GPU model means adding it there and nothing else.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 from interlane.model import UnknownName
 
 
-class Kind(StrEnum):
+class ProfileKind(StrEnum):
     """What sets a profile apart from the plain one of its size."""
 
     BASE = "base"
@@ -28,15 +28,15 @@ class Kind(StrEnum):
     GRAPHICS = "graphics"
 
 
-BASE_ONLY: Final = frozenset({Kind.BASE})
+BASE_ONLY: Final = frozenset({ProfileKind.BASE})
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MigProfile:
     """One way to cut an instance out of a GPU; None where no public figure was found."""
 
     name: str
-    kind: Kind
+    kind: ProfileKind
     profile_id: int
     compute_slices: int
     memory_slices: int
@@ -65,11 +65,11 @@ class GpuModel:
     grid: int
     """Placement units."""
     compute_slices: int
-    profiles: tuple[Profile, ...]
+    profiles: tuple[MigProfile, ...]
     sources: Mapping[str, str]
     notes: str
 
-    def profile(self, name: str) -> Profile:
+    def profile(self, name: str) -> MigProfile:
         """Return the profile of this name."""
         for profile in self.profiles:
             if profile.name == name:
@@ -78,18 +78,18 @@ class GpuModel:
             f"profile of {self.name}", name, [profile.name for profile in self.profiles]
         )
 
-    def of_kinds(self, kinds: Iterable[Kind]) -> tuple[Profile, ...]:
+    def of_kinds(self, kinds: Iterable[ProfileKind]) -> tuple[MigProfile, ...]:
         """Return the profiles of some kinds, in the order of the data."""
         wanted = frozenset(kinds)
         return tuple(profile for profile in self.profiles if profile.kind in wanted)
 
     @property
-    def whole(self) -> Profile:
+    def whole(self) -> MigProfile:
         """The plain profile that takes the whole GPU."""
         return max(self.of_kinds(BASE_ONLY), key=lambda profile: profile.size)
 
     @property
-    def smallest(self) -> Profile:
+    def smallest(self) -> MigProfile:
         """The plain profile of which most fit."""
         return max(self.of_kinds(BASE_ONLY), key=lambda profile: profile.max_count)
 
@@ -99,7 +99,7 @@ def gpu_models() -> Mapping[str, GpuModel]:
     """Return every GPU model that we know, by name."""
     text = files("interlane.mig").joinpath("data/profiles.json").read_text(encoding="utf-8")
     listed = json.loads(text)["gpus"]
-    return MappingProxyType({name: _model(name, facts) for name, facts in listed.items()})
+    return MappingProxyType({name: _model(name, events) for name, events in listed.items()})
 
 
 def gpu_model(name: str) -> GpuModel:
@@ -110,18 +110,20 @@ def gpu_model(name: str) -> GpuModel:
     return known[name]
 
 
-def _model(name: str, facts: Mapping[str, Any]) -> GpuModel:
+def _model(name: str, events: Mapping[str, Any]) -> GpuModel:
     return GpuModel(
         name,
-        facts["arch"],
-        tuple(facts["pci"]),
-        facts["grid"],
-        facts["compute_slices"],
-        tuple(_profile(profile) for profile in facts["profiles"]),
-        MappingProxyType(dict(facts["sources"])),
-        facts["notes"],
+        events["arch"],
+        tuple(events["pci"]),
+        events["grid"],
+        events["compute_slices"],
+        tuple(_profile(profile) for profile in events["profiles"]),
+        MappingProxyType(dict(events["sources"])),
+        events["notes"],
     )
 
 
-def _profile(facts: Mapping[str, Any]) -> Profile:
-    return Profile(**{**facts, "kind": Kind(facts["kind"]), "starts": tuple(facts["starts"])})
+def _profile(events: Mapping[str, Any]) -> MigProfile:
+    return MigProfile(
+        **{**events, "kind": ProfileKind(events["kind"]), "starts": tuple(events["starts"])}
+    )

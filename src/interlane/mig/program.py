@@ -18,9 +18,9 @@ import numpy as np
 from interlane.mig.covering import Cover, Covering, Floats, covering_of, plan_of
 from interlane.mig.demand import Problem
 from interlane.mig.greedy import greedy_cover, no_room
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Stop
+from interlane.mig.plan import TOLERANCE, Effort, SolvedPlan, StopReason
 from interlane.mig.pricing import cost_step, rounded_up, simple_bound
-from interlane.mig.solver import ENDLESS, Column, Program
+from interlane.mig.solver import ENDLESS, Column, LinearProgram
 from interlane.model import InvalidInput
 
 
@@ -28,7 +28,7 @@ from interlane.model import InvalidInput
 class WholeProgram:
     """The plain integer program, as textbooks would write it."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the best plan that the solver found, and its bound."""
         if problem.survive_gpu_loss:
             raise InvalidInput(
@@ -52,9 +52,9 @@ class WholeProgram:
         cost = plan.cost(problem.prices)
         proven = rounded_up(covering, solved.bound + covering.constant)
         bound = min(max(proven, simple_bound(covering)), cost)
-        stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else Stop.TIME
+        stopped = StopReason.OPTIMAL if cost - bound < TOLERANCE else StopReason.TIME
         seconds = effort.clock() - begin_s
-        return Outcome("program", plan, cost, bound, stopped, seconds, problem.notes)
+        return SolvedPlan("program", plan, cost, bound, stopped, seconds, problem.notes)
 
 
 class _Model:
@@ -66,7 +66,7 @@ class _Model:
         self._counted = [
             number for number, group in enumerate(covering.groups) if group.most is not None
         ]
-        self.program = Program(list(self._rows()))
+        self.program = LinearProgram(list(self._rows()))
         self.program.add(self._columns())
         self.program.make_whole()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from interlane.mig.covering import Cover, Covering, covering_of, plan_of
 from interlane.mig.demand import Problem
 from interlane.mig.greedy import greedy_plan, no_room
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Stop
+from interlane.mig.plan import TOLERANCE, Effort, SolvedPlan, StopReason
 from interlane.mig.pricing import simple_bound
 from interlane.mig.survive import surviving_plan
 from interlane.model import InvalidInput
@@ -16,23 +16,23 @@ SURVIVING_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search came to."""
 
     cover: Cover | None
-    stopped: Stop
+    stopped: StopReason
 
 
-Search = Callable[[Covering, Effort, float], Found]
+Search = Callable[[Covering, Effort, float], SearchResult]
 """Takes an effort, and a cost that is good enough to stop."""
 
 
-def outcome_of(name: str, problem: Problem, effort: Effort, search: Search) -> Outcome:
+def outcome_of(name: str, problem: Problem, effort: Effort, search: Search) -> SolvedPlan:
     """Return the outcome of a search, with a bound that needs no solver."""
     begin_s = effort.clock()
     covering = covering_of(problem)
     bound = simple_bound(covering)
-    stops: list[Stop] = []
+    stops: list[StopReason] = []
 
     def left(share: float) -> Effort:
         if effort.time_limit_s is None:
@@ -57,9 +57,9 @@ def outcome_of(name: str, problem: Problem, effort: Effort, search: Search) -> O
     if plan is None:
         raise InvalidInput(no_room(problem))
     cost = plan.cost(problem.prices)
-    stopped = Stop.OPTIMAL if cost - bound < TOLERANCE else stops[-1]
+    stopped = StopReason.OPTIMAL if cost - bound < TOLERANCE else stops[-1]
     seconds = effort.clock() - begin_s
-    return Outcome(name, plan, cost, bound, stopped, seconds, problem.notes)
+    return SolvedPlan(name, plan, cost, bound, stopped, seconds, problem.notes)
 
 
 def pinned_cost(covering: Covering) -> float:

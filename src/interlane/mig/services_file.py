@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from interlane.mig.check import Terms
+from interlane.mig.check import PlanTerms
 from interlane.mig.demand import (
     ALL_OF_IT,
     MOST_PROCESSES,
@@ -20,10 +20,10 @@ from interlane.mig.demand import (
     best_measurement,
     problem_of,
 )
-from interlane.mig.entries import Entry
+from interlane.mig.entries import MigFileSection
 from interlane.mig.layouts import PLAIN, Rules
 from interlane.mig.plan import GpuPlan, Instance, Member
-from interlane.mig.profiles import Kind, gpu_model
+from interlane.mig.profiles import ProfileKind, gpu_model
 from interlane.mig.table import Measurement, PerformanceTable
 from interlane.mig.tables.synthetic import FAMILIES
 from interlane.mig.tables.synthetic import table_of as synthetic_table
@@ -69,7 +69,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServicesFile:
     """What a services file asks for."""
 
     services: tuple[Service, ...]
@@ -84,17 +84,17 @@ class Asked:
     shared: tuple[SharedGpu, ...] = ()
 
 
-def read_services(document: object, file: str) -> Asked:
+def read_services(document: object, file: str) -> ServicesFile:
     """Read a services file."""
-    whole = Entry(file, "the file", document)
+    whole = MigFileSection(file, "the file", document)
     whole.only(_FILE)
     services = [_service(entry) for entry in whole.entries("services")]
     if not services:
         raise InvalidFile(file, "services must be a list with at least one entry; add one.")
     offers = [_offer(entry) for entry in whole.entries("gpus")] or [GpuOffer(DEFAULT_GPU)]
-    options = Entry(file, "options", whole.first(("options",)) or {})
+    options = MigFileSection(file, "options", whole.first(("options",)) or {})
     options.only(_OPTIONS)
-    asked = Asked(
+    asked = ServicesFile(
         tuple(services),
         tuple(offers),
         whole.text("table") if "table" in whole else None,
@@ -110,7 +110,7 @@ def read_services(document: object, file: str) -> Asked:
     return asked
 
 
-def _named(entry: Entry, make: Callable[..., Made], *values: object) -> Made:
+def _named(entry: MigFileSection, make: Callable[..., Made], *values: object) -> Made:
     """Make something of an entry; an error names the entry."""
     try:
         return make(*values)
@@ -118,7 +118,7 @@ def _named(entry: Entry, make: Callable[..., Made], *values: object) -> Made:
         raise entry.error(str(error)) from None
 
 
-def _service(entry: Entry) -> Service:
+def _service(entry: MigFileSection) -> Service:
     entry.only(_SERVICE)
     return _named(
         entry,
@@ -133,7 +133,7 @@ def _service(entry: Entry) -> Service:
     )
 
 
-def _offer(entry: Entry) -> GpuOffer:
+def _offer(entry: MigFileSection) -> GpuOffer:
     entry.only(_GPU)
     return _named(
         entry,
@@ -145,23 +145,23 @@ def _offer(entry: Entry) -> GpuOffer:
     )
 
 
-def kinds_of(names: Iterable[str]) -> frozenset[Kind]:
+def kinds_of(names: Iterable[str]) -> frozenset[ProfileKind]:
     """Return kinds of profiles by name; the base is always among them."""
-    known = [kind.value for kind in Kind]
+    known = [kind.value for kind in ProfileKind]
     for name in names:
         if name not in known:
             raise UnknownName("kind of profile", name, known)
-    return frozenset({Kind.BASE, *(Kind(name) for name in names)})
+    return frozenset({ProfileKind.BASE, *(ProfileKind(name) for name in names)})
 
 
-def _kinds(options: Entry) -> frozenset[Kind]:
+def _kinds(options: MigFileSection) -> frozenset[ProfileKind]:
     try:
         return kinds_of(options.texts("kinds"))
     except UnknownName as error:
         raise options.error(str(error)) from None
 
 
-def _pin(entry: Entry, default_model: str) -> Pin:
+def _pin(entry: MigFileSection, default_model: str) -> Pin:
     entry.only(_PIN)
     return Pin(
         entry.text("gpu"),
@@ -172,7 +172,7 @@ def _pin(entry: Entry, default_model: str) -> Pin:
     )
 
 
-def _shared(entry: Entry, default_model: str) -> SharedGpu:
+def _shared(entry: MigFileSection, default_model: str) -> SharedGpu:
     entry.only(_SHARED)
     members = []
     for one in entry.entries("services"):
@@ -188,13 +188,13 @@ def _shared(entry: Entry, default_model: str) -> SharedGpu:
 # -- what it comes to -----------------------------------------------------------------
 
 
-def with_gpu(asked: Asked, model: str) -> Asked:
+def with_gpu(asked: ServicesFile, model: str) -> ServicesFile:
     """Return the same services for one GPU model, under its terms if it was offered."""
     offered = {offer.model: offer for offer in asked.offers}
     return replace(asked, offers=(offered.get(model, GpuOffer(model)),))
 
 
-def full_table(asked: Asked, measured: PerformanceTable | None) -> PerformanceTable:
+def full_table(asked: ServicesFile, measured: PerformanceTable | None) -> PerformanceTable:
     """Return what was measured, and synthetic rows for models that were not but have a name."""
     known = measured.models if measured is not None else ()
     models = list(dict.fromkeys(service.model for service in asked.services))
@@ -215,7 +215,7 @@ def full_table(asked: Asked, measured: PerformanceTable | None) -> PerformanceTa
     return PerformanceTable([*measured, *made], measured.name)
 
 
-def problem_from(asked: Asked, table: PerformanceTable) -> tuple[Problem, Terms]:
+def problem_from(asked: ServicesFile, table: PerformanceTable) -> tuple[Problem, PlanTerms]:
     """Return the problem of a services file, and its terms for the checker."""
     pinned = _pinned(asked, table)
     problem = problem_of(
@@ -229,7 +229,7 @@ def problem_from(asked: Asked, table: PerformanceTable) -> tuple[Problem, Terms]
         pinned=pinned,
         survive_gpu_loss=asked.survive_gpu_loss,
     )
-    terms = Terms(
+    terms = PlanTerms(
         asked.services,
         asked.offers,
         tuple(table),
@@ -243,7 +243,7 @@ def problem_from(asked: Asked, table: PerformanceTable) -> tuple[Problem, Terms]
     return problem, terms
 
 
-def _pinned(asked: Asked, table: PerformanceTable) -> tuple[GpuPlan, ...]:
+def _pinned(asked: ServicesFile, table: PerformanceTable) -> tuple[GpuPlan, ...]:
     """Return the pinned GPUs, each instance with the best that its profile can give."""
     held: dict[tuple[str, str], list[Instance]] = {}
     for pin in asked.pins:
@@ -254,7 +254,7 @@ def _pinned(asked: Asked, table: PerformanceTable) -> tuple[GpuPlan, ...]:
     )
 
 
-def _pinned_instance(pin: Pin, asked: Asked, table: PerformanceTable) -> Instance:
+def _pinned_instance(pin: Pin, asked: ServicesFile, table: PerformanceTable) -> Instance:
     if not pin.service:
         return Instance(pin.profile, pin.start)
     services = {service.name: service for service in asked.services}

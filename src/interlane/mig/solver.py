@@ -42,7 +42,7 @@ class Solved:
     is_timeout: bool
 
 
-class Program:
+class LinearProgram:
     """A program that is minimised; columns may be added between runs."""
 
     def __init__(self, rows: Sequence[tuple[float, float]]) -> None:

@@ -1,6 +1,6 @@
 """Plans that meet every target without any one GPU.
 
-Two facts bound the cost from below.  Losing a GPU takes at least one instance from whoever it
+Two events bound the cost from below.  Losing a GPU takes at least one instance from whoever it
 served, so each service must do without its largest one (``pricing.asks_of``).  And what is
 left after any loss serves everybody, so it costs no less than the best plan that need not
 survive: the whole costs at least one GPU more.
@@ -26,7 +26,7 @@ from interlane.mig.covering import (
     spares,
 )
 from interlane.mig.demand import Problem
-from interlane.mig.plan import GpuPlan, Instance, Member, Plan
+from interlane.mig.plan import GpuPlan, Instance, Member, PartitionPlan
 
 MOST_ROUNDS = 30
 """Rounds of growing needs; hardly any plan takes five."""
@@ -34,7 +34,7 @@ MOST_ROUNDS = 30
 
 def surviving_plan(
     problem: Problem, covering: Covering, solve: Callable[[Covering], Cover | None]
-) -> Plan | None:
+) -> PartitionPlan | None:
     """Return a plan that survives, of covers that ``solve`` finds; None if it finds none."""
     needs = covering.needs
     for _ in range(MOST_ROUNDS):
@@ -49,7 +49,7 @@ def surviving_plan(
     return None
 
 
-def _shortfalls(problem: Problem, plan: Plan) -> list[float]:
+def _shortfalls(problem: Problem, plan: PartitionPlan) -> list[float]:
     """Return by how much each need must grow; 0 where any one GPU may be lost.
 
     It grows by what is missing without the GPU that the service relies on most; and at least
@@ -74,7 +74,7 @@ def _shortfalls(problem: Problem, plan: Plan) -> list[float]:
     return short
 
 
-def spread_plan(problem: Problem, covering: Covering, cover: Cover) -> Plan:
+def spread_plan(problem: Problem, covering: Covering, cover: Cover) -> PartitionPlan:
     """Put every block of a solution on a GPU, those of one service far from each other."""
     spread = _Spread(problem, covering, cover)
     # Large instances first: they weigh most, and few GPUs have room for them.
@@ -120,7 +120,7 @@ class _Spread:
         self._amounts[at, row] += self._covering.gives[row, block]
         self._got[at].append((row, block))
 
-    def plan(self) -> Plan:
+    def plan(self) -> PartitionPlan:
         """Return the GPUs; those that hold nothing are left out."""
         held = [gpu.id for gpu in self._held if gpu is not None]
         names = free_names(held)
@@ -130,7 +130,7 @@ class _Spread:
             if pinned is not None or self._got[at]:
                 name = next(names) if pinned is None else pinned.id
                 gpus.append(self._gpu(name, at, set_up, pinned))
-        return Plan((*gpus, *spares(self._problem)))
+        return PartitionPlan((*gpus, *spares(self._problem)))
 
     def _gpu(self, name: str, at: int, set_up: SetUp, pinned: GpuPlan | None) -> GpuPlan:
         services, blocks = self._problem.services, self._covering.blocks

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
 
-from interlane.mig.profiles import GpuModel, Kind, Profile, gpu_models
+from interlane.mig.profiles import GpuModel, MigProfile, ProfileKind, gpu_models
 from interlane.model import InvalidField, UnknownName
 
 
@@ -70,19 +70,19 @@ class PerformanceTable:
         """Return exactly what was measured on a profile, nothing if it was not."""
         return self._rows.get((model, gpu, profile), ())
 
-    def rows(self, model: str, gpu: GpuModel, profile: Profile) -> tuple[Measurement, ...]:
+    def rows(self, model: str, gpu: GpuModel, profile: MigProfile) -> tuple[Measurement, ...]:
         """Return what is known of a profile.
 
         A variant that was not measured is at least as fast as the plain profile with the same
         compute slices (it has no fewer SMs and no less memory), so it is known by that one.
         """
         found = self.measured(model, gpu.name, profile.name)
-        if found or profile.kind is Kind.BASE:
+        if found or profile.kind is ProfileKind.BASE:
             return found
         plain = next(
             one
             for one in gpu.profiles
-            if one.kind is Kind.BASE and one.compute_slices == profile.compute_slices
+            if one.kind is ProfileKind.BASE and one.compute_slices == profile.compute_slices
         )
         return self.measured(model, gpu.name, plain.name)
 

@@ -23,8 +23,8 @@ from interlane.mig.compiled import FULL, NOBODY, OVER, Memo
 from interlane.mig.covering import Covering, Floats, Whole
 from interlane.mig.demand import Problem
 from interlane.mig.deployment import Board, Watch
-from interlane.mig.plan import Effort, Outcome, Stop
-from interlane.mig.searching import Found, outcome_of
+from interlane.mig.plan import Effort, SolvedPlan, StopReason
+from interlane.mig.searching import SearchResult, outcome_of
 
 CURIOSITY: Final = 0.7
 """Weight of what was tried seldom, in GPUs."""
@@ -36,7 +36,7 @@ REMEMBERED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeShape:
     """How wide a tree is and how much is rolled out."""
 
     drawn: int = 3
@@ -47,7 +47,7 @@ class Shape:
     """Random completions of each new node."""
 
 
-SHAPE: Final = Shape()
+SHAPE: Final = TreeShape()
 """The usual one."""
 
 
@@ -55,15 +55,15 @@ SHAPE: Final = Shape()
 class TreeSearch:
     """Monte Carlo tree search over the GPUs to add, with randomised greedy roll-outs."""
 
-    shape: Shape = SHAPE
+    shape: TreeShape = SHAPE
     trials_a_gpu: int = 30
     """Trials before the search settles for the next GPU."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return the best plan of all trials."""
         return outcome_of("mcts", problem, effort, self._found)
 
-    def _found(self, covering: Covering, effort: Effort, enough: float) -> Found:
+    def _found(self, covering: Covering, effort: Effort, enough: float) -> SearchResult:
         board = Board(covering)
         watch = Watch(effort)
         rng, memory = np.random.default_rng(effort.seed), Memory(board)
@@ -71,8 +71,8 @@ class TreeSearch:
         stopped = tree.grow(self.trials_a_gpu, watch, enough)
         best = tree.best
         if best is None or not best.serves:
-            return Found(None, stopped)
-        return Found(board.cover(board.deployment(best.set_ups, best.given)), stopped)
+            return SearchResult(None, stopped)
+        return SearchResult(board.cover(board.deployment(best.set_ups, best.given)), stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class GapFilling:
     """GPUs that fill a gap."""
 
     set_ups: Whole
@@ -116,7 +116,7 @@ class Tree:
         self,
         board: Board,
         rng: np.random.Generator,
-        shape: "Shape",
+        shape: "TreeShape",
         left: Floats,
         free: Whole,
         memory: "Memory",
@@ -125,13 +125,13 @@ class Tree:
         self._rng = rng
         self._shape = shape
         self._memory = memory
-        self._dice = rng.integers(1 << 63, size=1, dtype=np.uint64)
+        self._random_state = rng.integers(1 << 63, size=1, dtype=np.uint64)
         self._root = _Node(left.copy(), free.copy())
         self._settled: list[Edge] = []
         self._room = 16
-        self.best: Filling | None = None
+        self.best: GapFilling | None = None
 
-    def grow(self, trials_a_gpu: int, watch: Watch, enough: float) -> Stop:
+    def grow(self, trials_a_gpu: int, watch: Watch, enough: float) -> StopReason:
         """Search until the root has moved to the end, the cost is enough, or time is up.
 
         After so many trials the root moves on by the GPU of which the best came.
@@ -139,15 +139,15 @@ class Tree:
         while self._root.left.any():
             for _ in range(trials_a_gpu):
                 if self.try_once() and self._cost_of_best <= enough:
-                    return Stop.FINISHED
+                    return StopReason.FINISHED
                 if watch.is_over:
-                    return Stop.TIME
+                    return StopReason.TIME
             following = self._best_child()
             if following is None:
                 break
             self._settled.append(following[0])
             self._root = following[1]
-        return Stop.ROUNDS
+        return StopReason.ROUNDS
 
     @property
     def _cost_of_best(self) -> float:
@@ -238,7 +238,7 @@ class Tree:
                 seen[Edge(int(set_ups[at]), tuple(given[at].tolist()))] = None
         return iter(seen)
 
-    def _rolled_out(self, node: _Node, edges: list[Edge]) -> tuple[Filling, float]:
+    def _rolled_out(self, node: _Node, edges: list[Edge]) -> tuple[GapFilling, float]:
         """Return the best of some random completions, and the mean of their values."""
         tables, dear = self._board.tables, self._board.dear
         while True:
@@ -249,7 +249,7 @@ class Tree:
                 self._memory.memo,
                 self._shape.roll_outs,
                 dear,
-                self._dice,
+                self._random_state,
                 node.left,
                 node.free,
                 set_ups,
@@ -264,7 +264,7 @@ class Tree:
         before = -OVER * node.over + compiled.value_after(
             tables, chosen, filled, len(chosen), _NOTHING, dear
         )
-        filling = Filling(
+        filling = GapFilling(
             np.concatenate([chosen, set_ups[:count]]),
             np.concatenate([filled, given[:count]]),
             before + value,

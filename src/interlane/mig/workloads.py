@@ -84,10 +84,10 @@ def _rates(
     max_processes: int,
 ) -> list[float]:
     """Return what each base profile gives within the target, the whole GPU last."""
-    facts = gpu_model(gpu)
+    events = gpu_model(gpu)
     rates = []
-    for profile in sorted(facts.of_kinds(BASE_ONLY), key=lambda one: one.compute_slices):
-        rows = table.rows(service.model, facts, profile)
+    for profile in sorted(events.of_kinds(BASE_ONLY), key=lambda one: one.compute_slices):
+        rows = table.rows(service.model, events, profile)
         best = best_measurement(rows, service, latency, max_processes)
         rates.append(0.0 if best is None else best.throughput_per_s)
     return rates

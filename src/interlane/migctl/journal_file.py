@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from interlane.mig.documents import plan_document, read_state
-from interlane.mig.plan import Plan
+from interlane.mig.plan import PartitionPlan
 from interlane.mig.transition.journal import Read, Record, line_of, read_journal
 from interlane.model import InvalidFile, InvalidInput
 
@@ -62,7 +62,7 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, default: Plan) -> Plan:
+    def read(self, default: PartitionPlan) -> PartitionPlan:
         """Return what was kept; the default if nothing was."""
         if not self._path.exists():
             return default
@@ -74,7 +74,7 @@ class StateFile:
             ) from None
         return read_state(document, str(self._path))
 
-    def write(self, state: Plan) -> None:
+    def write(self, state: PartitionPlan) -> None:
         """Keep a state; after a crash the old or the new one is there, never half of it."""
         text = json.dumps({"gpus": plan_document(state)})
         beside = self._path.with_name(f"{self._path.name}.new")

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from interlane.mig.plan import GpuPlan, Plan
+from interlane.mig.plan import GpuPlan, PartitionPlan
 from interlane.mig.transition import nvidia
 from interlane.mig.transition.run import StepFailed
-from interlane.mig.transition.steps import Step, Verb
+from interlane.mig.transition.steps import TransitionStep, Verb
 from interlane.model import InterlaneError
 
 LIMIT_S: Final = 600.0
@@ -43,20 +43,22 @@ class NvidiaSmi:
         self._service_program = service_program
         self._run = run
 
-    def observe(self, expected: Plan) -> Plan:
+    def observe(self, expected: PartitionPlan) -> PartitionPlan:
         """Return the slots that the driver lists, with services as expected in them."""
         indices = [nvidia.device(gpu.id) for gpu in expected.gpus]
         if all(index.isdigit() for index in indices):
             # One listing has all GPUs, by index.
             rows = self._listed(None)
-            return Plan(tuple(self._with(gpu, rows) for gpu in expected.gpus))
-        return Plan(tuple(self._with(gpu, self._listed(gpu.id)) for gpu in expected.gpus))
+            return PartitionPlan(tuple(self._with(gpu, rows) for gpu in expected.gpus))
+        return PartitionPlan(
+            tuple(self._with(gpu, self._listed(gpu.id)) for gpu in expected.gpus)
+        )
 
-    def _with(self, gpu: GpuPlan, rows: Sequence[nvidia.Listed]) -> GpuPlan:
+    def _with(self, gpu: GpuPlan, rows: Sequence[nvidia.ListedInstance]) -> GpuPlan:
         found = nvidia.observed(nvidia.device(gpu.id), rows, gpu.instances)
         return replace(gpu, instances=tuple(found))
 
-    def _listed(self, gpu: str | None) -> list[nvidia.Listed]:
+    def _listed(self, gpu: str | None) -> list[nvidia.ListedInstance]:
         try:
             return nvidia.listed(self._run(nvidia.list_command(gpu)))
         except StepFailed as error:
@@ -65,7 +67,7 @@ class NvidiaSmi:
                 raise InterlaneError(str(error)) from None
             return []
 
-    def perform(self, step: Step) -> None:
+    def perform(self, step: TransitionStep) -> None:
         """Carry a step out."""
         if step.verb in (Verb.START, Verb.DRAIN):
             self._run(nvidia.service_command(step, self._service_program))
@@ -74,7 +76,7 @@ class NvidiaSmi:
         for command in nvidia.commands(step, number):
             self._run(command)
 
-    def _number(self, step: Step) -> str:
+    def _number(self, step: TransitionStep) -> str:
         index = nvidia.device(step.gpu)
         for row in self._listed(step.gpu):
             same = (row.profile, row.start) == (step.instance.profile, step.instance.start)

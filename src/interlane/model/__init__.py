@@ -1,4 +1,4 @@
-"""Nouns and nothing else: jobs, machines, placements, facts and wishes."""
+"""Nouns and nothing else: jobs, machines, placements, events and actions."""
 
 from interlane.model.actions import Action, Grow, Preempt, Refuse, Requeue, Start, Wake
 from interlane.model.cluster import Cluster

@@ -1,4 +1,4 @@
-"""Wishes: what should be done, in the imperative.  They come out of the kernel."""
+"""Actions: what should be done, in the imperative.  They come out of the kernel."""
 
 from dataclasses import dataclass
 

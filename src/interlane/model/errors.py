@@ -61,12 +61,12 @@ class UnknownName(InvalidInput):
 class IllegalTransition(InterlaneError):
     """An event arrived that the state does not allow."""
 
-    def __init__(self, subject: str, state: str, fact: str) -> None:
-        super().__init__(f"{subject} is {state}, where {fact} cannot happen.")
+    def __init__(self, subject: str, state: str, event: str) -> None:
+        super().__init__(f"{subject} is {state}, where {event} cannot happen.")
 
 
 class CapacityViolated(InterlaneError):
-    """The books do not balance: more is held than exists, or returned than was held."""
+    """The state does not balance: more is held than exists, or returned than was held."""
 
 
 class Unreachable(InterlaneError):

@@ -1,4 +1,4 @@
-"""Facts: what has happened, in the past tense.  They go into the kernel."""
+"""Events: what has happened, in the past tense.  They go into the kernel."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from interlane.model.work import Job
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A user handed in a job."""
+    """A user submitted a job."""
 
     job: Job
 
@@ -35,7 +35,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The job runs where the kernel wished it."""
+    """The job runs where the scheduler placed it."""
 
     job_id: JobId
     placement: Placement
@@ -51,7 +51,7 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The job runs with these instances too, where the kernel wished them."""
+    """The job runs with these instances too, where the scheduler placed them."""
 
     job_id: JobId
     more: Placement
@@ -67,7 +67,7 @@ class GrowFailed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The job was stopped at the kernel's wish and waits again.
+    """The job was stopped at the scheduler's request and waits again.
 
     ``work_lost_s`` is progress since the last checkpoint, which must be done again.
     """

@@ -11,7 +11,7 @@ class Function:
 
     id: str
     workload: str
-    """Under which name slow-down tables have it."""
+    """Under which name slowdown tables have it."""
     memory_mib: int
     use: float = 0.1
     """Share of a GPU that it keeps busy: what is gained by placing it."""

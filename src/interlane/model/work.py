@@ -1,7 +1,7 @@
 """Work: a job is tasks (roles), a task is instances, an instance is one demand.
 
 Nothing here says how long a job really takes.  True lengths live in the simulator's world
-only; a policy sees a guess at most.
+only; a policy sees an estimate at most.
 """
 
 from collections.abc import Iterator
@@ -186,7 +186,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a policy may know of a job before it ends: a guess, not the truth.
+    """All that a policy may know of a job before it ends: an estimate, not the truth.
 
     ``serial`` breaks every tie: the trace's own numbering, or the order of submission.
     """
@@ -195,7 +195,7 @@ class Job:
     request: Request
     submitted_s: float
     serial: int
-    duration_s_guess: float | None = None
+    duration_s_estimate: float | None = None
     user: str = ""
     queue: str = ""
     priority: int = 0

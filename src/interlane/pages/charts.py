@@ -11,7 +11,7 @@ WIDTH: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A series of values, drawn as a line; its kind is what the style sheet colours."""
 
     kind: str
@@ -38,12 +38,12 @@ def spark(
 
 
 def chart(
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     label: str,
     *,
     x_ticks: Sequence[tuple[float, str]],
     y_ticks: Sequence[tuple[float, str]],
-    band: tuple[Line, Line] | None = None,
+    band: tuple[ChartLine, ChartLine] | None = None,
     height: int = 180,
 ) -> Markup:
     """Return lines over axes; the first and last ticks are the ends of each axis.
@@ -114,7 +114,7 @@ def _grid(frame: _Frame, levels: Sequence[float]) -> Markup:
     )
 
 
-def _band(frame: _Frame, low: Line, high: Line) -> Markup:
+def _band(frame: _Frame, low: ChartLine, high: ChartLine) -> Markup:
     there = [frame.at(x, y) for x, y in zip(low.x, low.y, strict=True)]
     back = [frame.at(x, y) for x, y in zip(high.x, high.y, strict=True)]
     return Markup('<path class="band" d="{}Z"/>').format(_path([*there, *reversed(back)]))

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from interlane.live.functions.lender import Compared
+from interlane.live.functions.colocation import ComparedSlowdown
 from interlane.live.functions.status import FunctionStatus
-from interlane.live.measure.occupancy import Device, Tenant
+from interlane.live.measure.occupancy import DeviceUse, TenantUse
 from interlane.model import MILLI, JobId
 from interlane.pages import words
 from interlane.pages.frame import job_link, live, table, title
@@ -62,14 +62,14 @@ def guests_of(statuses: Sequence[FunctionStatus]) -> Guests:
 
 
 def _map(site: Site, guests: Guests) -> Markup:
-    machines: dict[str, list[Device]] = {}
+    machines: dict[str, list[DeviceUse]] = {}
     for device in site.view.devices():
         machines.setdefault(device.machine, []).append(device)
     cards = [_machine(name, found, guests) for name, found in machines.items()]
     return Markup('<div class="stack">{}</div>').format(Markup("").join(cards))
 
 
-def _machine(name: str, found: Sequence[Device], guests: Guests) -> Markup:
+def _machine(name: str, found: Sequence[DeviceUse], guests: Guests) -> Markup:
     drawn = [_device(one, guests.get(f"{one.machine}/{one.gpu}", ())) for one in found]
     kind = "emulated" if found[0].emulated else found[0].type
     return Markup(
@@ -77,7 +77,7 @@ def _machine(name: str, found: Sequence[Device], guests: Guests) -> Markup:
     ).format(name, words.count(len(found), "GPU"), kind, Markup("").join(drawn))
 
 
-def _device(device: Device, guests: Sequence[Guest]) -> Markup:
+def _device(device: DeviceUse, guests: Sequence[Guest]) -> Markup:
     return Markup(
         '<div class="device"><div class="label"><strong>GPU {}</strong>{}</div>'
         "<div>{}{}</div></div>"
@@ -86,7 +86,7 @@ def _device(device: Device, guests: Sequence[Guest]) -> Markup:
     )
 
 
-def _figures(device: Device, guests: Sequence[Guest]) -> Markup:
+def _figures(device: DeviceUse, guests: Sequence[Guest]) -> Markup:
     busy = words.UNKNOWN if device.busy is None else words.percent(device.busy)
     told = [
         f"held {words.percent(device.held_milli / MILLI)}, busy {busy}",
@@ -100,7 +100,7 @@ def _figures(device: Device, guests: Sequence[Guest]) -> Markup:
     return Markup("").join(Markup('<span class="soft">{}</span>').format(one) for one in told)
 
 
-def _booked_mib(device: Device) -> float:
+def _booked_mib(device: DeviceUse) -> float:
     """Return the memory that is booked: by the daemon if it answers, else by the kernel."""
     if device.is_shared and device.booked_bytes:
         return device.booked_bytes / BYTES_PER_MIB
@@ -119,7 +119,7 @@ class _Part:
     told: str
 
 
-def _picture(device: Device, guests: Sequence[Guest]) -> Markup:
+def _picture(device: DeviceUse, guests: Sequence[Guest]) -> Markup:
     shares = [
         _Part(one.id, one.milli, f"holds {words.percent(one.milli / MILLI)}")
         for one in device.jobs
@@ -162,14 +162,14 @@ def _replicas(guests: Sequence[Guest], at_mib: float, total_mib: float) -> Marku
     return Markup("").join(drawn)
 
 
-def _memories(device: Device) -> list[tuple[Tenant, float]]:
+def _memories(device: DeviceUse) -> list[tuple[TenantUse, float]]:
     return [
         (one, one.booked_bytes / BYTES_PER_MIB if one.booked_bytes else one.memory_mib)
         for one in device.jobs
     ]
 
 
-def _told(device: Device) -> str:
+def _told(device: DeviceUse) -> str:
     if not device.jobs:
         return "free"
     return ", ".join(f"{one.id} {words.percent(one.milli / MILLI)}" for one in device.jobs)
@@ -218,7 +218,7 @@ def hue(job: str) -> str:
 # -- who is there ---------------------------------------------------------------------
 
 
-def tenants_table(device: Device) -> Markup:
+def tenants_table(device: DeviceUse) -> Markup:
     """Return how the jobs of a device get on beside each other."""
     known = [one for one in device.jobs if one.is_present]
     if not known:
@@ -234,11 +234,11 @@ def tenants_table(device: Device) -> Markup:
         )
         for one in known
     ]
-    head = ("job", "now", "lane", "memory used", "predicted", "measured slow-down")
+    head = ("job", "now", "lane", "memory used", "predicted", "measured slowdown")
     return table(head, rows, f"Jobs of GPU {device.gpu}", "", (3, 4, 5))
 
 
-def beside_table(compared: Sequence[Compared], who: str) -> Markup:
+def beside_table(compared: Sequence[ComparedSlowdown], who: str) -> Markup:
     """Return what was measured of somebody beside others; nothing if nothing was."""
     rows = [
         (
@@ -248,8 +248,8 @@ def beside_table(compared: Sequence[Compared], who: str) -> Markup:
         )
         for one in compared
     ]
-    head = (f"beside {who}", "device", "predicted", "measured slow-down", "limit")
-    return table(head, rows, f"Slow-down by {who}", "", (2, 3, 4)) if rows else Markup("")
+    head = (f"beside {who}", "device", "predicted", "measured slowdown", "limit")
+    return table(head, rows, f"Slowdown by {who}", "", (2, 3, 4)) if rows else Markup("")
 
 
 def _mib(size_bytes: float) -> str:
@@ -257,5 +257,5 @@ def _mib(size_bytes: float) -> str:
 
 
 def slowdown(factor: float | None) -> str:
-    """Return a slow-down as people read it."""
+    """Return a slowdown as people read it."""
     return words.UNKNOWN if factor is None else f"{factor:.2f} x"

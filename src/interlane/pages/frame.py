@@ -43,7 +43,7 @@ class Page:
     in_menu: bool = True
 
 
-class Live(Element, component="live.js"):
+class LiveMarkup(Element, component="live.js"):
     """Markup that can be shown anew without disturbing whoever reads it."""
 
     def __init__(self, markup: Markup, *, tag: str = "div", follow: bool = False) -> None:
@@ -74,7 +74,7 @@ async def open_page(visit: Visit, page: Page, menu: Sequence[Page]) -> Response 
 
 def _fail(error: InterlaneError) -> None:
     ui.context.client.status_code = status_of(error)
-    Live(Markup('<p class="alert" role="alert">{}</p>').format(error))
+    LiveMarkup(Markup('<p class="alert" role="alert">{}</p>').format(error))
 
 
 @contextmanager
@@ -83,10 +83,12 @@ def _framed(visit: Visit, caller: Caller, page: Page, menu: Sequence[Page]) -> I
     theme = visit.request.cookies.get(THEME_COOKIE, "auto")
     with ui.element("div").classes("shell"):
         with ui.element("header").classes("side"):
-            Live(_menu(page, [one for one in menu if one.in_menu and caller.role >= one.needs]))
+            LiveMarkup(
+                _menu(page, [one for one in menu if one.in_menu and caller.role >= one.needs])
+            )
             with ui.element("div").classes("who"):
                 _theme_switch(theme if theme in THEMES else "auto")
-                Live(_who(caller))
+                LiveMarkup(_who(caller))
         with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
             yield
 
@@ -133,7 +135,7 @@ def _theme_switch(theme: str) -> None:
 
 def title(words: str, about: str = "") -> None:
     """Show a page's heading."""
-    Live(_title(words, about))
+    LiveMarkup(_title(words, about))
 
 
 def _title(words: str, about: str) -> Markup:
@@ -142,12 +144,12 @@ def _title(words: str, about: str) -> Markup:
 
 async def live(
     visit: Visit, make: Make, every_s: float = EVERY_S, *, follow: bool = False
-) -> Live:
+) -> LiveMarkup:
     """Show what a function makes, and make it again and again.
 
     A plain function runs in a thread, a coroutine on the server's loop.
     """
-    shown = Live(await _made(make), follow=follow)
+    shown = LiveMarkup(await _made(make), follow=follow)
 
     async def again() -> None:
         if visit.caller is None:
@@ -185,7 +187,7 @@ Handler = Callable[[], Awaitable[None]]
 
 
 def worked(
-    visit: Visit, shown: Live, meanwhile: str, work: Callable[[Caller], Awaitable[Markup]]
+    visit: Visit, shown: LiveMarkup, meanwhile: str, work: Callable[[Caller], Awaitable[Markup]]
 ) -> Handler:
     """Return a handler for work that takes a while: shows what it makes, or why it could not.
 

@@ -38,7 +38,7 @@ def _function(one: FunctionStatus) -> Markup:
     why = Markup('<p class="alert">{}</p>').format(one.reason) if one.reason else ""
     return Markup(
         '<section class="card"><h2>{} {} <span class="soft">by {}, version {}</span></h2>{}'
-        '<dl class="facts">{}</dl><div class="columns">{}{}</div>{}'
+        '<dl class="events">{}</dl><div class="columns">{}{}</div>{}'
         "<details><summary>As deployed</summary>{}</details></section>"
     ).format(
         one.name,
@@ -46,7 +46,7 @@ def _function(one: FunctionStatus) -> Markup:
         one.user,
         one.version,
         why,
-        _facts(one, deadline_s),
+        _events(one, deadline_s),
         _calls(one),
         _latencies(one, deadline_s),
         _replicas(one) + beside_table(one.beside_jobs, "jobs"),
@@ -60,10 +60,10 @@ def cold_ratio(statuses: Sequence[FunctionStatus]) -> float | None:
     return sum(one.cold_starts for one in statuses) / asked if asked else None
 
 
-def _facts(one: FunctionStatus, deadline_s: float) -> Markup:
+def _events(one: FunctionStatus, deadline_s: float) -> Markup:
     idle = sum(replica.state == "idle" for replica in one.replicas)
     busy = sum(replica.state == "busy" for replica in one.replicas)
-    facts = [
+    events = [
         ("calls", f"{one.rate_per_s:.3g} /s"),
         ("warm", f"{idle + busy}, {busy} of them busy"),
         ("waiting", f"{one.waiting:,}"),
@@ -76,7 +76,7 @@ def _facts(one: FunctionStatus, deadline_s: float) -> Markup:
         ("load", words.short_span(one.load_s)),
     ]
     return Markup("").join(
-        Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*fact) for fact in facts
+        Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*event) for event in events
     )
 
 
@@ -94,13 +94,15 @@ def _calls(one: FunctionStatus) -> Markup:
     at = [*ages, 0.0] if len(told) == count + 1 else [0.0]
     span = words.span(SLOTS * one.slot_s)
     return charts.chart(
-        [charts.Line("first", "calls", ages, [float(calls) for calls in one.slots])],
+        [charts.ChartLine("first", "calls", ages, [float(calls) for calls in one.slots])],
         f"Calls of {one.name} in slots of {one.slot_s:g} s",
         x_ticks=[(-SLOTS, f"-{span}"), (0, "next")],
         y_ticks=[(0, "0"), (most / 2, f"{most / 2:.3g}"), (most, f"{most:.3g}")],
         band=(
-            charts.Line("band", "forecast before the slot, P50 to P90", at, low[-len(at) :]),
-            charts.Line("band", "", at, high[-len(at) :]),
+            charts.ChartLine(
+                "band", "forecast before the slot, P50 to P90", at, low[-len(at) :]
+            ),
+            charts.ChartLine("band", "", at, high[-len(at) :]),
         ),
     )
 

@@ -7,13 +7,13 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
-from interlane.live.measure.occupancy import Device
-from interlane.live.store.record import Entry, Record, State
+from interlane.live.measure.occupancy import DeviceUse
+from interlane.live.store.record import JobRecord, LogEntry, State
 from interlane.model import JobId
 from interlane.pages import words
 from interlane.pages.devices import beside_table, slowdown, tenants_table
 from interlane.pages.frame import (
-    Live,
+    LiveMarkup,
     action,
     as_yaml,
     card,
@@ -30,7 +30,7 @@ from interlane.pages.site import Site, Visit
 LOG_BYTES: Final = 32 * 1024
 LOG_EVERY_S: Final = 1.0
 AHEAD_SHOWN: Final = 5
-STORY_MAX: Final = 500
+TIMELINE_MAX: Final = 500
 
 
 async def job(visit: Visit) -> None:
@@ -45,17 +45,17 @@ async def job(visit: Visit) -> None:
             _canceller(visit, record)
         _keep_starts_fresh(visit, view)
     await live(visit, view.body)
-    Live(Markup('<h2 id="log">Output</h2>'))
+    LiveMarkup(Markup('<h2 id="log">Output</h2>'))
     printed = await live(visit, view.printed, LOG_EVERY_S, follow=True)
     printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
-    Live(card("As handed in", as_yaml(record.job.document)))
+    LiveMarkup(card("As submitted", as_yaml(record.job.document)))
 
 
-def _may_cancel(visit: Visit, record: Record) -> bool:
+def _may_cancel(visit: Visit, record: JobRecord) -> bool:
     return visit.caller is not None and visit.caller.may_cancel(record)
 
 
-def _canceller(visit: Visit, record: Record) -> None:
+def _canceller(visit: Visit, record: JobRecord) -> None:
     async def cancel(caller: Caller) -> None:
         now = await asyncio.to_thread(visit.site.view.job, record.id)
         caller.insist_may_cancel(now)
@@ -86,7 +86,7 @@ class _View:
         self.starts_in = words.UNKNOWN
 
     @property
-    def record(self) -> Record:
+    def record(self) -> JobRecord:
         """The job as it stands."""
         return self._site.view.job(self._id)
 
@@ -102,34 +102,34 @@ class _View:
         record, now_s = self.record, self._site.view.now_s()
         until_s = record.ended_s or now_s
         began_s = None if record.state is State.QUEUED else record.started_s
-        facts: list[tuple[str, Any]] = [
+        events: list[tuple[str, Any]] = [
             ("state", state_word(record.state)),
             ("waited", words.span((began_s or until_s) - record.submitted_s)),
             ("ran", words.UNKNOWN if began_s is None else words.span(until_s - began_s)),
-            ("guessed", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
+            ("estimated", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
             ("asks", words.gpus(self._site.view.asked_milli(record))),
             ("attempt", str(record.attempt) if record.attempt else words.UNKNOWN),
             ("exit code", words.UNKNOWN if record.exit_code is None else str(record.exit_code)),
         ]
         shown = Markup("").join(
-            Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*fact) for fact in facts
+            Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*event) for event in events
         )
-        return Markup('<dl class="facts">{}</dl>').format(shown)
+        return Markup('<dl class="events">{}</dl>').format(shown)
 
     # -- body -------------------------------------------------------------------------
 
     def body(self) -> Markup:
-        """Return its timeline, why it is there, and its story."""
+        """Return its timeline, why it is there, and its timeline."""
         record = self.record
-        entries = self._site.view.log(job_id=record.id, limit=STORY_MAX)
+        entries = self._site.view.log(job_id=record.id, limit=TIMELINE_MAX)
         now_s = record.ended_s or self._site.view.now_s()
         return Markup('<div class="stack">{}{}{}</div>').format(
             card("Timeline", timeline(entries, now_s)),
             self._why(record),
-            card("Story", _story(entries)),
+            card("Timeline", _timeline(entries)),
         )
 
-    def _why(self, record: Record) -> Markup:
+    def _why(self, record: JobRecord) -> Markup:
         if record.state is State.QUEUED:
             return card("Why not yet", self._why_not(record))
         if record.state.holds:
@@ -138,7 +138,7 @@ class _View:
         said = Markup("").join(Markup("<p>{}</p>").format(one) for one in told if one)
         return card("What happened", said) if said else Markup("")
 
-    def _why_not(self, record: Record) -> Markup:
+    def _why_not(self, record: JobRecord) -> Markup:
         why = self._site.view.why_now(record.id)
         if why.refusal is None:
             return Markup("<p>It is about to start.</p>")
@@ -162,7 +162,7 @@ class _View:
             self.starts_in,
         )
 
-    def _why_here(self, record: Record) -> Markup:
+    def _why_here(self, record: JobRecord) -> Markup:
         mine = [
             device
             for device in self._site.view.devices()
@@ -190,13 +190,13 @@ class _View:
         return Markup("{}<pre>{}</pre>").format(told, found.data.decode("utf-8", "replace"))
 
 
-def _slowed(record: Record) -> str:
+def _slowed(record: JobRecord) -> str:
     """Return how much a job was slowed down in its last attempt, if that was measured."""
     measured = (record.use or {}).get("measured_slowdown")
     return "" if measured is None else f"It took {slowdown(measured)} as long as alone."
 
 
-def _company(device: Device, job_id: JobId) -> Markup:
+def _company(device: DeviceUse, job_id: JobId) -> Markup:
     """Return who is on a device with the job, and how all of them get on."""
     beside = [one.id for one in device.jobs if one.id != job_id]
     told = Markup(", ").join(map(job_link, beside)) if beside else "nobody"
@@ -204,12 +204,12 @@ def _company(device: Device, job_id: JobId) -> Markup:
     return bound.format(device.gpu, told, tenants_table(device))
 
 
-# -- the story ------------------------------------------------------------------------
+# -- the timeline ------------------------------------------------------------------------
 
 PHASES: Final = ("waiting", "starting", "running", "stopping")
 
 
-def timeline(entries: list[Entry], until_s: float) -> Markup:
+def timeline(entries: list[LogEntry], until_s: float) -> Markup:
     """Return a job's phases, drawn to scale."""
     begin_s = entries[0].at_s
     length_s = max(until_s - begin_s, 1e-3)
@@ -236,11 +236,11 @@ def timeline(entries: list[Entry], until_s: float) -> Markup:
     )
     return Markup(
         '<svg class="timeline" height="18" role="img" aria-label="Phases of the job">{}</svg>'
-        '<div class="ends"><span>handed in</span><span>{} later</span></div><div>{}</div>'
+        '<div class="ends"><span>submitted</span><span>{} later</span></div><div>{}</div>'
     ).format(Markup("").join(parts), words.span(length_s), keys)
 
 
-def _story(entries: list[Entry]) -> Markup:
+def _timeline(entries: list[LogEntry]) -> Markup:
     begin_s = entries[0].at_s
     rows = [
         (f"+ {words.span(entry.at_s - begin_s)}", entry.kind.value, _detail(entry))
@@ -249,7 +249,7 @@ def _story(entries: list[Entry]) -> Markup:
     return table(("when", "what", ""), rows, "Everything that happened to the job", "Nothing.")
 
 
-def _detail(entry: Entry) -> str:
+def _detail(entry: LogEntry) -> str:
     change = entry.change
     if entry.kind.phase == "starting":
         spots = change["placement"]

@@ -7,11 +7,11 @@ from nicegui import ui
 
 from interlane.live.auth import Caller
 from interlane.mig.draw import Alike, Segment, alike, segments
-from interlane.mig.plan import Plan
+from interlane.mig.plan import PartitionPlan
 from interlane.mig.profiles import gpu_model, gpu_models
 from interlane.pages.devices import hue
-from interlane.pages.frame import Live, button, card, table, title, worked
-from interlane.pages.planner import Planned, Wanted, planned
+from interlane.pages.frame import LiveMarkup, button, card, table, title, worked
+from interlane.pages.planner import PastedDemand, Planned, planned
 from interlane.pages.site import Visit
 
 SOLVE_S: Final = 10.0
@@ -43,7 +43,7 @@ async def mig(visit: Visit) -> None:
             gpu.props("dense outlined")
 
             async def plan(_: Caller) -> Markup:
-                asked = Wanted(
+                asked = PastedDemand(
                     services.value or "",
                     None if gpu.value == THE_FILES else gpu.value,
                     measured.value or "",
@@ -61,7 +61,7 @@ async def mig(visit: Visit) -> None:
             planner = button("Plan")
             taker = ui.button("Take the plan as what runs now", on_click=take)
             taker.props("dense no-caps flat")
-    shown = Live(Markup(""))
+    shown = LiveMarkup(Markup(""))
     planner.on_click(worked(visit, shown, "Planning ...", plan))
 
 
@@ -83,7 +83,7 @@ def _result(found: Planned) -> Markup:
     return Markup('<div class="stack">{}</div>').format(Markup("").join(parts))
 
 
-def _gpus(plan: Plan) -> Markup:
+def _gpus(plan: PartitionPlan) -> Markup:
     groups = alike(plan)
     drawn = Markup("").join(_group(group) for group in groups[:GPUS_DRAWN])
     rest = len(groups) - GPUS_DRAWN

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from interlane.live.http.service import Service
+from interlane.live.http.service import LiveService
 from interlane.pages.front import Front
 from interlane.pages.reports import PATH
 from interlane.pages.sessions import Sessions
@@ -22,7 +22,7 @@ BUILT_WITHIN_S: Final = 30.0
 """Seconds for which a page waits for a busy server."""
 
 
-def mount(service: Service, api: FastAPI) -> Front:
+def mount(service: LiveService, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     view = service.view
     sessions = Sessions(service.tokens, view.now_s)

@@ -8,7 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from interlane.live.questions.levels import Levels
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.pages import charts, words
 from interlane.pages.frame import card, job_link, live, state_word, table, title
 from interlane.pages.functions import cold_ratio
@@ -19,7 +19,7 @@ DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PastSpan:
     """A stretch of the past that can be shown."""
 
     name: str
@@ -29,9 +29,9 @@ class Span:
 
 
 SPANS: Final = (
-    Span("10 minutes", 600.0, "min", 60.0),
-    Span("hour", HOUR_S, "min", 60.0),
-    Span("day", DAY_S, "h", HOUR_S),
+    PastSpan("10 minutes", 600.0, "min", 60.0),
+    PastSpan("hour", HOUR_S, "min", 60.0),
+    PastSpan("day", DAY_S, "h", HOUR_S),
 )
 """The shortest that holds all that is known is shown."""
 
@@ -79,13 +79,13 @@ def _shown(site: Site, cold: float | None) -> Markup:
 
 
 def _tiles(
-    site: Site, levels: Levels, span: Span, waiting: list[Record], cold: float | None
+    site: Site, levels: Levels, span: PastSpan, waiting: list[JobRecord], cold: float | None
 ) -> list[Markup]:
     used = site.usage.since(levels.at_s[0])[1]
     waits_s = site.view.history.waits_s(DAY_S)
     pending_h = (
         sum(
-            site.view.asked_milli(one) / 1_000 * max(0.0, one.guess_s - one.ran_s)
+            site.view.asked_milli(one) / 1_000 * max(0.0, one.estimate_s - one.ran_s)
             for one in waiting
         )
         / HOUR_S
@@ -112,7 +112,7 @@ def _tiles(
         _tile(
             "Waiting",
             f"{len(waiting):,}",
-            f"{pending_h:,.3g} GPU-hours, as guessed",
+            f"{pending_h:,.3g} GPU-hours, as estimated",
             "/queue",
             charts.spark(levels.waiting, f"Waiting jobs over the last {span.name}"),
         ),
@@ -148,7 +148,7 @@ def _quantile(ordered: list[float], part: float) -> float | None:
 # -- the past ---------------------------------------------------------------------------
 
 
-def _levels(site: Site, levels: Levels, span: Span) -> Markup:
+def _levels(site: Site, levels: Levels, span: PastSpan) -> Markup:
     def ages(moments_s: Sequence[float]) -> list[float]:
         return [(at_s - levels.at_s[-1]) / span.unit_s for at_s in moments_s]
 
@@ -156,8 +156,8 @@ def _levels(site: Site, levels: Levels, span: Span) -> Markup:
     whole = span.seconds / span.unit_s
     return charts.chart(
         [
-            charts.Line("first", "allocated", ages(levels.at_s), levels.held_ratio),
-            charts.Line("second", "used", ages(seen_s), used),
+            charts.ChartLine("first", "allocated", ages(levels.at_s), levels.held_ratio),
+            charts.ChartLine("second", "used", ages(seen_s), used),
         ],
         f"Share of the GPUs that was allocated, and used, over the last {span.name}",
         x_ticks=[
@@ -172,7 +172,7 @@ def _levels(site: Site, levels: Levels, span: Span) -> Markup:
 # -- lists ----------------------------------------------------------------------------
 
 
-def _running(records: list[Record], now_s: float) -> Markup:
+def _running(records: list[JobRecord], now_s: float) -> Markup:
     newest = sorted(records, key=lambda one: -one.serial)[:SHOWN]
     rows = [
         (job_link(one.id), one.user, words.coarse_span(now_s - (one.started_s or now_s)))
@@ -181,7 +181,7 @@ def _running(records: list[Record], now_s: float) -> Markup:
     return table(("job", "user", "ran"), rows, "Running jobs", "Nothing runs.", (2,))
 
 
-def _waiting(records: list[Record], now_s: float) -> Markup:
+def _waiting(records: list[JobRecord], now_s: float) -> Markup:
     oldest = sorted(records, key=lambda one: one.submitted_s)[:SHOWN]
     rows = [
         (job_link(one.id), one.user, words.coarse_span(now_s - one.submitted_s))

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interlane.mig.documents import plan_document
-from interlane.mig.plan import Plan
+from interlane.mig.plan import PartitionPlan
 from interlane.usecases import mig, mig_transition
 from interlane.usecases.documents import Document
 from interlane.usecases.mig_transition import MigTransition
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PastedDemand:
     """What is asked for, as pasted."""
 
     services: str
@@ -34,7 +34,7 @@ class Planned:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     """What every service asks for and gets."""
-    plan: Plan
+    plan: PartitionPlan
     actions: tuple[tuple[int, str], ...] | None
     """The way: what can be done at a time has the same number; None if nothing runs now."""
 
@@ -44,9 +44,9 @@ class Planned:
         return json.dumps({"gpus": plan_document(self.plan)}, indent=1)
 
 
-def planned(wanted: Wanted) -> Planned:
+def planned(wanted: PastedDemand) -> Planned:
     """Plan the fewest GPUs, or as few as leave most in place of what runs now."""
-    demand = mig.Demand(
+    demand = mig.MigDemand(
         Document("services", wanted.services),
         Document("the table", wanted.table) if wanted.table.strip() else None,
         wanted.gpu,

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from nicegui import ui
 
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.model import JobId
 from interlane.pages import words
-from interlane.pages.frame import Live, job_link, live, state_word, table, title
+from interlane.pages.frame import LiveMarkup, job_link, live, state_word, table, title
 from interlane.pages.site import Site, Visit
 from interlane.predict.starts import StartBand
 
@@ -25,7 +25,7 @@ async def queue(visit: Visit) -> None:
     title("Queue", "Who waits, why, and when they are likely to start.")
     asked = _Asked(visit)
     view = _View(visit.site, asked)
-    Live(_filters(asked))
+    LiveMarkup(_filters(asked))
     await live(visit, view.markup)
     if asked.show == "waiting":
         _keep_starts_fresh(visit, view)
@@ -102,7 +102,7 @@ class _View:
             return self._running()
         return self._waiting()
 
-    def _open(self) -> list[Record]:
+    def _open(self) -> list[JobRecord]:
         user = self._asked.user
         return [one for one in self._site.view.open_jobs() if user in ("", one.user)]
 
@@ -128,8 +128,8 @@ class _View:
         return made + self._pager(len(records))
 
     def _line(
-        self, records: Mapping[JobId, Record], begin: int
-    ) -> tuple[list[Record], dict[JobId, str]]:
+        self, records: Mapping[JobId, JobRecord], begin: int
+    ) -> tuple[list[JobRecord], dict[JobId, str]]:
         """Return the records of one page in their order, and why each waits."""
         page = self._site.view.line(records, begin, ROWS)
         self.shown = tuple(one for one, _ in page)
@@ -149,11 +149,11 @@ class _View:
                 words.gpus(self._site.view.asked_milli(one)),
                 devices_of(one),
                 words.coarse_span(now_s - (one.started_s or now_s)),
-                words.span(one.guess_s),
+                words.span(one.estimate_s),
             )
             for one in records[begin : begin + ROWS]
         ]
-        head = ("job", "user", "state", "asks", "on", "ran", "guessed")
+        head = ("job", "user", "state", "asks", "on", "ran", "estimated")
         made = table(head, rows, "Running jobs", "Nothing runs.", (3, 5, 6))
         return made + self._pager(len(records))
 
@@ -220,7 +220,7 @@ def start_words(band: StartBand | None, now_s: float) -> str:
     return soon if soon == late else f"{soon} – {late}"
 
 
-def devices_of(record: Record) -> str:
+def devices_of(record: JobRecord) -> str:
     """Return where a job holds a place, in a few words."""
     return ", ".join(
         f"{spot['machine']}:{'/'.join(map(str, spot['gpus'])) or '-'}"
@@ -228,12 +228,12 @@ def devices_of(record: Record) -> str:
     )
 
 
-def _waited_s(record: Record) -> float:
+def _waited_s(record: JobRecord) -> float:
     until_s = record.started_s or record.ended_s or record.submitted_s
     return until_s - record.submitted_s
 
 
-def _ran_s(record: Record) -> float | None:
+def _ran_s(record: JobRecord) -> float | None:
     if record.started_s is None or record.ended_s is None:
         return None
     return record.ended_s - record.started_s

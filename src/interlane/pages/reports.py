@@ -13,8 +13,8 @@ KEPT_MAX: Final = 20
 
 
 @dataclass
-class Reports:
-    """Pages by an id that nobody guesses; the oldest make way."""
+class ReportPages:
+    """Pages by an id that nobody estimates; the oldest make way."""
 
     folder: TemporaryDirectory[str] = field(
         default_factory=lambda: TemporaryDirectory(prefix="interlane-reports-")

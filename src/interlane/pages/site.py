@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from interlane.live.auth import Caller, Role, acting
-from interlane.live.http.service import Service
+from interlane.live.http.service import LiveService
 from interlane.live.view import View
 from interlane.pages.away import Away
 from interlane.pages.front import SECRET
-from interlane.pages.reports import Reports
+from interlane.pages.reports import ReportPages
 from interlane.pages.sessions import Sessions
 from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
@@ -19,14 +19,14 @@ from interlane.pages.usage import Usage
 class Site:
     """Everything that pages read from."""
 
-    service: Service
+    service: LiveService
     policy: str
     """By which jobs are ordered and placed, in a word."""
     sessions: Sessions
     starts: Starts
     usage: Usage
     away: Away = field(default_factory=Away)
-    reports: Reports = field(default_factory=Reports)
+    reports: ReportPages = field(default_factory=ReportPages)
 
     @property
     def view(self) -> View:

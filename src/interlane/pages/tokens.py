@@ -9,7 +9,7 @@ from nicegui import ui
 
 from interlane.live.auth import Caller, Role
 from interlane.live.store.rows import TokenRow
-from interlane.pages.frame import Live, action, button, confirmed, title
+from interlane.pages.frame import LiveMarkup, action, button, confirmed, title
 from interlane.pages.site import Visit
 
 
@@ -17,7 +17,7 @@ async def tokens(visit: Visit) -> None:
     """Show tokens, make new ones and revoke old ones."""
     title("Tokens", "Who may use this machine. What is shown of a token cannot be used as one.")
     with ui.element("section").classes("card"):
-        Live(Markup("<h2>New token</h2>"))
+        LiveMarkup(Markup("<h2>New token</h2>"))
         _maker(visit)
     with ui.element("section").classes("card"):
         _listed(visit)
@@ -42,13 +42,13 @@ def _maker(visit: Visit) -> None:
             _listed.refresh()
 
         button("Make token", action(visit, Role.ADMIN, make))
-    shown = Live(Markup(""))
+    shown = LiveMarkup(Markup(""))
 
 
 @ui.refreshable
 def _listed(visit: Visit) -> None:
     with ui.element("div").classes("wide"), ui.element("table"):
-        Live(_HEAD, tag="thead")
+        LiveMarkup(_HEAD, tag="thead")
         with ui.element("tbody"):
             for row in visit.site.service.tokens.all():
                 _row(visit, row)
@@ -72,7 +72,7 @@ def _row(visit: Visit, row: TokenRow) -> None:
     )
     with ui.element("tr"):
         for cell in cells:
-            Live(Markup("{}").format(cell), tag="td")
+            LiveMarkup(Markup("{}").format(cell), tag="td")
         with ui.element("td"):
             if row.revoked_s is None:
                 _revoker(visit, row)

@@ -9,7 +9,7 @@ from nicegui import events, ui
 
 from interlane.live.auth import Caller
 from interlane.model import InvalidInput
-from interlane.pages.frame import Live, title, worked
+from interlane.pages.frame import LiveMarkup, title, worked
 from interlane.pages.front import UPLOAD_BYTES_MAX
 from interlane.pages.reports import PATH, rendered
 from interlane.pages.site import Visit
@@ -25,7 +25,7 @@ async def traces(visit: Visit) -> None:
     with ui.element("section").classes("card"):
         what = f"A file ({', '.join(ENDINGS)}; {UPLOAD_BYTES_MAX // MIB} MiB at most)"
         reads = Markup("<p>{} in any format that <code>trace report</code> reads.</p>")
-        Live(reads.format(what))
+        LiveMarkup(reads.format(what))
 
         async def take(event: events.UploadEventArguments) -> None:
             async def report(_: Caller) -> Markup:
@@ -40,7 +40,7 @@ async def traces(visit: Visit) -> None:
             on_upload=take,
         )
         upload.props(f'flat bordered accept="{",".join(ENDINGS)}"')
-    shown = Live(Markup(""))
+    shown = LiveMarkup(Markup(""))
 
 
 async def _reported(visit: Visit, event: events.UploadEventArguments) -> str:

@@ -11,9 +11,14 @@ from nicegui import ui
 from interlane.live.auth import Caller
 from interlane.model import InvalidInput
 from interlane.pages import charts, words
-from interlane.pages.frame import Live, button, card, table, title, worked
+from interlane.pages.frame import LiveMarkup, button, card, table, title, worked
 from interlane.pages.site import Site, Visit
-from interlane.usecases.whatif import SYNTHETIC_JOBS, Played, played_live, played_synthetic
+from interlane.usecases.whatif import (
+    SYNTHETIC_JOBS,
+    PlayedPolicy,
+    played_live,
+    played_synthetic,
+)
 
 DAY_S: Final = 86_400.0
 LIMIT_S: Final = 120.0
@@ -26,7 +31,7 @@ POLICIES: Final = {
     "order=fifo,placer=pack,queue=strict": "first come, first served, strictly",
     "order=fifo,placer=pack,queue=skip": "first come, others may pass",
     "order=fifo,placer=pack,queue=easy": "first come, with backfilling",
-    "order=sjf,placer=pack,queue=skip": "shortest guess first",
+    "order=sjf,placer=pack,queue=skip": "shortest estimate first",
     "order=srtf,placer=pack,queue=skip": "shortest rest first, preempting",
     "order=las,placer=pack,queue=skip": "least served first, preempting",
     "order=sjf,placer=fgd,queue=skip": "shortest first, little fragmentation",
@@ -77,7 +82,7 @@ async def whatif(visit: Visit) -> None:
             return _results(await _synthetic(visit.site, int(seed.value or 0), policies))
 
         comparer = button("Compare")
-    shown = Live(Markup(""))
+    shown = LiveMarkup(Markup(""))
     comparer.on_click(worked(visit, shown, "Playing ...", compare))
 
 
@@ -92,18 +97,18 @@ def _checked(chosen: Sequence[str]) -> list[str]:
     return [policy for policy in POLICIES if policy in chosen]
 
 
-async def _live(site: Site, days: float, policies: Sequence[str]) -> list[Played]:
+async def _live(site: Site, days: float, policies: Sequence[str]) -> list[PlayedPolicy]:
     view = site.view
     text = await asyncio.to_thread(view.trace, view.now_s() - days * DAY_S)
     if text.count("\n") < 2:
         raise InvalidInput(
-            f"No job was handed in within the last {days:g} days; look further back, or take "
+            f"No job was submitted within the last {days:g} days; look further back, or take "
             "synthetic jobs."
         )
     return await site.away.run(LIMIT_S, played_live, text, view.cluster(), policies)
 
 
-async def _synthetic(site: Site, seed: int, policies: Sequence[str]) -> list[Played]:
+async def _synthetic(site: Site, seed: int, policies: Sequence[str]) -> list[PlayedPolicy]:
     cluster = site.view.cluster()
     return await site.away.run(LIMIT_S, played_synthetic, cluster, seed, policies)
 
@@ -111,7 +116,7 @@ async def _synthetic(site: Site, seed: int, policies: Sequence[str]) -> list[Pla
 # -- results --------------------------------------------------------------------------
 
 
-def _results(found: Sequence[Played]) -> Markup:
+def _results(found: Sequence[PlayedPolicy]) -> Markup:
     return Markup('<div class="stack">{}<div class="columns">{}{}</div></div>').format(
         card("Figures", _figures(found)),
         card("Share of jobs that waited at most", _curves(found, "waits_s")),
@@ -119,7 +124,7 @@ def _results(found: Sequence[Played]) -> Markup:
     )
 
 
-def _figures(found: Sequence[Played]) -> Markup:
+def _figures(found: Sequence[PlayedPolicy]) -> Markup:
     rows = [
         (
             Markup('<span class="key {}">{}</span>').format(kind, short_name(one.policy)),
@@ -134,7 +139,7 @@ def _figures(found: Sequence[Played]) -> Markup:
     )
 
 
-def _cell(one: Played, figure: str) -> Markup:
+def _cell(one: PlayedPolicy, figure: str) -> Markup:
     value = one.summary[figure]
     if not isinstance(value, int | float):
         text = words.UNKNOWN
@@ -148,7 +153,7 @@ def _cell(one: Played, figure: str) -> Markup:
     return wanted.format(text)
 
 
-def _curves(found: Sequence[Played], times: str) -> Markup:
+def _curves(found: Sequence[PlayedPolicy], times: str) -> Markup:
     longest_s = max(max(getattr(one, times)) for one in found)
     ticks = [(log10(at_s), word) for at_s, word in TICKS_S]
     shown = next(
@@ -159,11 +164,13 @@ def _curves(found: Sequence[Played], times: str) -> Markup:
         values = getattr(one, times)
         shares = [at / (len(values) - 1) for at in range(len(values))]
         lines.append(
-            charts.Line(kind, short_name(one.policy), [_log(value) for value in values], shares)
+            charts.ChartLine(
+                kind, short_name(one.policy), [_log(value) for value in values], shares
+            )
         )
     return charts.chart(
         lines,
-        "Share of jobs over time, one line a policy",
+        "Share of jobs over time, one line per policy",
         x_ticks=ticks[: max(2, shown + 1)],
         y_ticks=[(0, "0 %"), (0.5, "50 %"), (1, "100 %")],
     )

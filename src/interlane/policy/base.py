@@ -5,8 +5,8 @@
 * ``Plans`` say which GPU types a job tries, in what order and for how long each.
 * ``ClusterView`` is all that a placer may see; it answers questions and cannot be changed.
 
-Policies read no clock and roll no global dice: time and randomness are arguments.  A policy's
-fields are its settings; ``catalogue`` maps names to policies.
+Policies read no clock and roll no global random generator: time and randomness are arguments.
+A policy's fields are its settings; ``catalogue`` maps names to policies.
 """
 
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ class Order(Protocol):
         ...
 
 
-class Spread(IntEnum):
+class GangSpread(IntEnum):
     """How a gang is spread over machines."""
 
     ONE_BY_ONE = 0
@@ -125,7 +125,7 @@ class TypicalDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BlendTerms:
     """What ``Score.BLEND`` adds up, each as a price; the machine with the lowest sum wins.
 
     A piece of a policy is one such object, and ``a + b`` has the prices of both.  Only their
@@ -141,7 +141,7 @@ class Terms:
     match: float = 0.0
     """For GPUs that are newly left without the CPUs that GPU work needs."""
     contention: float = 0.0
-    """For the slow-down by scarce CPUs that the instance would meet, 0.24 at most."""
+    """For the slowdown by scarce CPUs that the instance would meet, 0.24 at most."""
     cores_per_gpu: float = 6.0
     """CPUs that one GPU's worth of work needs, by which ``match`` counts."""
     dear: tuple[tuple[str, float], ...] = ()
@@ -150,8 +150,8 @@ class Terms:
     """Prices for the allocation rate of machines with a GPU type, instead of the first three
     terms: such machines are kept equally allocated."""
 
-    def __add__(self, other: "Terms") -> "Terms":
-        return Terms(
+    def __add__(self, other: "BlendTerms") -> "BlendTerms":
+        return BlendTerms(
             self.tight + other.tight,
             self.fill + other.fill,
             self.balance + other.balance,
@@ -174,20 +174,20 @@ def _summed(
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PlacementRule:
     """How the view should choose: what the built-in placers are made of."""
 
     score: Score
-    spread: Spread = Spread.ONE_BY_ONE
+    spread: GangSpread = GangSpread.ONE_BY_ONE
     gpu_choice: GpuChoice = GpuChoice.TIGHTEST
     choices: int = 1
     types: TypeRule = TypeRule.EXACT
     typical: tuple[TypicalDemand, ...] = ()
-    terms: Terms = Terms()
+    terms: BlendTerms = BlendTerms()
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PlanStage:
     """A part of a plan: the machines that a waiting job is held to, and for how long.
 
     What a job names itself stays binding: a stage narrows it where both have types in
@@ -231,8 +231,8 @@ class Plans(Protocol):
         """Types of machines that any stage borrows."""
         ...
 
-    def stages(self, job: Job) -> tuple[Stage, ...]:
-        """Return the stages of a job's plan; asked once, when the job is handed in.
+    def stages(self, job: Job) -> tuple[PlanStage, ...]:
+        """Return the stages of a job's plan; asked once, when the job is submitted.
 
         The last one lasts as long as the job waits, whatever its time-out.
         """
@@ -270,7 +270,7 @@ class ClusterView(Protocol):
         """Return what one machine has left."""
         ...
 
-    def choose(self, job: Job, rule: Rule, seed: int = 0) -> Placement | Refusal:
+    def choose(self, job: Job, rule: PlacementRule, seed: int = 0) -> Placement | Refusal:
         """Return the placement that a compiled rule chooses, or why there is none."""
         ...
 

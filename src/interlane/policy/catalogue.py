@@ -69,11 +69,11 @@ QUEUES: Final[Mapping[str, str]] = MappingProxyType(
 """What a job that does not fit does to those behind it."""
 
 _BLIND: Final = frozenset({"fifo", "las", "priority", "fair"})
-"""Orders that do not look at guesses."""
+"""Orders that do not look at estimates."""
 
 
-def needs_guess(order_name: str, queue: Discipline) -> bool:
-    """Tell whether an order or a queue looks at guessed durations."""
+def needs_estimate(order_name: str, queue: Discipline) -> bool:
+    """Tell whether an order or a queue looks at estimated durations."""
     return order_name not in _BLIND or queue is Discipline.EASY
 
 

@@ -7,16 +7,16 @@ from typing import Final
 from interlane.model import MILLI, InvalidField, Job
 from interlane.policy.base import Key
 
-NO_GUESS_S: Final = 1e15
-"""Jobs without a guess go last where guesses decide; far beyond any run time."""
+NO_ESTIMATE_S: Final = 1e15
+"""Jobs without an estimate go last where estimates decide; far beyond any run time."""
 
 _LEVEL_STEP: Final = 1e12
 """Keeps levels apart from submission times inside one number."""
 
 
-def guess_s(job: Job) -> float:
-    """Return the guessed length, or one beyond all others."""
-    return NO_GUESS_S if job.duration_s_guess is None else job.duration_s_guess
+def estimate_s(job: Job) -> float:
+    """Return the estimated length, or one beyond all others."""
+    return NO_ESTIMATE_S if job.duration_s_estimate is None else job.duration_s_estimate
 
 
 class _Plain:
@@ -72,18 +72,18 @@ class Fifo(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class ShortestFirst(_Plain):
-    """Shortest guess first ("MLaaS in the Wild", section 6.1); long jobs may starve."""
+    """Shortest estimate first ("MLaaS in the Wild", section 6.1); long jobs may starve."""
 
     def key(self, job: Job, ran_s: float) -> Key:
-        """Order by the guessed length."""
-        return (guess_s(job), 0.0)
+        """Order by the estimated length."""
+        return (estimate_s(job), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortestFirstWithAgeing(_Plain):
-    """Shortest guess first, but ``patience`` seconds of waiting are worth one of length.
+    """Shortest estimate first, but ``patience`` seconds of waiting are worth one of length.
 
-    Nobody who comes later than ``patience`` times a job's own guess can go before it, so
+    Nobody who comes later than ``patience`` times a job's own estimate can go before it, so
     that a long job's turn comes.
     """
 
@@ -94,13 +94,13 @@ class ShortestFirstWithAgeing(_Plain):
             raise InvalidField("patience", self.patience, "it must be above 0")
 
     def key(self, job: Job, ran_s: float) -> Key:
-        """Order by guess less age; all age alike, so their order is fixed."""
-        return (guess_s(job) + job.submitted_s / self.patience, 0.0)
+        """Order by estimate less age; all age alike, so their order is fixed."""
+        return (estimate_s(job) + job.submitted_s / self.patience, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortestRemainingFirst(_Plain):
-    """Shortest remaining guess first; a shorter newcomer takes a running job's place."""
+    """Shortest remaining estimate first; a shorter newcomer takes a running job's place."""
 
     @property
     def preempts(self) -> bool:
@@ -113,12 +113,12 @@ class ShortestRemainingFirst(_Plain):
         return -1.0
 
     def key(self, job: Job, ran_s: float) -> Key:
-        """Order by what is left of the guess."""
-        return (max(0.0, guess_s(job) - ran_s), 0.0)
+        """Order by what is left of the estimate."""
+        return (max(0.0, estimate_s(job) - ran_s), 0.0)
 
     def rank(self, job: Job, ran_s: float) -> float:
-        """Rank by what is left of the guess; a job past its guess is never stopped."""
-        return max(0.0, guess_s(job) - ran_s)
+        """Rank by what is left of the estimate; a job past its estimate is never stopped."""
+        return max(0.0, estimate_s(job) - ran_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +173,11 @@ def _gpus(job: Job) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HighestResponseRatio(_Plain):
-    """Longest wait relative to the guessed length first (HRRN): short first, none starve."""
+    """Longest wait relative to the estimated length first (HRRN): short first, none starve."""
 
     def key(self, job: Job, ran_s: float) -> Key:
-        """Order by waiting time over guessed length, which grows while the job waits."""
-        length_s = max(guess_s(job), 1.0)
+        """Order by waiting time over estimated length, which grows while the job waits."""
+        length_s = max(estimate_s(job), 1.0)
         return (job.submitted_s / length_s, -1.0 / length_s)
 
 

@@ -1,7 +1,8 @@
 """Where a job goes: the built-in placers.
 
-Each is a name for a ``Rule``; the view carries rules out with compiled code.  A placer that
-no rule expresses is any object with ``place``: it asks ``view.candidates`` and ``view.free``.
+Each is a name for a ``PlacementRule``; the view carries rules out with compiled code.  A placer
+that no rule expresses is any object with ``place``: it asks ``view.candidates`` and
+``view.free``.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,10 @@ from random import Random
 from interlane.model import InvalidField, Job, Placement, Refusal
 from interlane.policy.base import (
     ClusterView,
+    GangSpread,
     GpuChoice,
+    PlacementRule,
     Plans,
-    Rule,
-    Spread,
     TypeRule,
     TypicalDemand,
 )
@@ -27,7 +28,7 @@ class RulePlacer:
     """Place by one compiled rule."""
 
     name: str
-    rule: Rule
+    rule: PlacementRule
     about: str = ""
     plans: Plans | None = None
     """Which GPU types jobs try, in what order; the kernel follows them stage by stage."""
@@ -39,55 +40,57 @@ class RulePlacer:
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Return where the rule puts every instance, or why it cannot."""
-        draws = self.rule.spread is Spread.SAMPLE
+        draws = self.rule.spread is GangSpread.SAMPLE
         return view.choose(job, self.rule, rng.randrange(_SEED_MAX) if draws else 0)
 
 
 def first_fit(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Take the first machine with room, in cluster order."""
-    return RulePlacer("first-fit", Rule(Score.FIRST, types=types))
+    return RulePlacer("first-fit", PlacementRule(Score.FIRST, types=types))
 
 
 def pack(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Fill the tightest GPU of the fullest machine first; empty machines stay empty."""
-    return RulePlacer("pack", Rule(Score.PACK, types=types))
+    return RulePlacer("pack", PlacementRule(Score.PACK, types=types))
 
 
 def balance(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Take the machine with the lowest mean allocation rate of CPU, memory and GPU."""
-    rule = Rule(Score.BALANCE, gpu_choice=GpuChoice.EMPTIEST, types=types)
+    rule = PlacementRule(Score.BALANCE, gpu_choice=GpuChoice.EMPTIEST, types=types)
     return RulePlacer("balance", rule)
 
 
 def random(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Take any machine with room, each as likely as the next, and any GPU on it."""
-    rule = Rule(Score.RANDOM, Spread.SAMPLE, GpuChoice.DRAWN, types=types)
+    rule = PlacementRule(Score.RANDOM, GangSpread.SAMPLE, GpuChoice.DRAWN, types=types)
     return RulePlacer("random", rule)
 
 
 def dot_product(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Take the machine whose free amounts align least with the demand (FGD's baseline)."""
-    return RulePlacer("dot-product", Rule(Score.DOT_PRODUCT, types=types))
+    return RulePlacer("dot-product", PlacementRule(Score.DOT_PRODUCT, types=types))
 
 
 def gpu_clustering(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Keep tasks of one kind (shared, 1 GPU, 2 GPUs, ...) together on machines."""
-    return RulePlacer("gpu-clustering", Rule(Score.GPU_CLUSTERING, types=types))
+    return RulePlacer("gpu-clustering", PlacementRule(Score.GPU_CLUSTERING, types=types))
 
 
 def gpu_packing(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Prefer used GPUs, then free GPUs of used machines, then free machines."""
-    return RulePlacer("gpu-packing", Rule(Score.GPU_PACKING, types=types))
+    return RulePlacer("gpu-packing", PlacementRule(Score.GPU_PACKING, types=types))
 
 
 def best_fit(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Leave the least CPU and GPU behind on the chosen machine."""
-    return RulePlacer("best-fit", Rule(Score.BEST_FIT, types=types))
+    return RulePlacer("best-fit", PlacementRule(Score.BEST_FIT, types=types))
 
 
 def fgd(typical: tuple[TypicalDemand, ...], types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Let idle GPU share that typical demands cannot use grow the least (ATC'23)."""
-    return RulePlacer("fgd", Rule(Score.FGD, types=types, typical=_needed("fgd", typical)))
+    return RulePlacer(
+        "fgd", PlacementRule(Score.FGD, types=types, typical=_needed("fgd", typical))
+    )
 
 
 def lookahead(
@@ -112,7 +115,7 @@ def lookahead(
       the golden ratio, so that each type of machine is spread evenly over it: unlike FGD's,
       the result does not hinge on how machines are named.
     """
-    rule = Rule(Score.LOOKAHEAD, types=types, typical=_needed("lookahead", typical))
+    rule = PlacementRule(Score.LOOKAHEAD, types=types, typical=_needed("lookahead", typical))
     return RulePlacer("lookahead", rule)
 
 
@@ -120,18 +123,20 @@ def d_choices(choices: int = 2, types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Draw a few machines with room at random and take the fullest of them."""
     if choices < 1:
         raise InvalidField("choices", choices, "it must be 1 or more")
-    rule = Rule(Score.PACK, Spread.SAMPLE, choices=choices, types=types)
+    rule = PlacementRule(Score.PACK, GangSpread.SAMPLE, choices=choices, types=types)
     return RulePlacer("d-choices", rule)
 
 
 def pai_pack() -> RulePlacer:
     """Fill machines in cluster order, V100 jobs on V100s only: the published packing rule."""
-    return RulePlacer("pai-pack", Rule(Score.FIRST, Spread.SWEEP, types=TypeRule.V100_ONLY))
+    return RulePlacer(
+        "pai-pack", PlacementRule(Score.FIRST, GangSpread.SWEEP, types=TypeRule.V100_ONLY)
+    )
 
 
 def pai_balance() -> RulePlacer:
     """Fill the least used machines first, in percent: the published balancing rule."""
-    rule = Rule(Score.PAI_BALANCE, Spread.SWEEP, types=TypeRule.V100_ONLY)
+    rule = PlacementRule(Score.PAI_BALANCE, GangSpread.SWEEP, types=TypeRule.V100_ONLY)
     return RulePlacer("pai-balance", rule)
 
 

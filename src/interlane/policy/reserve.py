@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from interlane.model import InvalidField, Job
-from interlane.policy.base import Rule, Stage, Terms, TypeRule
+from interlane.policy.base import BlendTerms, PlacementRule, PlanStage, TypeRule
 from interlane.policy.performance import AsAsked, PerformanceModel
 from interlane.policy.place import RulePlacer
 from interlane.policy.scores import Score
@@ -59,18 +59,18 @@ class Reserving(_NothingLent):
     high: float = HIGH
     model: PerformanceModel = field(default_factory=AsAsked)
 
-    def stages(self, job: Job) -> tuple[Stage, ...]:
+    def stages(self, job: Job) -> tuple[PlanStage, ...]:
         """Return the side that suits the job, then all."""
-        return self._first(high=is_high(job, self)), Stage()
+        return self._first(high=is_high(job, self)), PlanStage()
 
-    def _first(self, *, high: bool) -> Stage:
+    def _first(self, *, high: bool) -> PlanStage:
         held_to: frozenset[str] = self.strong if high else frozenset()
-        return Stage(held_to, self.patience_s, spared=self.strong)
+        return PlanStage(held_to, self.patience_s, spared=self.strong)
 
 
 @dataclass(frozen=True)
 class Lending(Reserving):
-    """Plans in which idle strong machines are lent to all others, and taken back when needed.
+    """Plans in which idle strong machines are lent to all others, and cancelled when needed.
 
     Tasks with a right to strong types try them for a while, as under ``Reserving``; all
     others wait for other machines for a while, and may then use any, the strong ones until
@@ -84,18 +84,18 @@ class Lending(Reserving):
         """Strong machines."""
         return self.strong
 
-    def stages(self, job: Job) -> tuple[Stage, ...]:
+    def stages(self, job: Job) -> tuple[PlanStage, ...]:
         """Return strong types first where that is right, else all of them, some lent."""
         if is_high(job, self):
-            return self._first(high=True), Stage()
-        borrowing = Stage(lent=self.strong)
+            return self._first(high=True), PlanStage()
+        borrowing = PlanStage(lent=self.strong)
         if self.lend_after_s == 0:
             return (borrowing,)
-        return Stage(timeout_s=self.lend_after_s, spared=self.strong), borrowing
+        return PlanStage(timeout_s=self.lend_after_s, spared=self.strong), borrowing
 
 
 @dataclass(frozen=True)
-class Listed(_NothingLent):
+class ListedPlans(_NothingLent):
     """Plans as a list of types with time-outs, one for each kind of task.
 
     ``((frozenset({"MISC"}), 60.0), (frozenset({"T4"}), 60.0))`` tries MISC for a minute, then
@@ -107,10 +107,10 @@ class Listed(_NothingLent):
     high: float = HIGH
     model: PerformanceModel = field(default_factory=AsAsked)
 
-    def stages(self, job: Job) -> tuple[Stage, ...]:
+    def stages(self, job: Job) -> tuple[PlanStage, ...]:
         """Return the list that suits the job, then all."""
         listed = self.strong_first if self.model.gpu_use(job) >= self.high else self.weak_first
-        return *(Stage(types, timeout_s) for types, timeout_s in listed), Stage()
+        return *(PlanStage(types, timeout_s) for types, timeout_s in listed), PlanStage()
 
 
 def is_high(job: Job, plans: Reserving) -> bool:
@@ -122,38 +122,38 @@ def is_high(job: Job, plans: Reserving) -> bool:
 # -- pieces ---------------------------------------------------------------------------
 
 
-def packing() -> Terms:
+def packing() -> BlendTerms:
     """Fill the tightest GPU first; among equal ones, take the least allocated machine."""
-    return Terms(tight=1_000.0, balance=1.0)
+    return BlendTerms(tight=1_000.0, balance=1.0)
 
 
-def filling() -> Terms:
+def filling() -> BlendTerms:
     """Fill the tightest GPU of the fullest machine, so that whole ones stay free."""
-    return Terms(tight=1_800.0, fill=180.0)
+    return BlendTerms(tight=1_800.0, fill=180.0)
 
 
-def spreading(strong: frozenset[str], up_to: float = 0.0) -> Terms:
+def spreading(strong: frozenset[str], up_to: float = 0.0) -> BlendTerms:
     """Keep strong machines equally allocated; the least allocated takes the next instance.
 
     Below an allocation of ``up_to`` they come before all others, so that what is lent fills
     the valleys between those who have a right to them.
     """
-    return Terms(level=_each(strong, LEVEL), dear=_each(strong, -LEVEL * up_to))
+    return BlendTerms(level=_each(strong, LEVEL), dear=_each(strong, -LEVEL * up_to))
 
 
-def matching(cores_per_gpu: float = 6.0) -> Terms:
+def matching(cores_per_gpu: float = 6.0) -> BlendTerms:
     """Send work that needs many CPUs to machines where it strands no GPU."""
-    return Terms(match=2.0, cores_per_gpu=cores_per_gpu)
+    return BlendTerms(match=2.0, cores_per_gpu=cores_per_gpu)
 
 
-def avoiding_contention() -> Terms:
+def avoiding_contention() -> BlendTerms:
     """Keep away from machines on which scarce CPUs would slow work down."""
-    return Terms(contention=20_000.0)
+    return BlendTerms(contention=20_000.0)
 
 
-def keeping(strong: frozenset[str], price: float = KEPT) -> Terms:
+def keeping(strong: frozenset[str], price: float = KEPT) -> BlendTerms:
     """Take machines of these types only where no other has room."""
-    return Terms(dear=_each(strong, price))
+    return BlendTerms(dear=_each(strong, price))
 
 
 def _each(types: frozenset[str], price: float) -> tuple[tuple[str, float], ...]:
@@ -178,7 +178,9 @@ def reserve_and_pack(
     """
     plans = Reserving(_named(strong), _positive(patience_s), high, model or AsAsked())
     return RulePlacer(
-        "reserve-and-pack", Rule(Score.BLEND, types=types, terms=packing()), plans=plans
+        "reserve-and-pack",
+        PlacementRule(Score.BLEND, types=types, terms=packing()),
+        plans=plans,
     )
 
 
@@ -203,14 +205,14 @@ def reserve_and_lend(
     plans = Lending(_named(strong), patience_s, high, model or AsAsked(), lend_after_s)
     level = spreading(plans.strong, _share("lend_to", lend_to))
     terms = filling() + level + matching() + keeping(_named(wide), 2 * KEPT)
-    rule = Rule(Score.BLEND, types=types, terms=terms)
+    rule = PlacementRule(Score.BLEND, types=types, terms=terms)
     return RulePlacer("reserve-and-lend", rule, plans=plans)
 
 
 def uncontended(types: TypeRule = TypeRule.EXACT) -> RulePlacer:
     """Pack, but keep away from machines where scarce CPUs would slow work down."""
     terms = filling() + matching() + avoiding_contention()
-    return RulePlacer("uncontended", Rule(Score.BLEND, types=types, terms=terms))
+    return RulePlacer("uncontended", PlacementRule(Score.BLEND, types=types, terms=terms))
 
 
 def _named(strong: str) -> frozenset[str]:

@@ -462,7 +462,7 @@ def next_random(state):
 
 
 @compiled
-def _pick_one(free, at, asks, of, choice, dice):
+def _pick_one(free, at, asks, of, choice, rng):
     """Return the GPU for an instance that uses one; lowest number on ties."""
     slots = slots_of(free)
     best = -1
@@ -475,7 +475,7 @@ def _pick_one(free, at, asks, of, choice, dice):
             best < 0
             or (choice == TIGHTEST and free[at, FREE + gpu] < free[at, FREE + best])
             or (choice == EMPTIEST and free[at, FREE + gpu] > free[at, FREE + best])
-            or (choice == DRAWN and next_random(dice) % admitted == 0)
+            or (choice == DRAWN and next_random(rng) % admitted == 0)
         ):
             best = gpu
     return best
@@ -504,12 +504,12 @@ def _pick_emptiest(free, at, asks, of):
 
 
 @compiled
-def choose_gpus(free, at, asks, of, choice, dice):
+def choose_gpus(free, at, asks, of, choice, rng):
     """Return the mask of the GPUs that the next instance takes on a machine with room."""
     if asks[of, ASK_GPUS] == 0 or free[at, POOLED] == 1:
         return np.int64(0)
     if asks[of, ASK_GPUS] == 1:
-        return np.int64(1) << _pick_one(free, at, asks, of, choice, dice)
+        return np.int64(1) << _pick_one(free, at, asks, of, choice, rng)
     if asks[of, ASK_MILLI] < MILLI:
         return _pick_emptiest(free, at, asks, of)
     slots = slots_of(free)

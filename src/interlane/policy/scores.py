@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from interlane.compiling import compiled, inlined
 from interlane.metrics.fragments import unusable
 from interlane.model.units import MILLI
-from interlane.policy.contention import stretch
+from interlane.policy.contention import slowdown
 from interlane.policy.packing import left_in_brief, left_over, looseness, pack_score
 from interlane.policy.rows import (
     ALLOCATED,
@@ -330,8 +330,8 @@ def _hole_loss(free_milli, typical, weights):
 @compiled
 def _after_several(free, at, asks, of, cpu, typical, weights):
     """Return (out of reach, lost in holes) after an ask took several GPUs."""
-    dice = np.zeros(1, np.uint64)
-    mask = choose_gpus(free, at, asks, of, TIGHTEST, dice)
+    rng = np.zeros(1, np.uint64)
+    mask = choose_gpus(free, at, asks, of, TIGHTEST, rng)
     milli = asks[of, ASK_MILLI]
     in_holes = 0.0
     for gpu in range(free[at, GPUS]):
@@ -521,7 +521,7 @@ def _blend(free, total, at, asks, of, weights):
         before = _without_cpu(idle, free[at, CPU], weights[BLEND_CORES])
         price += weights[BLEND_MATCH] * (after - before) / MILLI
     if weights[BLEND_CONTENTION] > 0.0:
-        price += weights[BLEND_CONTENTION] * stretch(cpu_after / max(total[at, CPU], 1))
+        price += weights[BLEND_CONTENTION] * slowdown(cpu_after / max(total[at, CPU], 1))
     return -price
 
 

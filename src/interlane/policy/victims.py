@@ -11,7 +11,7 @@ import numpy as np
 from interlane.compiling import compiled
 from interlane.policy.rows import change, room_for
 
-# Columns of the table of holdings, one row a spot.
+# Columns of the table of holdings, one row per spot.
 HELD_MACHINE: Final = 0
 HELD_MASK: Final = 1
 HELD_INSTANCES: Final = 2

@@ -1,7 +1,7 @@
-"""Bands around guesses: between their edges lie eight jobs in ten.
+"""Bands around estimates: between their edges lie eight jobs in ten.
 
 Everything here is in logarithms of seconds.  A predictor brings edges of its own, or none
-(then both are its guess); what is added to them is learned from jobs that it had not seen,
+(then both are its estimate); what is added to them is learned from jobs that it had not seen,
 for each basis by itself, and may go on being adjusted as jobs end.
 """
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.predict import compiled
-from interlane.predict.guesses import HIGH, LOW, Basis, Guesses
+from interlane.predict.estimates import HIGH, LOW, DurationEstimates, EstimateBasis
 from interlane.predict.runs import Floats, Ints
 
 STEP: Final = 0.01
-"""How far one job moves an edge, in logarithms: a percent of the guess."""
+"""How far one job moves an edge, in logarithms: a percent of the estimate."""
 
 ENOUGH: Final = 50
 """Jobs of a basis from which its own edges are learned; with fewer, those of all serve."""
@@ -24,8 +24,8 @@ Bases = NDArray[np.int8]
 
 
 def no_offsets() -> Floats:
-    """Return offsets that change nothing: one row a basis, lower and upper."""
-    return np.zeros((len(Basis), 2))
+    """Return offsets that change nothing: one row per basis, lower and upper."""
+    return np.zeros((len(EstimateBasis), 2))
 
 
 def offsets(log_s: Floats, low: Floats, high: Floats, basis: Bases) -> Floats:
@@ -34,7 +34,7 @@ def offsets(log_s: Floats, low: Floats, high: Floats, basis: Bases) -> Floats:
     if not len(log_s):
         return found
     found[:] = _edges(log_s - low, log_s - high)
-    for kind in Basis:
+    for kind in EstimateBasis:
         here = basis == kind
         if here.sum() >= ENOUGH:
             found[kind] = _edges((log_s - low)[here], (log_s - high)[here])
@@ -61,9 +61,9 @@ def followed(
     return told[:, 0], told[:, 1]
 
 
-def guesses(middle: Floats, low: Floats, high: Floats, basis: Bases) -> Guesses:
-    """Return guesses in seconds; a band holds its guess even where its edges have crossed."""
-    return Guesses(
+def estimates(middle: Floats, low: Floats, high: Floats, basis: Bases) -> DurationEstimates:
+    """Return estimates in seconds; a band holds its estimate even where its edges cross."""
+    return DurationEstimates(
         np.exp(middle),
         np.exp(np.minimum(low, middle)),
         np.exp(np.maximum(high, middle)),

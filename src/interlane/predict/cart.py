@@ -16,7 +16,7 @@ import numpy as np
 from interlane.model import InvalidInput, UnknownName
 from interlane.predict import bands
 from interlane.predict.bands import Bases
-from interlane.predict.guesses import Basis, Guesses
+from interlane.predict.estimates import DurationEstimates, EstimateBasis
 from interlane.predict.runs import Floats, Runs, in_time_order, must_have_ended
 from interlane.predict.trees import Forest, no_trees, of_tree
 
@@ -55,7 +55,7 @@ class Cart:
     """Column of names -> name -> the middle run time of its runs."""
     offsets_: Floats = field(default_factory=bands.no_offsets, repr=False)
     fallback_s: float = 1.0
-    """The guess for a job of which nothing is known: the middle of all runs."""
+    """The estimate for a job of which nothing is known: the middle of all runs."""
 
     def __post_init__(self) -> None:
         if self.keys not in KEYS:
@@ -74,11 +74,11 @@ class Cart:
         self._grow(runs)
         return self
 
-    def predict(self, runs: Runs) -> Guesses:
-        """Guess from the tree."""
+    def predict(self, runs: Runs) -> DurationEstimates:
+        """Estimate from the tree."""
         middle, basis = self._middles(runs)
         low, high = (middle + self.offsets_[basis, edge] for edge in (0, 1))
-        return bands.guesses(middle, low, high, basis)
+        return bands.estimates(middle, low, high, basis)
 
     def _grow(self, runs: Runs) -> None:
         self.fallback_s = float(np.median(runs.duration_s))
@@ -93,7 +93,7 @@ class Cart:
     def _middles(self, runs: Runs) -> tuple[Floats, Bases]:
         seconds = self.tree_.predict(self._table(runs))
         basis = self._basis(runs)
-        seconds[basis == Basis.EVERYTHING] = self.fallback_s
+        seconds[basis == EstimateBasis.EVERYTHING] = self.fallback_s
         return np.log(np.maximum(seconds, 1.0)), basis
 
     def _table(self, runs: Runs) -> Floats:
@@ -120,8 +120,8 @@ class Cart:
 
     def _basis(self, runs: Runs) -> Bases:
         """Return what is known of each job: its group, its user, or neither."""
-        basis = np.full(len(runs), Basis.EVERYTHING, np.int8)
-        for column, kind in (("user", Basis.USER), ("group", Basis.GROUP)):
+        basis = np.full(len(runs), EstimateBasis.EVERYTHING, np.int8)
+        for column, kind in (("user", EstimateBasis.USER), ("group", EstimateBasis.GROUP)):
             if column in self.codes_:
                 codes = self.codes_[column]
                 known = [bool(name) and name in codes for name in getattr(runs, column)]

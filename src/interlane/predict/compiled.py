@@ -77,7 +77,7 @@ def note(rings, seen, keys, log_s):
 
 @compiled
 def _ask_job(rings, seen, keys, out, scratch):
-    """Write what the rings of one job's keys say, one row a key."""
+    """Write what the rings of one job's keys say, one row per key."""
     for level in range(len(keys)):
         key = keys[level]
         if key < 0:
@@ -88,7 +88,7 @@ def _ask_job(rings, seen, keys, out, scratch):
 
 @compiled
 def ask_all(rings, seen, keys, out):
-    """Write what the rings say of every job, one row a job and key."""
+    """Write what the rings say of every job, one row per job and key."""
     scratch = np.empty(DEPTH)
     for job in range(len(keys)):
         _ask_job(rings, seen, keys[job], out[job], scratch)

@@ -1,11 +1,11 @@
-"""How good guesses are, and how to find out without looking into the future.
+"""How good estimates are, and how to find out without looking into the future.
 
 Two ways to part runs into those learned from and those judged:
 
 * *random*: the paper's, a random fifth is judged; groups with fewer than five runs are left
-  out.  It flatters: a run is guessed from others that were handed in after it.
+  out.  It flatters: a run is estimated from others that were submitted after it.
 * *time*: the newest fifth is judged.  Learned from is only what had ended when the first of
-  these was handed in.  A predictor that learns on is told of every run when it ends.
+  these was submitted.  A predictor that learns on is told of every run when it ends.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from typing import Final, Protocol, Self, runtime_checkable
 import numpy as np
 
 from interlane.model import InvalidField, InvalidInput
-from interlane.predict.guesses import HIGH, LOW, Guesses, Predictor
+from interlane.predict.estimates import HIGH, LOW, DurationEstimates, DurationPredictor
 from interlane.predict.runs import Floats, Mask, Runs, in_time_order, runs_per_group
 
 CLOSE: Final = (5, 10, 25, 50)
-"""Percent of the truth within which a guess counts as close."""
+"""Percent of the truth within which an estimate counts as close."""
 
 JUDGED: Final = 0.2
 LEAST_RUNS: Final = 5
@@ -30,20 +30,20 @@ LEAST_RUNS: Final = 5
 class Learner(Protocol):
     """A predictor that goes on learning as jobs end."""
 
-    def follow(self, runs: Runs) -> Guesses:
-        """Guess each run when it is handed in, and learn from it when it ends."""
+    def follow(self, runs: Runs) -> DurationEstimates:
+        """Estimate each run when it is submitted, and learn from it when it ends."""
         ...
 
 
 # -- scores ---------------------------------------------------------------------------
 
 
-def scores(guesses: Guesses, runs: Runs) -> dict[str, float]:
-    """Return how good guesses are; ``of_instances`` counts a job once for each instance."""
+def scores(estimates: DurationEstimates, runs: Runs) -> dict[str, float]:
+    """Return how good estimates are; ``of_instances`` counts a job once for each instance."""
     true_s = runs.duration_s
-    off_s = np.abs(guesses.seconds - true_s)
+    off_s = np.abs(estimates.seconds - true_s)
     ratio = off_s / np.maximum(true_s, 1.0)
-    inside = (guesses.low_s <= true_s) & (true_s <= guesses.high_s)
+    inside = (estimates.low_s <= true_s) & (true_s <= estimates.high_s)
     found = {"jobs": len(runs)} | {
         f"within_{percent}_percent": share(ratio <= percent / 100) for percent in CLOSE
     }
@@ -54,10 +54,10 @@ def scores(guesses: Guesses, runs: Runs) -> dict[str, float]:
     return found | {
         "mae_s": float(off_s.mean()),
         "median_error_percent": 100 * float(np.median(ratio)),
-        "pinball_s": _pinball_s(guesses, true_s),
+        "pinball_s": _pinball_s(estimates, true_s),
         "band_holds": share(inside),
-        "band_ratio": float(np.median(guesses.high_s / np.maximum(guesses.low_s, 1.0))),
-        "fallback": share(guesses.basis >= 4),
+        "band_ratio": float(np.median(estimates.high_s / np.maximum(estimates.low_s, 1.0))),
+        "fallback": share(estimates.basis >= 4),
     }
 
 
@@ -69,9 +69,9 @@ def share(mask: Mask, weights: object = None) -> float:
     return float((mask * counts).sum() / counts.sum())
 
 
-def _pinball_s(guesses: Guesses, true_s: Floats) -> float:
+def _pinball_s(estimates: DurationEstimates, true_s: Floats) -> float:
     """Return the mean pinball loss over the three quantiles."""
-    quantiles = ((LOW, guesses.low_s), (0.5, guesses.seconds), (HIGH, guesses.high_s))
+    quantiles = ((LOW, estimates.low_s), (0.5, estimates.seconds), (HIGH, estimates.high_s))
     losses = [
         np.maximum(part * (true_s - told_s), (part - 1) * (true_s - told_s)).mean()
         for part, told_s in quantiles
@@ -83,7 +83,7 @@ def _pinball_s(guesses: Guesses, true_s: Floats) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class RunSplit:
     """Runs to learn from, and runs that are judged."""
 
     known: Runs
@@ -124,21 +124,21 @@ class Split:
                 f"No group has {LEAST_RUNS} runs, as the paper's protocol wants; "
                 "judge by time instead (--split time)."
             )
-        dice = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         held = np.zeros(len(runs), bool)
-        held[dice.permutation(len(runs))[: int(len(runs) * judged)]] = True
+        held[rng.permutation(len(runs))[: int(len(runs) * judged)]] = True
         return cls(runs.where(~held), runs.where(held), np.ones(int(held.sum()), bool))
 
-    def judge(self, predictor: Predictor) -> dict[str, float]:
-        """Let a predictor that has learned from ``known`` guess, and score it."""
+    def judge(self, predictor: DurationPredictor) -> dict[str, float]:
+        """Let a predictor that has learned from ``known`` estimate, and score it."""
         return self._scored(predictor.predict(self.rest))
 
     def judge_learning(self, learner: Learner) -> dict[str, float]:
         """Do the same with one that goes on learning; fit it anew afterwards."""
         return self._scored(learner.follow(self.rest))
 
-    def _scored(self, guesses: Guesses) -> dict[str, float]:
-        return scores(guesses.where(self.judged), self.rest.where(self.judged))
+    def _scored(self, estimates: DurationEstimates) -> dict[str, float]:
+        return scores(estimates.where(self.judged), self.rest.where(self.judged))
 
 
 def _must_be_part(judged: float) -> None:
@@ -147,7 +147,7 @@ def _must_be_part(judged: float) -> None:
 
 
 def evaluate(
-    split: Split, predictors: Mapping[str, Predictor], *, learning: bool
+    split: RunSplit, predictors: Mapping[str, DurationPredictor], *, learning: bool
 ) -> dict[str, dict[str, float]]:
     """Fit and judge predictors; with ``learning`` also as they learn on, where they do."""
     found = {}
@@ -160,10 +160,10 @@ def evaluate(
 
 
 def hindsight(runs: Runs, percent: int = 25) -> tuple[float, float]:
-    """Return the share of jobs and instances that one guess a group could get close to.
+    """Return the share of jobs and instances that one estimate per group could get close to.
 
-    The guess of each group is chosen afterwards, to be close to as many of its runs as it
-    can: no predictor that gives a group one guess can do better, so this is a bound.
+    The estimate of each group is chosen afterwards, to be close to as many of its runs as it
+    can: no predictor that gives a group one estimate can do better, so this is a bound.
     """
     close = percent / 100
     jobs = instances = 0.0
@@ -171,7 +171,7 @@ def hindsight(runs: Runs, percent: int = 25) -> tuple[float, float]:
         lengths_s = runs.duration_s[members]
         order = np.argsort(lengths_s)
         rising = lengths_s[order]
-        # A guess g is close to runs from g / (1 + c) to g / (1 - c): start one at each run.
+        # An estimate g is close to runs from g / (1 + c) to g / (1 - c): start one at each run.
         first = np.arange(len(rising))
         last = np.searchsorted(rising, rising * (1 + close) / (1 - close), "right")
         jobs += float((last - first).max())

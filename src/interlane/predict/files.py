@@ -37,7 +37,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ModelFileKind:
     """One kind of model file."""
 
     format: str
@@ -52,7 +52,7 @@ class Kind:
     """What else the first line must have."""
 
 
-def write(path: Path, kind: Kind, header: Mapping[str, object], arrays: Arrays) -> str:
+def write(path: Path, kind: ModelFileKind, header: Mapping[str, object], arrays: Arrays) -> str:
     """Write a model; return its hash."""
     packed = BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **arrays)
@@ -72,7 +72,7 @@ def write(path: Path, kind: Kind, header: Mapping[str, object], arrays: Arrays) 
     return str(line["sha256"])
 
 
-def read(path: Path, kind: Kind, made: Callable[[Header, Arrays], Made]) -> Made:
+def read(path: Path, kind: ModelFileKind, made: Callable[[Header, Arrays], Made]) -> Made:
     """Read a model; anything that is not one is refused in a sentence."""
     try:
         whole = path.read_bytes()
@@ -102,7 +102,7 @@ def read(path: Path, kind: Kind, made: Callable[[Header, Arrays], Made]) -> Made
         ) from None
 
 
-def _header(file: str, line: bytes, kind: Kind) -> Header:
+def _header(file: str, line: bytes, kind: ModelFileKind) -> Header:
     try:
         header = json.loads(line[:HEADER_MOST])
     except ValueError:

@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.predict import compiled
-from interlane.predict.guesses import Basis
+from interlane.predict.estimates import EstimateBasis
 from interlane.predict.runs import Floats, Ints, Runs
 
-LAYERS: Final = len(Basis)
+LAYERS: Final = len(EstimateBasis)
 _PART: Final = "\x1f"
 """Parts the words of a key; traces do not use it."""
 
 
 @dataclass
-class History:
+class RunHistory:
     """The latest run times of every key; grows as runs are noted."""
 
     places: dict[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class History:
     """Runs that each key has had."""
 
     def keys(self, runs: Runs, *, grow: bool) -> Ints:
-        """Return the rows of every run's keys, one column a layer; -1 where there is none.
+        """Return the rows of every run's keys, one column per layer; -1 where there is none.
 
         With ``grow``, keys that are new get a row.
         """

@@ -1,4 +1,4 @@
-"""Guesses while jobs come and go: asked at submission, told at the end."""
+"""Estimates while jobs come and go: asked at submission, told at the end."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from interlane.predict import bands, compiled
-from interlane.predict.guesses import LOW, Basis
+from interlane.predict.estimates import LOW, EstimateBasis
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class DurationEstimate:
     """How long one job will run, as far as anybody knows."""
 
     seconds: float
     low_s: float
     high_s: float
-    basis: Basis
+    basis: EstimateBasis
 
     def __str__(self) -> str:
         return (
@@ -27,7 +27,7 @@ class Guess:
         )
 
 
-class Live:
+class OnlinePredictor:
     """A predictor at work; the one that it was given stays as it was."""
 
     def __init__(self, predictor: Recall) -> None:
@@ -35,16 +35,16 @@ class Live:
         self._open: dict[str, tuple[Runs, float, float, int]] = {}
         """Job -> itself, the raw edges told at its submission, and what they rest on."""
 
-    def submitted(self, job_id: str, run: Runs) -> Guess:
-        """Return the guess for a job that is handed in; nothing ended later is known."""
-        guesses, low, high = self.predictor.asked(run)
-        basis = int(guesses.basis[0])
+    def submitted(self, job_id: str, run: Runs) -> DurationEstimate:
+        """Return the estimate for a job that is submitted; nothing ended later is known."""
+        estimates, low, high = self.predictor.asked(run)
+        basis = int(estimates.basis[0])
         self._open[job_id] = (run, float(low[0]), float(high[0]), basis)
-        return Guess(
-            float(guesses.seconds[0]),
-            float(guesses.low_s[0]),
-            float(guesses.high_s[0]),
-            Basis(basis),
+        return DurationEstimate(
+            float(estimates.seconds[0]),
+            float(estimates.low_s[0]),
+            float(estimates.high_s[0]),
+            EstimateBasis(basis),
         )
 
     def finished(self, job_id: str, ran_s: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from interlane.predict import bands
 from interlane.predict.bands import Bases
-from interlane.predict.guesses import Basis, Guesses
+from interlane.predict.estimates import DurationEstimates, EstimateBasis
 from interlane.predict.history import events_of
 from interlane.predict.runs import Floats, Runs, in_time_order, must_have_ended
 
@@ -25,7 +25,7 @@ class _Naive(ABC):
     by_user_: Tally = field(default_factory=dict, repr=False)
     offsets_: Floats = field(default_factory=bands.no_offsets, repr=False)
     fallback_s: float = 1.0
-    """The guess for a job of which nothing is known."""
+    """The estimate for a job of which nothing is known."""
 
     def fit(self, runs: Runs) -> Self:
         """Forget everything and learn from runs that ended, in the order of time."""
@@ -39,13 +39,13 @@ class _Naive(ABC):
         self.offsets_ = bands.offsets(runs.log_s[held], middle, middle, basis)
         return self
 
-    def predict(self, runs: Runs) -> Guesses:
-        """Guess from what is known now."""
-        told = [self._guess(*who) for who in zip(runs.group, runs.user, strict=True)]
+    def predict(self, runs: Runs) -> DurationEstimates:
+        """Estimate from what is known now."""
+        told = [self._estimate(*who) for who in zip(runs.group, runs.user, strict=True)]
         return self._banded(np.array([s for s, _ in told]), np.array([b for _, b in told]))
 
-    def follow(self, runs: Runs) -> Guesses:
-        """Guess each run when it is handed in, and learn from it when it ends."""
+    def follow(self, runs: Runs) -> DurationEstimates:
+        """Estimate each run when it is submitted, and learn from it when it ends."""
         middle, basis = self._follow(runs)
         return self._banded(np.exp(middle), basis)
 
@@ -56,26 +56,26 @@ class _Naive(ABC):
         lengths_s = runs.duration_s.tolist()
         for event in events_of(runs).tolist():
             if event < jobs:
-                seconds[event], basis[event] = self._guess(*who[event])
+                seconds[event], basis[event] = self._estimate(*who[event])
             else:
                 group, user = who[event - jobs]
                 self._note(group, user, lengths_s[event - jobs])
         return np.log(np.maximum(seconds, 1.0)), basis
 
-    def _banded(self, seconds: Floats, basis: Floats | Bases) -> Guesses:
+    def _banded(self, seconds: Floats, basis: Floats | Bases) -> DurationEstimates:
         middle, kinds = np.log(np.maximum(seconds, 1.0)), basis.astype(np.int8)
         low, high = (middle + self.offsets_[kinds, edge] for edge in (0, 1))
-        return bands.guesses(middle, low, high, kinds)
+        return bands.estimates(middle, low, high, kinds)
 
     def _typical_s(self, runs: Runs) -> float:
         return float(np.median(runs.duration_s))
 
-    def _guess(self, group: str, user: str) -> tuple[float, Basis]:
+    def _estimate(self, group: str, user: str) -> tuple[float, EstimateBasis]:
         if group and group in self.by_group_:
-            return self._said(self.by_group_[group]), Basis.GROUP
+            return self._said(self.by_group_[group]), EstimateBasis.GROUP
         if user and user in self.by_user_:
-            return self._said(self.by_user_[user]), Basis.USER
-        return self.fallback_s, Basis.EVERYTHING
+            return self._said(self.by_user_[user]), EstimateBasis.USER
+        return self.fallback_s, EstimateBasis.EVERYTHING
 
     def _note(self, group: str, user: str, length_s: float) -> None:
         if group:
@@ -89,7 +89,7 @@ class _Naive(ABC):
 
     @abstractmethod
     def _said(self, kept: list[float]) -> float:
-        """Return the guess that what is kept gives."""
+        """Return the estimate that what is kept gives."""
 
 
 @dataclass

@@ -5,7 +5,7 @@
    wider one the more, the fewer runs it has.
 2. *Correct.*  Boosted trees learn, in logarithms, what is left over: from what every layer
    says (how many, middle, newest, spread), from the request and the time of day.  They learn
-   from what was known when each job was handed in, never from what came later.
+   from what was known when each job was submitted, never from what came later.
 3. *Band.*  Two more sets of trees give the edges, calibrated on jobs they had not seen
    (``bands``).
 
@@ -24,8 +24,8 @@ from interlane.model import InterlaneError, InvalidInput
 from interlane.predict import bands, compiled
 from interlane.predict.bands import Bases
 from interlane.predict.compiled import MIDDLE, RECENT, SEEN, SPREAD
-from interlane.predict.guesses import HIGH, LOW, Basis, Guesses
-from interlane.predict.history import LAYERS, History, events_of
+from interlane.predict.estimates import HIGH, LOW, DurationEstimates, EstimateBasis
+from interlane.predict.history import LAYERS, RunHistory, events_of
 from interlane.predict.runs import Floats, Runs, in_time_order, must_have_ended
 from interlane.predict.threads import one_thread
 from interlane.predict.trees import Forest, no_trees, of_boosting
@@ -43,7 +43,7 @@ CALIBRATED: Final = 0.2
 """The newest part of the runs, on which bands are calibrated."""
 
 COLD: Final = log(600.0)
-"""Logarithm of the guess for a job of which nothing is known, before anything is."""
+"""Logarithm of the estimate for a job of which nothing is known, before anything is."""
 
 DAY_S: Final = 86_400.0
 
@@ -59,7 +59,7 @@ class Recall:
     most_runs: int = 400_000
     """Trees learn from at most so many runs, the newest."""
 
-    history_: History = field(default_factory=History, repr=False)
+    history_: RunHistory = field(default_factory=RunHistory, repr=False)
     middle_: Forest = field(default_factory=lambda: no_trees(), repr=False)
     low_: Forest = field(default_factory=lambda: no_trees(), repr=False)
     high_: Forest = field(default_factory=lambda: no_trees(), repr=False)
@@ -78,13 +78,15 @@ class Recall:
         """Forget everything and learn from runs that ended, in the order of time."""
         must_have_ended(runs)
         runs = in_time_order(runs)
-        self.history_ = History()
+        self.history_ = RunHistory()
         self.typical_ = float(np.median(runs.log_s))
         said = self.history_.replay(runs)
         blend, basis = self._blend(said)
         table, left = _table(runs, said, blend), runs.log_s - blend
         # Where nothing had ended, as at the beginning, there is nothing to correct.
-        corrected = np.flatnonzero(said[:, Basis.EVERYTHING, SEEN] > 0)[-self.most_runs :]
+        corrected = np.flatnonzero(said[:, EstimateBasis.EVERYTHING, SEEN] > 0)[
+            -self.most_runs :
+        ]
         self._learn_trees(table[corrected], left[corrected])
         held = _newest(len(runs))
         low, high = (blend[held] + f.predict(table[held]) for f in (self.low_, self.high_))
@@ -116,24 +118,24 @@ class Recall:
             )
         return forest
 
-    # -- guessing ---------------------------------------------------------------------
+    # -- estimating ---------------------------------------------------------------------
 
-    def predict(self, runs: Runs) -> Guesses:
-        """Guess from what is known now."""
+    def predict(self, runs: Runs) -> DurationEstimates:
+        """Estimate from what is known now."""
         return self.asked(runs)[0]
 
-    def asked(self, runs: Runs) -> tuple[Guesses, Floats, Floats]:
-        """Guess from what is known now; return the trees' own edges too."""
+    def asked(self, runs: Runs) -> tuple[DurationEstimates, Floats, Floats]:
+        """Estimate from what is known now; return the trees' own edges too."""
         middle, low, high, basis = self._told(runs, self.history_.ask(runs))
         edges = low + self.offsets_[basis, 0], high + self.offsets_[basis, 1]
-        return bands.guesses(middle, *edges, basis), low, high
+        return bands.estimates(middle, *edges, basis), low, high
 
-    def follow(self, runs: Runs) -> Guesses:
-        """Guess each run when it is handed in, and learn from it when it ends."""
+    def follow(self, runs: Runs) -> DurationEstimates:
+        """Estimate each run when it is submitted, and learn from it when it ends."""
         middle, low, high, basis = self._told(runs, self.history_.replay(runs))
         events = events_of(runs)
         low, high = bands.followed(events, runs.log_s, low, high, basis, self.offsets_)
-        return bands.guesses(middle, low, high, basis)
+        return bands.estimates(middle, low, high, basis)
 
     def _told(self, runs: Runs, said: Floats) -> tuple[Floats, Floats, Floats, Bases]:
         """Return middle and edges by the trees, in logarithms, and what they rest on."""
@@ -147,7 +149,7 @@ class Recall:
     def _blend(self, said: Floats) -> tuple[Floats, Bases]:
         """Return the blended middles, and the nearest layer that has any runs."""
         blend = np.full(len(said), self.typical_)
-        basis = np.full(len(said), Basis.EVERYTHING, np.int8)
+        basis = np.full(len(said), EstimateBasis.EVERYTHING, np.int8)
         for layer in reversed(range(LAYERS - 1)):
             seen = said[:, layer, SEEN]
             known = seen > 0
@@ -164,7 +166,7 @@ def _newest(count: int) -> slice:
 
 
 def _table(runs: Runs, said: Floats, blend: Floats) -> Floats:
-    """Return what trees look at, one row a run; middles are seen from the blend."""
+    """Return what trees look at, one row per run; middles are seen from the blend."""
     time_of_day = runs.submit_s % DAY_S / 3600.0
     weekday = runs.submit_s // DAY_S % 7
     return np.column_stack(

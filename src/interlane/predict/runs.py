@@ -1,4 +1,4 @@
-"""Runs as columns: what is known of a job when it is handed in, and how long it then ran."""
+"""Runs as columns: what is known of a job when it is submitted, and how long it then ran."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,7 +20,7 @@ LONGEST_S: Final = 1e12
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """One value a job in every column; ``duration_s`` is NaN where a job has not ended."""
+    """One value per job in every column; ``duration_s`` is NaN where a job has not ended."""
 
     submit_s: Floats
     duration_s: Floats

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from interlane.predict import compiled, files
 from interlane.predict.cart import KEYS, Cart
 from interlane.predict.catalogue import PREDICTORS, name_of
+from interlane.predict.estimates import DurationPredictor, EstimateBasis
 from interlane.predict.files import Arrays, Header, forest, must, packed_forest, text, untext
-from interlane.predict.guesses import Basis, Predictor
-from interlane.predict.history import History
+from interlane.predict.history import RunHistory
 from interlane.predict.naive import LastRun, MeanPerUser
 from interlane.predict.recall import FEATURES, Recall
 
 FORMAT: Final = "interlane-duration-model"
 VERSION: Final = 1
-KIND: Final = files.Kind(
+KIND: Final = files.ModelFileKind(
     FORMAT,
     VERSION,
     "duration model",
@@ -30,10 +30,10 @@ KIND: Final = files.Kind(
 
 
 @dataclass(frozen=True)
-class Model:
+class DurationModel:
     """A predictor and what is known of its making."""
 
-    predictor: Predictor
+    predictor: DurationPredictor
     trained_on: Mapping[str, object]
     """The trace, its jobs, groups and users, and the time they span."""
     sha256: str = ""
@@ -44,7 +44,7 @@ class Model:
         return name_of(self.predictor)
 
 
-def save(model: Model, path: Path) -> str:
+def save(model: DurationModel, path: Path) -> str:
     """Write a model; return its hash."""
     header: dict[str, object] = {
         "model": model.name,
@@ -55,19 +55,19 @@ def save(model: Model, path: Path) -> str:
     return files.write(path, KIND, header, _PACK[model.name](model.predictor))
 
 
-def load(path: Path) -> Model:
+def load(path: Path) -> DurationModel:
     """Read a model; anything that is not one is refused in a sentence."""
     return files.read(path, KIND, _model)
 
 
-def _model(header: Header, arrays: Arrays) -> Model:
+def _model(header: Header, arrays: Arrays) -> DurationModel:
     predictor = _UNPACK[header["model"]](header["settings"], arrays)
-    return Model(predictor, header["trained_on"], header["sha256"])
+    return DurationModel(predictor, header["trained_on"], header["sha256"])
 
 
 def _offsets(arrays: Arrays) -> NDArray[np.float64]:
     found = arrays["offsets"].astype(np.float64)
-    must(found.shape == (len(Basis), 2), "the bands have the wrong shape")
+    must(found.shape == (len(EstimateBasis), 2), "the bands have the wrong shape")
     must(bool(np.isfinite(found).all()), "the bands are no numbers")
     return found
 
@@ -82,7 +82,7 @@ def _seconds(arrays: Arrays) -> float:
 
 
 def _pack_recall(model: Any) -> Arrays:  # noqa: ANN401 - the table below says which
-    history: History = model.history_
+    history: RunHistory = model.history_
     count = len(history.places)
     return {
         "keys": text(list(history.places)),
@@ -105,7 +105,7 @@ def _unpack_recall(settings: dict[str, Any], arrays: Arrays) -> Recall:
     must(bool(np.isfinite(arrays["typical"])), "the middle is no number")
     return Recall(
         **settings,
-        history_=History(
+        history_=RunHistory(
             {str(key): place for place, key in enumerate(keys)},
             rings.astype(np.float32),
             seen.astype(np.int64),
@@ -149,9 +149,9 @@ def _pack_naive(model: Any) -> Arrays:  # noqa: ANN401 - the table below says wh
 
 
 def _unpack_naive(
-    maker: Callable[..., Predictor],
-) -> Callable[[dict[str, Any], Arrays], Predictor]:
-    def unpack(settings: dict[str, Any], arrays: Arrays) -> Predictor:
+    maker: Callable[..., DurationPredictor],
+) -> Callable[[dict[str, Any], Arrays], DurationPredictor]:
+    def unpack(settings: dict[str, Any], arrays: Arrays) -> DurationPredictor:
         return maker(
             **settings,
             by_group_=_tally(arrays["by_group"]),
@@ -173,7 +173,7 @@ _PACK: Final[Mapping[str, Callable[[Any], Arrays]]] = {
     "mean-per-user": _pack_naive,
     "last-run": _pack_naive,
 }
-_UNPACK: Final[Mapping[str, Callable[[dict[str, Any], Arrays], Predictor]]] = {
+_UNPACK: Final[Mapping[str, Callable[[dict[str, Any], Arrays], DurationPredictor]]] = {
     "recall": _unpack_recall,
     "cart": _unpack_cart,
     "mean-per-user": _unpack_naive(MeanPerUser),

@@ -81,7 +81,7 @@ CURVELESS: Final = (
 
 
 @dataclass(frozen=True)
-class Run:
+class FgdRun:
     """One placer on one pod list with one seed."""
 
     pods: str
@@ -90,7 +90,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FgdFigures:
     """What is reported of a run, in percent."""
 
     at_100: float
@@ -196,10 +196,10 @@ def _published(data: Path, pods: str) -> Mapping[str, float]:
 
 def _means(
     setting: Setting, data: Path, cells: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], Outcome]:
+) -> dict[tuple[str, str], FgdFigures]:
     """Return the mean outcome of every (pod list, placer) over the seeds."""
     seeds = range(setting.seed, setting.seed + SEEDS)
-    runs = [Run(pods, placer, seed) for pods, placer in cells for seed in seeds]
+    runs = [FgdRun(pods, placer, seed) for pods, placer in cells for seed in seeds]
     outcomes = dict(_outcomes(setting, data, runs))
     return {
         cell: _mean([outcomes[run] for run in runs if (run.pods, run.placer) == cell])
@@ -207,9 +207,9 @@ def _means(
     }
 
 
-def _mean(outcomes: Sequence[Outcome]) -> Outcome:
+def _mean(outcomes: Sequence[FgdFigures]) -> FgdFigures:
     count = len(outcomes)
-    return Outcome(
+    return FgdFigures(
         sum(one.at_100 for one in outcomes) / count,
         sum(one.at_130 for one in outcomes) / count,
         tuple(sum(each) / count for each in zip(*(o.fragments for o in outcomes), strict=True)),
@@ -217,8 +217,8 @@ def _mean(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def _outcomes(
-    setting: Setting, data: Path, runs: Sequence[Run]
-) -> Iterator[tuple[Run, Outcome]]:
+    setting: Setting, data: Path, runs: Sequence[FgdRun]
+) -> Iterator[tuple[FgdRun, FgdFigures]]:
     """Yield the outcome of every run as it ends."""
     if setting.processes <= 1:
         workshop = Workshop(data)
@@ -249,7 +249,7 @@ class Workshop:
         self._pods = ""
         self._jobs: list[Job] = []
 
-    def outcome(self, run: Run) -> Outcome:
+    def outcome(self, run: FgdRun) -> FgdFigures:
         """Fill the cluster once."""
         from interlane.policy.catalogue import placer_recipe
         from interlane.sim.fill import arrivals, fill
@@ -260,7 +260,7 @@ class Workshop:
         seen = fill(self._cluster, coming, recipe, run.seed, watch_fragments=watched)
         ratios = [seen.at(load, seen.fragment_ratio_percent) for load in FRAGMENTS if watched]
         percent = seen.allocated_percent
-        return Outcome(seen.at(100, percent), seen.at(130, percent), tuple(ratios))
+        return FgdFigures(seen.at(100, percent), seen.at(130, percent), tuple(ratios))
 
     def _jobs_of(self, pods: str) -> "list[Job]":
         from interlane import wiring
@@ -269,7 +269,7 @@ class Workshop:
         if pods != self._pods:
             plain = self._data / FOLDER / f"openb_pod_list_{pods}.csv"
             path = plain if plain.is_file() else plain.with_name(f"{plain.name}.gz")
-            self._jobs = jobs_of(wiring.trace_of(path, self._cluster), guess=None)[0]
+            self._jobs = jobs_of(wiring.trace_of(path, self._cluster), estimate=None)[0]
             self._pods = pods
         return self._jobs
 
@@ -283,7 +283,7 @@ def _set_up(data: Path) -> None:
     _workshop = Workshop(data)
 
 
-def _outcome(run: Run) -> Outcome:
+def _outcome(run: FgdRun) -> FgdFigures:
     assert _workshop is not None
     return _workshop.outcome(run)
 

@@ -1,6 +1,6 @@
 """Whether jobs start when ``eta`` says: a simulated week, told as the live machine would.
 
-Jobs like PAI's come to a small lab.  Their lengths are guessed by what the server guesses
+Jobs like PAI's come to a small lab.  Their lengths are estimated by what the server estimates
 with, from jobs that have ended, and some of those that must wait are asked about when they
 come in.  No play knows anything that the server would not.
 """
@@ -30,7 +30,7 @@ from interlane.model.units import MIB_PER_GIB
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
-    from interlane.live.questions.estimates import Asked, Guesses, Span
+    from interlane.live.questions.estimates import EstimateBand, JobFeatures, LiveEstimates
     from interlane.policy.policy import Policy
     from interlane.predict.starts import Calibrated, StartBand
     from interlane.sim.forward import Expected
@@ -61,37 +61,37 @@ def _lab() -> Cluster:
 
 
 class Watched(Scheduler):
-    """A scheduler whose jobs get the server's guesses, and which remembers how they stand."""
+    """A scheduler whose jobs get the server's estimates, and which remembers how they stand."""
 
-    def __init__(self, cluster: Cluster, policy: "Policy", guesses: "Guesses") -> None:
+    def __init__(self, cluster: Cluster, policy: "Policy", estimates: "LiveEstimates") -> None:
         super().__init__(cluster, policy)
         self.started_s: dict[JobId, float] = {}
-        self._guesses = guesses
-        self._open: dict[JobId, tuple[Job, Asked, Span]] = {}
+        self._estimates = estimates
+        self._open: dict[JobId, tuple[Job, JobFeatures, EstimateBand]] = {}
         self._places: dict[JobId, Placement] = {}
 
     def learn(self, event: Event, now_s: float) -> None:
-        """Take one fact into the books."""
+        """Take one event into the state."""
         match event:
             case Submitted(job):
-                event = Submitted(self._guessed(job, now_s))
+                event = Submitted(self._estimated(job, now_s))
             case Started(job_id, placement):
                 self.started_s[job_id] = now_s
                 self._places[job_id] = placement
             case Finished(job_id):
                 _, asked, _ = self._open.pop(job_id)
                 del self._places[job_id]
-                self._guesses.learn(asked, now_s - self.started_s[job_id])
+                self._estimates.learn(asked, now_s - self.started_s[job_id])
             case _:
                 raise AssertionError(f"{event} happens in no such week.")
         super().learn(event, now_s)
 
-    def _guessed(self, job: Job, now_s: float) -> Job:
-        from interlane.live.questions.estimates import Asked
+    def _estimated(self, job: Job, now_s: float) -> Job:
+        from interlane.live.questions.estimates import JobFeatures
 
-        asked = Asked(job.id, job.program, job.user, job.request, now_s, None)
-        span = self._guesses.guess(asked)
-        job = replace(job, duration_s_guess=span.seconds)
+        asked = JobFeatures(job.id, job.program, job.user, job.request, now_s, None)
+        span = self._estimates.estimate(asked)
+        job = replace(job, duration_s_estimate=span.seconds)
         self._open[job.id] = job, asked, span
         return job
 
@@ -133,17 +133,17 @@ class Coverage:
 
 def _told(policy: "Policy", seed: int, tell: Callable[[int], None]) -> Coverage:
     """Play a week, ask about jobs that wait, and count how often the answers held."""
-    from interlane.live.questions.estimates import Guesses
+    from interlane.live.questions.estimates import LiveEstimates
     from interlane.predict.starts import Calibrated
-    from interlane.sim.engine import Engine
+    from interlane.sim.engine import Simulator
     from interlane.traces.jobs import jobs_of
     from interlane.traces.synth import synthesize
 
     cluster = _lab()
     trace = synthesize(jobs=JOBS, cluster=cluster, load=LOAD, seed=seed)
-    jobs, true_s = jobs_of(trace, guess=None)
-    scheduler = Watched(cluster, policy, Guesses())
-    engine, calibrated = Engine(scheduler, jobs, true_s), Calibrated()
+    jobs, true_s = jobs_of(trace, estimate=None)
+    scheduler = Watched(cluster, policy, LiveEstimates())
+    engine, calibrated = Simulator(scheduler, jobs, true_s), Calibrated()
     told: dict[JobId, StartBand] = {}
     for number, job in enumerate(jobs):
         engine.run(until_s=job.submitted_s)

@@ -22,9 +22,9 @@ from interlane.reproduce.base import Reproduction, Row, Setting
 if TYPE_CHECKING:
     from interlane.live.driver import Driver
     from interlane.live.functions.calls import Reply
-    from interlane.live.functions.port import Replicas
+    from interlane.live.functions.port import ReplicaEngine
     from interlane.live.functions.status import FunctionStatus
-    from interlane.predict.arrivals.live import Forecast, Trees
+    from interlane.predict.arrivals.live import Forecaster, Trees
     from interlane.predict.arrivals.series import Arrivals, Series
 
 SLOT_S: Final = 0.25
@@ -58,7 +58,7 @@ def handle(model, asked):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PrewarmResult:
     """What a replay came to."""
 
     requests: int
@@ -122,12 +122,12 @@ def _generated(seed: int) -> "Arrivals":
 
     from interlane.predict.arrivals.series import Arrivals, Series
 
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     made = []
     for number in range(12):
         period, slots = 4 + 3 * number, 3 * SLOTS
-        counts = (dice.random(slots) < 0.02).astype(float)
-        counts[dice.integers(period) :: period] = 1 + dice.integers(3)
+        counts = (rng.random(slots) < 0.02).astype(float)
+        counts[rng.integers(period) :: period] = 1 + rng.integers(3)
         made.append(Series(f"generated-{number}", counts, 0))
     return Arrivals(60.0, tuple(made))
 
@@ -149,8 +149,8 @@ def _as_long(arrivals: "Arrivals", warm: float) -> int:
 
 
 def _replayed(
-    arrivals: "Arrivals", forecasts: "list[Forecast]", keep_s: float | None, seed: int
-) -> Result:
+    arrivals: "Arrivals", forecasts: "list[Forecaster]", keep_s: float | None, seed: int
+) -> PrewarmResult:
     with tempfile.TemporaryDirectory() as name, _driver(Path(name)) as (driver, replicas):
         (Path(name) / "handler.py").write_text(HANDLER)
         for number, one in enumerate(arrivals):
@@ -160,7 +160,7 @@ def _replayed(
 
 
 @contextmanager
-def _driver(folder: Path) -> "Iterator[tuple[Driver, Replicas]]":
+def _driver(folder: Path) -> "Iterator[tuple[Driver, ReplicaEngine]]":
     from interlane.engines.local.devices import emulated
     from interlane.engines.local.engine import LocalEngine
     from interlane.engines.local.functions.replicas import LocalReplicas
@@ -207,11 +207,11 @@ def _store(driver: "Driver", name: str, path: Path, keep_s: float | None) -> Non
 
 async def _replay(
     driver: "Driver",
-    replicas: "Replicas",
+    replicas: "ReplicaEngine",
     series: "Sequence[Series]",
-    forecasts: "list[Forecast]",
+    forecasts: "list[Forecaster]",
     seed: int,
-) -> Result:
+) -> PrewarmResult:
     from interlane.functions.costs import Prices
     from interlane.live.functions.gateway import FunctionSettings, Gateway
 
@@ -238,18 +238,18 @@ async def _replay(
     requests, cold, warm_s, took_s = (
         after - before for after, before in zip(last, first, strict=True)
     )
-    return Result(int(requests), int(cold), warm_s / (took_s * len(names)), failed)
+    return PrewarmResult(int(requests), int(cold), warm_s / (took_s * len(names)), failed)
 
 
-def _fed(trees: "Trees", one: "Series") -> "Forecast":
+def _fed(trees: "Trees", one: "Series") -> "Forecaster":
     """Return a forecast that has seen the week before the replay."""
     import numpy as np
 
-    from interlane.predict.arrivals.live import Live
+    from interlane.predict.arrivals.live import OnlineForecaster
 
     seen = one.counts[: -SLOTS - UNJUDGED][-HISTORY:]
     first = one.first + len(one) - SLOTS - UNJUDGED - len(seen)
-    forecast = Live(trees, functions=1, slot_s=60.0, slot=first)
+    forecast = OnlineForecaster(trees, functions=1, slot_s=60.0, slot=first)
     for count in seen:
         forecast.passed(np.array([count]))
     return forecast
@@ -269,27 +269,27 @@ class _Play:
     """Sends requests while slots pass, and hears later what became of them."""
 
     def __init__(
-        self, ask: "Callable[[str, bytes], asyncio.Future[Reply]]", dice: Random
+        self, ask: "Callable[[str, bytes], asyncio.Future[Reply]]", rng: Random
     ) -> None:
         self._ask = ask
-        self._dice = dice
+        self._rng = rng
         self._answers: list[asyncio.Future[Reply]] = []
 
     def slot(self, name: str, count: int) -> None:
         """Let a function be asked in the slot that has begun, at random moments."""
         loop = asyncio.get_running_loop()
         for _ in range(min(count, REQUESTS_MOST)):
-            loop.call_later(self._dice.uniform(0.0, 0.8 * SLOT_S), self._send, name)
+            loop.call_later(self._rng.uniform(0.0, 0.8 * SLOT_S), self._send, name)
 
     def _send(self, name: str) -> None:
         self._answers.append(self._ask(name, b"1"))
 
     async def failed(self) -> int:
         """Return how many were not answered."""
-        from interlane.live.functions.calls import Outcome
+        from interlane.live.functions.calls import CallOutcome
 
         replies = await asyncio.gather(*self._answers)
-        return sum(reply.outcome is not Outcome.GOOD for reply in replies)
+        return sum(reply.outcome is not CallOutcome.GOOD for reply in replies)
 
 
 LIVE: Final = Reproduction(

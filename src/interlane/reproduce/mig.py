@@ -11,7 +11,7 @@ from interlane.reproduce.pai import data_file
 
 if TYPE_CHECKING:
     from interlane.mig.demand import Problem, Service
-    from interlane.mig.plan import Outcome
+    from interlane.mig.plan import SolvedPlan
     from interlane.mig.table import PerformanceTable
 
 MEASURED: Final = "mig/parvagpu/parvagpu_tidy.csv"
@@ -69,7 +69,7 @@ def _scenario(
     published: int,
     seed: int,
 ) -> Iterator[Row]:
-    from interlane.mig.check import Terms, faults
+    from interlane.mig.check import PlanTerms, faults
     from interlane.mig.demand import GpuOffer, problem_of
     from interlane.mig.tables import parvagpu
 
@@ -81,7 +81,7 @@ def _scenario(
             services, offers, table, latency=parvagpu.LATENCY, max_processes=processes
         )
         outcome = _solved(problem, "columns", LIMIT_S, seed)
-        terms = Terms(services, offers, tuple(table), parvagpu.LATENCY, processes)
+        terms = PlanTerms(services, offers, tuple(table), parvagpu.LATENCY, processes)
         found[processes] = outcome, faults(outcome.plan, terms)
     outcome, wrong = found[parvagpu.MOST_PROCESSES]
     most = MOST_GPUS[number - 1]
@@ -104,7 +104,7 @@ def _scenario(
     )
 
 
-def _solved(problem: "Problem", name: str, limit_s: float, seed: int) -> "Outcome":
+def _solved(problem: "Problem", name: str, limit_s: float, seed: int) -> "SolvedPlan":
     from interlane.mig.optimise import optimise
     from interlane.mig.plan import Effort
 
@@ -135,11 +135,11 @@ class _Instance:
     gpus: int
     shape: str
     seed: int
-    outcomes: dict[str, "Outcome"]
+    outcomes: dict[str, "SolvedPlan"]
     faults: int
 
     @property
-    def best(self) -> "Outcome":
+    def best(self) -> "SolvedPlan":
         """The plan of column generation."""
         return self.outcomes["columns"]
 
@@ -186,7 +186,7 @@ def _synthetic() -> "PerformanceTable":
 def _instance(
     table: "PerformanceTable", gpus: int, shape: str, seed: int, *, slow: bool
 ) -> _Instance:
-    from interlane.mig.check import Terms, faults
+    from interlane.mig.check import PlanTerms, faults
     from interlane.mig.demand import GpuOffer, problem_of
     from interlane.mig.optimise import OPTIMISERS
     from interlane.mig.tables import parvagpu
@@ -197,7 +197,7 @@ def _instance(
     )
     offers = [GpuOffer(parvagpu.GPU)]
     problem = problem_of(services, offers, table, latency=HALF)
-    terms = Terms(services, offers, tuple(table), HALF)
+    terms = PlanTerms(services, offers, tuple(table), HALF)
     names = [*QUICK, *(SLOW if slow else ())]
     outcomes = {"columns": _solved(problem, "columns", LIMIT_S, seed)}
     for name in names:

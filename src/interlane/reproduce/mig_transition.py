@@ -84,11 +84,11 @@ def _case(setting: Setting, shape: str, spread: float) -> _Case:
     from interlane.mig.transition.exchange import exchange_and_compact
     from interlane.mig.transition.joint import joint_plan
     from interlane.mig.transition.order import ordered
-    from interlane.mig.transition.standing import floors_of, standing
+    from interlane.mig.transition.present import floors_of, present
 
     before, after = _problems(setting, shape, spread)
     effort = Effort(LIMIT_S, setting.seed, time.monotonic)
-    current = standing(optimise(before, effort=effort).plan, after)
+    current = present(optimise(before, effort=effort).plan, after)
     old_rates = {service.name: service.rate_per_s for service in before.services}
     floors = floors_of(current, after, old_rates)
     found = joint_plan(after, current, effort=effort)
@@ -132,7 +132,7 @@ def _problems(setting: Setting, shape: str, spread: float) -> "tuple[Problem, Pr
 
 def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
     """Yield the rows of one kind of change: the worst of ours, the best of the baseline."""
-    from interlane.mig.transition.steps import Times, makespan_s
+    from interlane.mig.transition.steps import StepTimes, makespan_s
 
     more = max(len(case.ours.target.gpus) - case.fewest for case in cases)
     yield Row(
@@ -158,8 +158,8 @@ def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
         None,
         holds=borrowed <= min(others),
     )
-    took = [makespan_s(case.ours.actions, Times()) / 60 for case in cases]
-    other = [makespan_s(case.theirs.actions, Times()) / 60 for case in cases]
+    took = [makespan_s(case.ours.actions, StepTimes()) / 60 for case in cases]
+    other = [makespan_s(case.theirs.actions, StepTimes()) / 60 for case in cases]
     yield Row(
         f"{name}: minutes, actions on different GPUs at once",
         f"{max(took):.1f}, baseline {min(other):.1f} to {max(other):.1f}",
@@ -169,7 +169,7 @@ def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
 
 
 def _replayed(way: "Transition", problem: "Problem", seed: int) -> tuple[int, int]:
-    """Return the moments that the witness looked at, and how many were wrong in any way."""
+    """Return the moments that the verifier looked at, and how many were wrong in any way."""
     moments = wrong = 0
     for seen in _replays(way, problem, seed):
         moments += seen[0]
@@ -181,11 +181,11 @@ def _replays(way: "Transition", problem: "Problem", seed: int) -> Iterator[tuple
     from interlane.mig.transition import replay
     from interlane.mig.transition.documents import transition_document
 
-    deeds = replay.deeds_of(transition_document(way, problem))
+    actions = replay.actions_of(transition_document(way, problem))
     end = {(g.id, one.profile, one.start, one.service) for g, one in way.target.instances}
-    replays = [replay.faults_in_order(way.current, deeds, way.floors)]
+    replays = [replay.faults_in_order(way.current, actions, way.floors)]
     replays += [
-        replay.faults_at_once(way.current, deeds, way.floors, Random(f"{seed}/{number}"))
+        replay.faults_at_once(way.current, actions, way.floors, Random(f"{seed}/{number}"))
         for number in range(OVERLAPS)
     ]
     for seen in replays:

@@ -8,7 +8,7 @@ from interlane.reproduce.base import Reproduction, Row, Setting
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from interlane.sim.experiment import Experiment, Result
+    from interlane.sim.experiment import Experiment, RunResult
     from interlane.traces.schema import Trace
 
 REAL_JOBS: Final = "pai-v2020/pai_real_1000jobs.csv"
@@ -31,7 +31,7 @@ SJF_MEAN_JCT_S: Final = {
 }
 """(the simulator's order, GPUs) -> mean completion time that it prints."""
 
-GUESSES: Final = {
+ESTIMATES: Final = {
     "SJF": "duration",
     "SJGG": "group_gpu_dur",
     "SJG": "group_dur",
@@ -80,7 +80,7 @@ def _fifo_1000(setting: Setting) -> list[Row]:
     ]
 
 
-def _equal_starts(result: "Result", published: "Path") -> int:
+def _equal_starts(result: "RunResult", published: "Path") -> int:
     """Return how many jobs start in the second in which they started in the original."""
     import polars as pl
 
@@ -116,12 +116,12 @@ def _pooled(trace: "Trace", name: str, gpus: int, seed: int) -> "Experiment":
     from interlane import wiring
     from interlane.sim.experiment import Experiment
 
-    guess = GUESSES[name]
-    order = "fifo" if guess is None else "sjf"
+    estimate = ESTIMATES[name]
+    order = "fifo" if estimate is None else "sjf"
     return Experiment(
         trace,
         wiring.cluster_of(f"pool:{gpus}"),
-        wiring.choice_of(wiring.PolicyWords(order, "first-fit", guess=guess)),
+        wiring.choice_of(wiring.PolicyWords(order, "first-fit", estimate=estimate)),
         sample=SJF_JOBS,
         sample_seed=seed,
         rate=SJF_RATE,
@@ -140,9 +140,9 @@ FIFO_1000: Final = Reproduction(
 
 SJF: Final = Reproduction(
     "pai-sjf",
-    "Mean completion times of shortest-job-first with three kinds of guesses, with the truth, "
+    "Mean completion times of shortest-job-first with three kinds of estimates, the truth, "
     "and of FIFO: 20,000 stand-in jobs on pooled clusters of 6,500 and 3,000 GPUs.",
     "Sampling, arrivals, queue order or backfilling would differ from the published "
-    "simulator's, so that gains by better guesses could not be compared.",
+    "simulator's, so that gains by better estimates could not be compared.",
     _sjf,
 )

@@ -23,12 +23,12 @@ PACKED, UNCONTENDED = "pack", "uncontended"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ContentionFigures:
     """What one placer gave."""
 
     completion_s: float
     wait_s: float
-    stretch: float
+    slowdown: float
     """Mean percent by which jobs ran longer than alone."""
 
 
@@ -68,7 +68,7 @@ def _experiment(name: str, seed: int) -> "Experiment":
     )
 
 
-def _figures(experiment: "Experiment", tell: "partial[None]") -> Figures:
+def _figures(experiment: "Experiment", tell: "partial[None]") -> ContentionFigures:
     import numpy as np
 
     from interlane.metrics.outcomes import outcomes
@@ -78,20 +78,20 @@ def _figures(experiment: "Experiment", tell: "partial[None]") -> Figures:
     ends = outcomes(play(engine_for(experiment, jobs, true_s), progress=tell))
     done = ends.done
     completion_s, wait_s, alone_s = ends.jct_s[done], ends.wait_s[done], np.array(true_s)[done]
-    stretch = (completion_s - wait_s) / alone_s - 1.0
-    return Figures(
-        float(completion_s.mean()), float(wait_s.mean()), 100.0 * float(stretch.mean())
+    slowdown = (completion_s - wait_s) / alone_s - 1.0
+    return ContentionFigures(
+        float(completion_s.mean()), float(wait_s.mean()), 100.0 * float(slowdown.mean())
     )
 
 
-def rows_of(seed: int, packed: Figures, uncontended: Figures) -> list[Row]:
+def rows_of(seed: int, packed: ContentionFigures, uncontended: ContentionFigures) -> list[Row]:
     """Return what must hold, and the waits beside it."""
     return [
         Row(
-            f"seed {seed}: slow-down, mean % (packing beside)",
-            round(uncontended.stretch, 1),
-            f"< {packed.stretch:.1f}",
-            uncontended.stretch < packed.stretch,
+            f"seed {seed}: slowdown, mean % (packing beside)",
+            round(uncontended.slowdown, 1),
+            f"< {packed.slowdown:.1f}",
+            uncontended.slowdown < packed.slowdown,
         ),
         Row(
             f"seed {seed}: mean completion, s",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
-    from interlane.traces.report.figure import Figure, Number
-    from interlane.traces.report.tables import Tables
+    from interlane.traces.report.figure import Number, ReportFigure
+    from interlane.traces.report.tables import TraceTables
     from interlane.traces.synth_pai import Scope
 
 SMALL: Final = "small"
@@ -106,7 +106,7 @@ def _scope(setting: Setting) -> "Scope":
     return Scope(scale=SMALL_SCALE if setting.choice == SMALL else 1.0, seed=setting.seed)
 
 
-def _volume(tables: "Tables") -> Iterator[Row]:
+def _volume(tables: "TraceTables") -> Iterator[Row]:
     gpus = float(tables.machines["gpus"].sum())
     ours = {"tasks": tables.tasks.height, "GPUs": gpus, "machines": tables.machines.height}
     for what, published in VOLUME.items():
@@ -116,7 +116,7 @@ def _volume(tables: "Tables") -> Iterator[Row]:
         )
 
 
-def _rows(figure: "Figure", *, small: bool) -> Iterator[Row]:
+def _rows(figure: "ReportFigure", *, small: bool) -> Iterator[Row]:
     """Yield the numbers of a figure that the paper has, too."""
     if small and figure.key in CROWDED:
         return

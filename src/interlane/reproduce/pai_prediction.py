@@ -8,7 +8,7 @@ from interlane.reproduce.base import Reproduction, Row, Setting
 from interlane.reproduce.pai import STAND_IN, data_file
 
 if TYPE_CHECKING:
-    from interlane.predict.evaluate import Split
+    from interlane.predict.evaluate import RunSplit
     from interlane.predict.runs import Runs
 
 REAL_ESTIMATES: Final = "pai-v2020/pai_real_1000jobs_with_estimates.csv"
@@ -43,7 +43,7 @@ is little to win.
 """
 
 OF_BOUND: Final = 0.85
-"""Of what one guess a group can reach in hindsight, the part that must be reached."""
+"""Of what one estimate per group can reach in hindsight, the part that must be reached."""
 
 REFITS: Final = 4
 """How often a tree is grown anew during the judged fifth, to be fair to it."""
@@ -105,9 +105,9 @@ def _stand_in(setting: Setting) -> "Runs":
 
 def _paper_protocol(where: str, runs: "Runs", seed: int) -> list[Row]:
     """Return the shares by keys; more keys must not tell less, and all must tell enough."""
-    from interlane.predict.evaluate import Split
+    from interlane.predict.evaluate import RunSplit
 
-    shares = _shares_by_keys(Split.at_random(runs, seed))
+    shares = _shares_by_keys(RunSplit.at_random(runs, seed))
     rows = [
         Row(f"{where}: within 25 %, % of instances, {keys}", share, WITHIN_25[keys], holds=True)
         for keys, share in shares.items()
@@ -120,7 +120,7 @@ def _paper_protocol(where: str, runs: "Runs", seed: int) -> list[Row]:
     return [*rows, Row(what, gained, 31.0, gained > 20)]
 
 
-def _shares_by_keys(split: "Split") -> dict[str, float]:
+def _shares_by_keys(split: "RunSplit") -> dict[str, float]:
     from interlane.predict.cart import Cart
 
     return {
@@ -133,17 +133,17 @@ def _shares_by_keys(split: "Split") -> dict[str, float]:
 
 def _stand_in_by_paper(runs: "Runs", seed: int) -> list[Row]:
     """Judge the stand-in by what can be reached there: its groups are noisier than PAI's."""
-    from interlane.predict.evaluate import LEAST_RUNS, Split, hindsight
+    from interlane.predict.evaluate import LEAST_RUNS, RunSplit, hindsight
     from interlane.predict.runs import runs_per_group
 
-    shares = _shares_by_keys(Split.at_random(runs, seed))
+    shares = _shares_by_keys(RunSplit.at_random(runs, seed))
     bound = _percent(hindsight(runs.where(runs_per_group(runs.group) >= LEAST_RUNS))[1])
     rows = [
         Row(f"stand-in: within 25 %, % of instances, {keys}", share, None, holds=True)
         for keys, share in shares.items()
     ]
     best = shares["group+user+resource"]
-    what = "stand-in: the same for the best guess a group in hindsight (a bound)"
+    what = "stand-in: the same for the best estimate a group in hindsight (a bound)"
     reached = round(best / bound, 3)
     return [
         *rows,
@@ -169,10 +169,10 @@ def _in_sample(runs: "Runs") -> list[Row]:
 def _by_time(where: str, runs: "Runs") -> list[Row]:
     """Judge the newest fifth; ours must lead clearly, and its bands hold."""
     from interlane.predict.catalogue import make_predictor
-    from interlane.predict.evaluate import Split, evaluate
+    from interlane.predict.evaluate import RunSplit, evaluate
     from interlane.predict.naive import NAIVE
 
-    split = Split.by_time(runs)
+    split = RunSplit.by_time(runs)
     found = evaluate(
         split,
         {name: make_predictor(name) for name in ("recall", "cart", *NAIVE)},
@@ -206,22 +206,24 @@ def _verdicts(where: str, found: dict[str, dict[str, float]]) -> Iterator[Row]:
         yield Row(what, share, 80, 75 <= share <= 85)
 
 
-def _refitted(split: "Split") -> dict[str, float]:
+def _refitted(split: "RunSplit") -> dict[str, float]:
     """Judge a tree that is grown anew several times from all that has ended by then."""
     import numpy as np
 
     from interlane.predict.cart import Cart
+    from interlane.predict.estimates import DurationEstimates
     from interlane.predict.evaluate import scores
-    from interlane.predict.guesses import Guesses
 
     judged = np.flatnonzero(split.judged)
-    told: list[Guesses] = []
+    told: list[DurationEstimates] = []
     for part in np.array_split(judged, REFITS):
         ended = split.rest.finish_s <= split.rest.submit_s[part[0]]
         tree = Cart().fit(split.known.joined(split.rest.where(ended)))
         told.append(tree.predict(split.rest.take(part)))
     columns = ("seconds", "low_s", "high_s", "basis")
-    whole = Guesses(*(np.concatenate([getattr(one, key) for one in told]) for key in columns))
+    whole = DurationEstimates(
+        *(np.concatenate([getattr(one, key) for one in told]) for key in columns)
+    )
     return scores(whole, split.rest.take(judged))
 
 
@@ -284,10 +286,10 @@ def _percent(share: float) -> float:
 
 PREDICTION: Final = Reproduction(
     "pai-prediction",
-    "How long recurring jobs run can be guessed: with group, user and resources, 78 % of "
+    "How long recurring jobs run can be estimated: with group, user and resources, 78 % of "
     "instances within 25 % (random split). Judged by time order, a model that learns as jobs "
     "end beats the paper's tree, and its P10-P90 bands hold.",
     "Features, splits or the judging would differ from the paper's, or our predictor would "
-    "not be worth its cost, and no policy should rely on its guesses.",
+    "not be worth its cost, and no policy should rely on its estimates.",
     _reproduce,
 )

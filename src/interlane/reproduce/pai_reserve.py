@@ -3,7 +3,7 @@
 "MLaaS in the Wild" (NSDI 2022, figure 19) replays two months of PAI under its deployed policy
 and under balancing alone.  The real submissions are not public in this form, so the jobs are
 drawn with the published shares (``traces.synth_pai``), at a load at which strong GPUs are
-contended.  Who will use much of a GPU is guessed from the runs of the days before.
+contended.  Who will use much of a GPU is estimated from the runs of the days before.
 """
 
 from collections.abc import Callable, MutableSequence, Sequence
@@ -63,7 +63,7 @@ PUBLISHED_NO_WAIT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReserveFigures:
     """What one policy gave."""
 
     wait_s: float
@@ -78,7 +78,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlayedLoad:
     """What is played: so many days of jobs, for a share of the machines."""
 
     days: float
@@ -98,14 +98,14 @@ class Load:
         return round(JOBS_PER_DAY * LOAD * self.scale * self.days)
 
 
-def loads(setting: Setting) -> list[Load]:
+def loads(setting: Setting) -> list[PlayedLoad]:
     """Return what to play: the months, and weeks of other seeds than the first."""
     seed = setting.seed
     if setting.choice == FULL:
-        return [Load(MONTHS_DAYS, seed, 1.0)]
-    weeks = [Load(WEEK_DAYS, seed + more, PART) for more in (1, 2)]
+        return [PlayedLoad(MONTHS_DAYS, seed, 1.0)]
+    weeks = [PlayedLoad(WEEK_DAYS, seed + more, PART) for more in (1, 2)]
     first = WEEK_DAYS if setting.choice == SMALL else MONTHS_DAYS
-    return [Load(first, seed, PART), *weeks]
+    return [PlayedLoad(first, seed, PART), *weeks]
 
 
 def _reserve(setting: Setting) -> list[Row]:
@@ -120,7 +120,7 @@ def _reserve(setting: Setting) -> list[Row]:
     return rows
 
 
-def _play_all(setting: Setting, runs: Sequence[tuple[Load, str]]) -> list[Figures]:
+def _play_all(setting: Setting, runs: Sequence[tuple[PlayedLoad, str]]) -> list[ReserveFigures]:
     """Play all runs, side by side where there are processes for it."""
     total = sum(load.jobs for load, _ in runs)
     if setting.processes <= 1:
@@ -154,7 +154,7 @@ def _share_count(ended: "MutableSequence[int]") -> None:
     _ended = ended
 
 
-def _counted(number: int, load: Load, policy: str) -> Figures:
+def _counted(number: int, load: PlayedLoad, policy: str) -> ReserveFigures:
     return _figures(load, policy, partial(_ended.__setitem__, number))
 
 
@@ -181,7 +181,7 @@ def _after_history(trace: "Trace") -> "Trace":
     return replace(trace, frame=later.with_columns(pl.col("submit_s") - begin_s))
 
 
-def _experiment(load: Load, policy: str) -> "Experiment":
+def _experiment(load: PlayedLoad, policy: str) -> "Experiment":
     from interlane.policy import place, reserve
     from interlane.policy.catalogue import PlacerMaker, PlacerRecipe
     from interlane.policy.order import Fifo
@@ -209,7 +209,7 @@ def _experiment(load: Load, policy: str) -> "Experiment":
     )
 
 
-def _figures(load: Load, policy: str, tell: "Callable[[int], None]") -> Figures:
+def _figures(load: PlayedLoad, policy: str, tell: "Callable[[int], None]") -> ReserveFigures:
     import numpy as np
 
     from interlane.metrics.level import allocation_spread
@@ -225,7 +225,7 @@ def _figures(load: Load, policy: str, tell: "Callable[[int], None]") -> Figures:
     )
     wait_s, done = ends.wait_s, ends.done
     moments = ceil(load.days * HOURS_PER_DAY)
-    return Figures(
+    return ReserveFigures(
         float(wait_s[done].mean()),
         float(wait_s[done & strong].mean()),
         100.0 * float((wait_s[done] == 0).mean()),
@@ -236,7 +236,7 @@ def _figures(load: Load, policy: str, tell: "Callable[[int], None]") -> Figures:
     )
 
 
-def _rows(found: dict[str, Figures]) -> list[Row]:
+def _rows(found: dict[str, ReserveFigures]) -> list[Row]:
     balanced, reserved, composed = found[BALANCED], found[RESERVED], found[COMPOSED]
     less = _less(reserved.wait_s, balanced.wait_s)
     strong_less = _less(reserved.strong_wait_s, balanced.strong_wait_s)
@@ -252,7 +252,7 @@ def _rows(found: dict[str, Figures]) -> list[Row]:
     ]
 
 
-def _told(name: str, one: Figures) -> list[Row]:
+def _told(name: str, one: ReserveFigures) -> list[Row]:
     """Return figures that are shown beside the paper's; nothing hinges on them."""
     return [
         Row(f"{name}: mean wait, s", round(one.wait_s, 1), None, holds=True),

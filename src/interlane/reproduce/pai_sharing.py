@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from interlane.traces.synth_pai import Plan
+    from interlane.traces.synth_pai import TracePlan
 
 HOUR_S: Final = 3600
 PEAK_HOUR: Final = 10
@@ -78,7 +78,7 @@ def _reproduce(setting: Setting) -> list[Row]:
 
 
 def _by_kind(
-    drawn: "Plan", hours: "NDArray[np.int64]"
+    drawn: "TracePlan", hours: "NDArray[np.int64]"
 ) -> "Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]":
     """Yield GPUs needed at every full hour on each kind of machine, alone and packed."""
     import numpy as np

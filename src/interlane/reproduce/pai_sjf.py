@@ -25,7 +25,7 @@ PAPER_MEAN_S: Final[Mapping[int, Mapping[str, int]]] = {
 }
 """GPUs -> prediction -> mean completion time, read off figure 13 (about 200 s either way)."""
 
-GUESSES: Final = dict(
+ESTIMATES: Final = dict(
     zip(LADDER, ("duration", "group_gpu_dur", "group_dur", "user_dur", None), strict=True)
 )
 """Prediction -> the stand-in's column."""
@@ -35,9 +35,9 @@ LEAST, MOST = 63.0, 77.0
 
 EQUAL: Final = 1.01
 """Means this near to each other count as equal: the stand-in's groups never change their
-GPUs, so that guesses by group and by group and GPU know the same and differ by luck."""
+GPUs, so that estimates by group and by group and GPU know the same and differ by luck."""
 
-BEST_GUESS: Final = "group_gpu_dur"
+BEST_ESTIMATE: Final = "group_gpu_dur"
 
 # A fifth of everything, for queues that plan ahead: these cost minutes at full size.
 FIFTH_GPUS: Final = 1_300
@@ -54,35 +54,35 @@ PATIENCE: Final = 10
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run: what to call it, and its order, guess and queue."""
+class SjfRun:
+    """One run: what to call it, and its order, estimate and queue."""
 
     name: str
     order: str
-    guess: str | None
+    estimate: str | None
     queue: str = "skip"
 
 
 VARIANTS: Final = (
-    Run("sjf", "sjf", BEST_GUESS),
-    Run("sjf-aged", "sjf-aged", BEST_GUESS),
-    Run("hrrn", "hrrn", BEST_GUESS),
-    Run("sjf, learning live", "sjf", "learning"),
+    SjfRun("sjf", "sjf", BEST_ESTIMATE),
+    SjfRun("sjf-aged", "sjf-aged", BEST_ESTIMATE),
+    SjfRun("hrrn", "hrrn", BEST_ESTIMATE),
+    SjfRun("sjf, learning live", "sjf", "learning"),
 )
-"""What else the best guesses can be used for, at full size."""
+"""What else the best estimates can be used for, at full size."""
 
 PLANNED: Final = (
-    Run("fifo", "fifo", None),
-    Run("sjf", "sjf", BEST_GUESS),
-    Run("sjf, easy", "sjf", BEST_GUESS, "easy"),
-    Run("sjf-aged, easy", "sjf-aged", BEST_GUESS, "easy"),
+    SjfRun("fifo", "fifo", None),
+    SjfRun("sjf", "sjf", BEST_ESTIMATE),
+    SjfRun("sjf, easy", "sjf", BEST_ESTIMATE, "easy"),
+    SjfRun("sjf-aged, easy", "sjf-aged", BEST_ESTIMATE, "easy"),
 )
 """Queues that plan ahead beside those that do not, on a fifth of everything."""
 
 STARVING: Final = (
-    Run("sjf", "sjf", "duration"),
-    Run("sjf-aged", "sjf-aged", "duration"),
-    Run("hrrn", "hrrn", "duration"),
+    SjfRun("sjf", "sjf", "duration"),
+    SjfRun("sjf-aged", "sjf-aged", "duration"),
+    SjfRun("hrrn", "hrrn", "duration"),
 )
 
 Summary = dict[str, float]
@@ -93,9 +93,9 @@ def _reproduce(setting: Setting) -> list[Row]:
 
     trace = wiring.any_trace(data_file(setting, STAND_IN))
     ladder = [
-        Run(f"{gpus}/{name}", "fifo" if guess is None else "sjf", guess)
+        SjfRun(f"{gpus}/{name}", "fifo" if estimate is None else "sjf", estimate)
         for gpus in PAPER_MEAN_S
-        for name, guess in GUESSES.items()
+        for name, estimate in ESTIMATES.items()
     ]
     stream = _stream()
     found = _played(
@@ -126,7 +126,7 @@ def _reproduce(setting: Setting) -> list[Row]:
 
 def _experiment(
     trace: "Trace",
-    run: Run,
+    run: SjfRun,
     gpus: int,
     rate: int | None,
     setting: Setting,
@@ -135,7 +135,7 @@ def _experiment(
     from interlane import wiring
     from interlane.sim.experiment import Experiment
 
-    words = wiring.PolicyWords(run.order, "first-fit", run.queue, guess=run.guess)
+    words = wiring.PolicyWords(run.order, "first-fit", run.queue, estimate=run.estimate)
     return Experiment(
         trace,
         wiring.cluster_of(f"pool:{gpus}"),
@@ -193,12 +193,12 @@ def _stream() -> "Trace":
 def _ladder(found: Mapping[str, Summary]) -> Iterator[Row]:
     """Yield the paper's figure: means, gains over FIFO, and the order of predictions."""
     for gpus, published in PAPER_MEAN_S.items():
-        means = {name: found[f"{gpus}/{name}"]["mean_jct_s"] for name in GUESSES}
+        means = {name: found[f"{gpus}/{name}"]["mean_jct_s"] for name in ESTIMATES}
         fifo = means["fifo"]
         for name, mean_s in means.items():
             what = f"{gpus} GPUs: mean completion, s, {_named(name)}"
             yield Row(what, round(mean_s), published[name], mean_s <= fifo)
-        for name in GUESSES:
+        for name in ESTIMATES:
             if name != "fifo":
                 lower = round(100 * (1 - means[name] / fifo), 1)
                 theirs = round(100 * (1 - published[name] / published["fifo"]), 1)
@@ -215,7 +215,7 @@ def _named(name: str) -> str:
 
 
 def _variants(fifo: Summary, found: Sequence[Summary]) -> Iterator[Row]:
-    """Yield means and waits of other uses of the best guesses, and of one that learns."""
+    """Yield means and waits of other uses of the best estimates, and of one that learns."""
     yield Row("6500 GPUs: P99 wait, s, FIFO", round(fifo["p99_wait_s"]), None, holds=True)
     yield Row("6500 GPUs: worst wait, s, FIFO", round(fifo["max_wait_s"]), None, holds=True)
     sjf = found[0]
@@ -257,6 +257,6 @@ SJF_PAPER: Final = Reproduction(
     "Shortest job first by predicted durations lowers FIFO's average completion by 63-77 % at "
     "6,500 GPUs, and the better the prediction the more (100,000 stand-in jobs at the paper's "
     "load). SJF starves long jobs; ageing bounds how long.",
-    "Guesses would not be worth what the paper says, or ageing would not keep its promise.",
+    "Estimates would not be worth what the paper says, or ageing would not keep its promise.",
     _reproduce,
 )

@@ -7,9 +7,9 @@ from random import Random
 from statistics import fmean, median
 from typing import Final
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.memory import Budget, LaneBook
 from interlane.lanes.sharing import Serialise
-from interlane.lanes.wishes import Demand
 from interlane.model import JobId
 from interlane.reproduce.base import Reproduction, Row, Setting
 from interlane.reproduce.salus_workloads import (
@@ -75,7 +75,7 @@ def _policies(jobs: Sequence[LaneJob]) -> dict[str, LaneFigures]:
 
 def _alone(job: LaneJob) -> LaneJob:
     """Return the job as one that takes the whole device."""
-    whole = Demand(P100.usable_bytes, 0)
+    whole = MemoryDemand(P100.usable_bytes, 0)
     return replace(job, needs=whole, says=whole)
 
 
@@ -170,7 +170,7 @@ LIGHT_STARTUP_S: Final = 4.5
 """The shortest of the table; none is published for superres."""
 LIGHT_FILLED: Final = 201 / 479 * LIGHT_JOB_S / (LIGHT_JOB_S - LIGHT_STARTUP_S)
 """Inferred from the result itself: packed, 300 jobs took 201 min, nothing hidden."""
-LIGHT_NEEDS: Final = Demand(100 * MIB, 1_300 * MIB)
+LIGHT_NEEDS: Final = MemoryDemand(100 * MIB, 1_300 * MIB)
 """Assumed: as alexnet's largest."""
 
 
@@ -205,7 +205,7 @@ def _tuning(setting: Setting) -> list[Row]:
 
 
 def _tuned(
-    iteration_s: float, startup_s: float, filled: float, needs: Demand
+    iteration_s: float, startup_s: float, filled: float, needs: MemoryDemand
 ) -> tuple[float, float]:
     """Return the minutes of the tuning run one at a time, and packed into lanes."""
     jobs = [
@@ -249,8 +249,8 @@ def _inference(setting: Setting) -> list[Row]:
     demands = [one.demand for _ in range(INSTANCES) for one in SERVED]
     budget = replace(P100, context_bytes=CONTEXT_BYTES)
     models = len(demands)
-    apart = devices_for([Demand(P100.usable_bytes - CONTEXT_BYTES, 0)] * models, budget)
-    in_parts = devices_for([Demand(demand.peak_bytes, 0) for demand in demands], budget)
+    apart = devices_for([MemoryDemand(P100.usable_bytes - CONTEXT_BYTES, 0)] * models, budget)
+    in_parts = devices_for([MemoryDemand(demand.peak_bytes, 0) for demand in demands], budget)
     in_processes = devices_for(demands, budget)
     hosted = devices_for(demands, budget, guests=True)
     setting.progress(1, 2, "devices")
@@ -283,22 +283,24 @@ def _inference(setting: Setting) -> list[Row]:
     ]
 
 
-def devices_for(demands: Sequence[Demand], budget: Budget, *, guests: bool = False) -> int:
+def devices_for(
+    demands: Sequence[MemoryDemand], budget: Budget, *, guests: bool = False
+) -> int:
     """Return how many devices hold these, the largest first, each on the first that takes it.
 
     Guests share one process on each device, and so its context.
     """
-    books: list[LaneBook] = []
+    state: list[LaneBook] = []
     largest_first = sorted(demands, key=lambda demand: -demand.peak_bytes)
     for number, demand in enumerate(largest_first):
         job = JobId(f"m{number}")
-        if not any(_took(book, job, demand, 0 if guests else 1) for book in books):
-            books.append(LaneBook(budget, Serialise()))
-            assert _took(books[-1], job, demand, 1), "every model fits on an empty device"
-    return len(books)
+        if not any(_took(book, job, demand, 0 if guests else 1) for book in state):
+            state.append(LaneBook(budget, Serialise()))
+            assert _took(state[-1], job, demand, 1), "every model fits on an empty device"
+    return len(state)
 
 
-def _took(book: LaneBook, job: JobId, demand: Demand, processes: int) -> bool:
+def _took(book: LaneBook, job: JobId, demand: MemoryDemand, processes: int) -> bool:
     book.request(job, demand, processes=processes)
     if book.lane_of(job) is not None:
         return True
@@ -351,7 +353,7 @@ TUNING: Final = Reproduction(
 INFERENCE: Final = Reproduction(
     name="salus-inference",
     claim="42 models need 42 devices alone, 6 with their memory cut in parts, 1 with lanes.",
-    if_not="The lane book books more than the models need.",
+    if_not="The lane book accounts more than the models need.",
     run=_inference,
     needs_data=False,
     variants=(REAL,),

@@ -19,8 +19,8 @@ from statistics import fmean, median
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, Final
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.memory import Budget
-from interlane.lanes.wishes import Demand
 from interlane.model import JobId
 from interlane.reproduce.base import Row, Setting
 from interlane.reproduce.salus import PUBLISHED_JCT, devices_for, near
@@ -37,14 +37,14 @@ from interlane.sim.lane_figures import figures_of
 from interlane.sim.lanes import LaneJob
 
 if TYPE_CHECKING:
-    from interlane.device.bench.stage import Stage
+    from interlane.device.bench.stage import BenchStage
 
 ROUNDS: Final = 3
 JOBS: Final = 20
 WORK_S: Final = 4.0
 """Of all jobs, on an idle machine."""
 ITERATION_MS: Final = 10.0
-NEEDS: Final = Demand(64 * MIB, 64 * MIB)
+NEEDS: Final = MemoryDemand(64 * MIB, 64 * MIB)
 """What jobs of the bench declare."""
 NS: Final = 1e-9
 
@@ -102,7 +102,7 @@ def trained(setting: Setting) -> list[Row]:
 
 
 def _round(
-    stage: "Stage", batch: int, jobs: Sequence[LaneJob]
+    stage: "BenchStage", batch: int, jobs: Sequence[LaneJob]
 ) -> dict[str, tuple[float, float]]:
     """Return FIFO's mean completion over that of each order, real and simulated."""
     fifo = _ordered(stage, "fifo", batch, jobs)
@@ -120,7 +120,7 @@ def _round(
     }
 
 
-def _ordered(stage: "Stage", order: str, batch: int, jobs: Sequence[LaneJob]) -> Ran:
+def _ordered(stage: "BenchStage", order: str, batch: int, jobs: Sequence[LaneJob]) -> Ran:
     with stage.daemon(order, "cpu:4GiB") as socket:
         return _train(stage, socket, batch, jobs)
 
@@ -164,7 +164,7 @@ def _job(number: int, at_s: float, share: float) -> LaneJob:
 
 
 def _train(
-    stage: "Stage", socket: str, batch: int, jobs: Sequence[LaneJob], threads: int = 1
+    stage: "BenchStage", socket: str, batch: int, jobs: Sequence[LaneJob], threads: int = 1
 ) -> Ran:
     """Run jobs, each submitted at its time."""
     with ExitStack() as stack:
@@ -283,7 +283,7 @@ def served(setting: Setting) -> list[Row]:
         setting.progress(1, 2, "alone")
         together_s, full_bytes = _together(names, Path(socket), setting.seed)
         setting.progress(2, 2, "together")
-    a_model = Demand((full_bytes - empty_bytes) // len(names), 0)
+    a_model = MemoryDemand((full_bytes - empty_bytes) // len(names), 0)
     budget = Budget(DEVICE.capacity_bytes, context_bytes=empty_bytes)
     apart = devices_for([a_model] * len(names), budget)
     hosted = devices_for([a_model] * len(names), budget, guests=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.memory import Budget
-from interlane.lanes.wishes import Demand
 from interlane.model import JobId
 from interlane.sim.lanes import LaneJob
 
@@ -27,7 +27,7 @@ SWITCH_S: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class SalusWorkload:
     """One row of the published table."""
 
     model: str
@@ -37,10 +37,10 @@ class Workload:
     startup_s: float
 
     @property
-    def demand(self) -> Demand:
+    def demand(self) -> MemoryDemand:
         """Weights persist, the rest of the peak is ephemeral."""
         persistent = persistent_bytes(self.model)
-        return Demand(persistent, self.peak_mib * MIB - persistent)
+        return MemoryDemand(persistent, self.peak_mib * MIB - persistent)
 
 
 PARAMETERS_M: Final[Mapping[str, float]] = {
@@ -101,9 +101,11 @@ inception4  75 12662 1036.7 72.1
 """
 
 
-def _workload(line: str) -> Workload:
+def _workload(line: str) -> SalusWorkload:
     model, batch, peak_mib, iteration_ms, startup_s = line.split()
-    return Workload(model, int(batch), int(peak_mib), float(iteration_ms), float(startup_s))
+    return SalusWorkload(
+        model, int(batch), int(peak_mib), float(iteration_ms), float(startup_s)
+    )
 
 
 WORKLOADS: Final = tuple(map(_workload, _TABLE.strip().splitlines()))
@@ -151,7 +153,7 @@ def hundred_jobs(lengths: Lengths, seed: int) -> list[LaneJob]:
     ]
 
 
-def training(name: str, row: Workload, *, at_s: float, length_s: float) -> LaneJob:
+def training(name: str, row: SalusWorkload, *, at_s: float, length_s: float) -> LaneJob:
     """Return a job that takes this long alone, start-up included."""
     iteration_s = row.iteration_ms / 1000
     iterations = max(1, round((length_s - row.startup_s) / iteration_s))
@@ -176,19 +178,19 @@ class Served:
     """Mean latency under TensorFlow on a device of its own, read off figure 10."""
     salus_ms: float
     """The same with all 42 on one device under Salus."""
-    demand: Demand
+    demand: MemoryDemand
 
 
-def _at_batch_one(model: str) -> Demand:
+def _at_batch_one(model: str) -> MemoryDemand:
     """Extend the table's line through batches 25 and 50 to batch 1; training, so at most."""
     small, large = (row for row in WORKLOADS if row.model == model and row.batch <= 50)
     a_sample_mib = (large.peak_mib - small.peak_mib) / (large.batch - small.batch)
     peak_bytes = int((small.peak_mib - (small.batch - 1) * a_sample_mib) * MIB)
     persistent = persistent_bytes(model)
-    return Demand(persistent, max(0, peak_bytes - persistent))
+    return MemoryDemand(persistent, max(0, peak_bytes - persistent))
 
 
-UNLISTED: Final = Demand(100 * MIB, 200 * MIB)
+UNLISTED: Final = MemoryDemand(100 * MIB, 200 * MIB)
 """Assumed for the three models whose memory was not published."""
 
 SERVED: Final = tuple(

@@ -1,4 +1,4 @@
-"""SMore's degradation predictor on measured pairs, beside ours; bounds; more than two."""
+"""SMore's slowdown predictor on measured pairs, beside ours; bounds; more than two."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,8 +8,8 @@ from interlane.model import InvalidInput
 from interlane.reproduce.base import Reproduction, Row, Setting
 
 if TYPE_CHECKING:
-    from interlane.predict.degradation.evaluate import Split
-    from interlane.predict.degradation.pairs import Floats, Pairs
+    from interlane.predict.slowdown.evaluate import PairSplit
+    from interlane.predict.slowdown.pairs import Floats, Pairs
 
 SETS: Final = ("lucid", "gavel")
 SEEDS: Final = 3
@@ -63,9 +63,9 @@ def _judge_pairs(setting: Setting) -> list[Row]:
 
 
 def _by_pair(pairs: "Pairs", name: str, part: float, seed: int) -> list[Row]:
-    from interlane.predict.degradation.evaluate import by_pair
+    from interlane.predict.slowdown.evaluate import by_pair
 
-    def splits() -> "Iterable[Split]":
+    def splits() -> "Iterable[PairSplit]":
         return (by_pair(pairs, part, seed + more) for more in range(SEEDS))
 
     ours, beside = _scored("blend", splits), {one: _scored(one, splits) for one in BESIDE}
@@ -78,9 +78,9 @@ def _by_pair(pairs: "Pairs", name: str, part: float, seed: int) -> list[Row]:
 
 
 def _unseen(pairs: "Pairs", name: str, setting: Setting) -> list[Row]:
-    from interlane.predict.degradation.evaluate import by_family, by_model
+    from interlane.predict.slowdown.evaluate import by_family, by_model
 
-    kinds: dict[str, Callable[[], Iterable[Split]]] = {
+    kinds: dict[str, Callable[[], Iterable[PairSplit]]] = {
         "unseen model": lambda: by_model(pairs, setting.seed),
     }
     if name == "gavel":
@@ -111,10 +111,10 @@ def _beside(
     ]
 
 
-def _scored(name: str, splits: "Callable[[], Iterable[Split]]") -> dict[str, float]:
+def _scored(name: str, splits: "Callable[[], Iterable[PairSplit]]") -> dict[str, float]:
     """Return scores over all that was judged in all splits."""
-    from interlane.predict.degradation.evaluate import judge
-    from interlane.predict.degradation.models import PREDICTORS
+    from interlane.predict.slowdown.evaluate import judge
+    from interlane.predict.slowdown.models import PREDICTORS
 
     return judge(PREDICTORS[name], iter(splits()))
 
@@ -125,9 +125,9 @@ def _scored(name: str, splits: "Callable[[], Iterable[Split]]") -> dict[str, flo
 def _admit(setting: Setting) -> list[Row]:
     import numpy as np
 
-    from interlane.predict.degradation.bounds import calibrated
-    from interlane.predict.degradation.evaluate import by_pair
-    from interlane.predict.degradation.models import Blend
+    from interlane.predict.slowdown.bounds import calibrated
+    from interlane.predict.slowdown.evaluate import by_pair
+    from interlane.predict.slowdown.models import Blend
 
     rows = []
     for done, name in enumerate(SETS):
@@ -137,17 +137,17 @@ def _admit(setting: Setting) -> list[Row]:
             split = by_pair(pairs, 0.2, setting.seed + more)
             model = Blend()
             bounds = calibrated(model, split.known, setting.seed)
-            guess = model.predict(split.judged)
-            truth.append(split.judged.retained)
-            told.append(guess.retained)
-            lower.append(bounds.lower(guess, split.judged.gpu))
+            estimate = model.predict(split.judged)
+            truth.append(split.judged.throughput)
+            told.append(estimate.throughput)
+            lower.append(bounds.lower(estimate, split.judged.gpu))
             setting.progress(done * SEEDS + more + 1, len(SETS) * SEEDS, name)
         rows += _admission_rows(name, *(np.concatenate(one) for one in (truth, told, lower)))
     return rows
 
 
 def _admission_rows(name: str, truth: "Floats", told: "Floats", lower: "Floats") -> list[Row]:
-    from interlane.predict.degradation.evaluate import admission
+    from interlane.predict.slowdown.evaluate import admission
 
     coverage = float((truth >= lower).mean())
     low, high = COVERAGE
@@ -172,7 +172,7 @@ def _admission_rows(name: str, truth: "Floats", told: "Floats", lower: "Floats")
             bound["precision"] >= PRECISION,
         ),
         Row(
-            f"{name}: precision, admitted by the guess, as SMore does",
+            f"{name}: precision, admitted by the estimate, as SMore does",
             round(point["precision"], 3),
             f"< {bound['precision']:.3f}",
             point["precision"] < bound["precision"],
@@ -184,7 +184,7 @@ def _admission_rows(name: str, truth: "Floats", told: "Floats", lower: "Floats")
                 None,
                 one["recall"] > 0,
             )
-            for rule, one in (("bound", bound), ("guess", point))
+            for rule, one in (("bound", bound), ("estimate", point))
         ),
         Row(
             f"{name}: admitted pairs that lose over 20 %",
@@ -199,7 +199,7 @@ def _admission_rows(name: str, truth: "Floats", told: "Floats", lower: "Floats")
 
 
 def _crowd(setting: Setting) -> list[Row]:
-    from interlane.predict.degradation.multiway import Crowd, SuperAdditive, WeightedSum
+    from interlane.predict.slowdown.multiway import Crowd, SuperAdditive, WeightedSum
     from interlane.traces.colocation import multiway
 
     rows = []
@@ -229,7 +229,7 @@ def _crowd(setting: Setting) -> list[Row]:
 
 PAIRS: Final = Reproduction(
     "smore-pairs",
-    "Slow-down in pairs is predicted from solo runs and a fifth of the pairs; SMore's random "
+    "Slowdown in pairs is predicted from solo runs and a fifth of the pairs; SMore's random "
     "forest, a line and a constant beside, on pairs, models and families never seen.",
     "Schedulers would believe a table that is wrong.",
     _judge_pairs,
@@ -237,14 +237,14 @@ PAIRS: Final = Reproduction(
 )
 ADMISSION: Final = Reproduction(
     "smore-admission",
-    "A function is admitted where the bound, not the guess, promises a loss within 10 %.",
+    "A function is admitted where the bound, not the estimate, promises a loss within 10 %.",
     "Training jobs would lose more than they were promised.",
     _admit,
     seed=0,
 )
 MULTIWAY: Final = Reproduction(
     "smore-multiway",
-    "Slow-down by up to seven neighbours follows from curves of at most four engines; sums of "
+    "Slowdown by up to seven neighbours follows from curves of at most four engines; sums of "
     "pairs fall short.",
     "GPUs with many functions would be slower than the scheduler believes.",
     _crowd,

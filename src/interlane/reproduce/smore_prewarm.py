@@ -9,10 +9,10 @@ from interlane.reproduce.pai import data_file
 
 if TYPE_CHECKING:
     from interlane.functions.rank import Ranking
-    from interlane.functions.replay import Group
+    from interlane.functions.replay import FunctionGroup
     from interlane.predict.arrivals.evaluate import Told
     from interlane.predict.arrivals.judge import Trial
-    from interlane.predict.arrivals.live import Live, Recorded, Trees
+    from interlane.predict.arrivals.live import OnlineForecaster, RecordedForecasts, Trees
     from interlane.predict.arrivals.series import Arrivals
 
 GENAI_DAYS_S: Final = (1_731_974_400.0, 1_733_616_000.0)
@@ -201,20 +201,20 @@ def _replicas(
     return rows
 
 
-def _live(trees: "Trees", group: "Group") -> "Live":
-    from interlane.predict.arrivals.live import Live
+def _live(trees: "Trees", group: "FunctionGroup") -> "OnlineForecaster":
+    from interlane.predict.arrivals.live import OnlineForecaster
 
     count = len(group.names)
-    return Live(trees, functions=count, slot_s=group.slot_s, slot=group.first)
+    return OnlineForecaster(trees, functions=count, slot_s=group.slot_s, slot=group.first)
 
 
-def _recorded(told: "tuple[Told, Told]", group: "Group") -> "Recorded":
+def _recorded(told: "tuple[Told, Told]", group: "FunctionGroup") -> "RecordedForecasts":
     import numpy as np
 
-    from interlane.predict.arrivals.live import Recorded
+    from interlane.predict.arrivals.live import RecordedForecasts
 
     chances, sizes = (np.column_stack([one[name] for name in group.names]) for one in told)
-    return Recorded(chances, sizes)
+    return RecordedForecasts(chances, sizes)
 
 
 # -- few warm places ------------------------------------------------------------------
@@ -226,7 +226,7 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
     from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Recent
     from interlane.functions.replay import cold_share, groups_of
     from interlane.predict.arrivals.judge import KNOWN
-    from interlane.predict.arrivals.live import Recorded
+    from interlane.predict.arrivals.live import RecordedForecasts
 
     competing = _genai(setting, GENAI_COMPETING)
     (group,) = groups_of(competing, KNOWN)
@@ -239,8 +239,8 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
         "LFU": lambda: Frequent(count),
         "GDSF": lambda: GreedyDual(count),
         "Belady, who knows the future": lambda: Foreseen(group.counts),
-        "ours": lambda: Hazard(Recorded(chances, chances)),
-        AHEAD: lambda: Hazard(Recorded(ahead, ahead), is_ahead=True),
+        "ours": lambda: Hazard(RecordedForecasts(chances, chances)),
+        AHEAD: lambda: Hazard(RecordedForecasts(ahead, ahead), is_ahead=True),
     }
     rows = []
     for places, together in ((8, True), (8, False), (4, False), (16, False)):

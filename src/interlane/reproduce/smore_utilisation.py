@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from interlane.model.function import Function
     from interlane.predict.arrivals.live import Trees
     from interlane.predict.arrivals.lslstm import LsLstm
-    from interlane.predict.degradation.pairs import Pairs
-    from interlane.predict.degradation.table import Table
-    from interlane.sim.harvest import Outcome, Scenario, Training
+    from interlane.predict.slowdown.pairs import Pairs
+    from interlane.predict.slowdown.table import SlowdownTable
+    from interlane.sim.colocation import ColocationOutcome, ColocationScenario, Training
 
 SIZES: Final = {8: 1440, 64: 720, 1024: 240}
 """GPUs -> minutes played."""
@@ -29,7 +29,7 @@ LEARNED: Final = 0.2
 LOAD: Final = 1.0
 """Training work over what all GPUs could do."""
 ARRIVE: Final = 0.6
-"""Part of the time in which all training jobs are handed in, so that they queue."""
+"""Part of the time in which all training jobs are submitted, so that they queue."""
 REPLICAS: Final = 0.8
 """Mean replicas a GPU that requests take."""
 KNOWN_DAYS: Final = 4
@@ -47,7 +47,7 @@ GAIN_MOST: Final = 0.34
 
 
 def _reproduce(setting: Setting) -> list[Row]:
-    from interlane.predict.degradation.store import trained
+    from interlane.predict.slowdown.store import trained
 
     if setting.data is None:
         raise InvalidInput("This needs traces and measured pairs; name them with --data.")
@@ -55,7 +55,7 @@ def _reproduce(setting: Setting) -> list[Row]:
     sizes = {size: SIZES[size] for size in SIZES if setting.choice != SMALL or size < 1000}
     steps = 2 + len(COLOCATORS) * len(sizes)
     table = trained(_known(pairs, setting.seed), setting.seed).table
-    setting.progress(1, steps, "slow-down learned")
+    setting.progress(1, steps, "slowdown learned")
     requests = _Requests.of(setting.data, setting.seed)
     setting.progress(2, steps, "arrivals learned")
     rows = []
@@ -71,7 +71,7 @@ def _reproduce(setting: Setting) -> list[Row]:
 
 
 def _known(pairs: "Pairs", seed: int) -> "Pairs":
-    from interlane.predict.degradation.evaluate import by_pair
+    from interlane.predict.slowdown.evaluate import by_pair
 
     return by_pair(pairs, LEARNED, seed).known
 
@@ -84,25 +84,25 @@ def _measured(data: Path) -> "Pairs":
     return pairs
 
 
-def _exclusive(scenario: "Scenario") -> "Outcome":
-    from interlane.sim.harvest import World
+def _exclusive(scenario: "ColocationScenario") -> "ColocationOutcome":
+    from interlane.sim.colocation import ColocationWorld
 
-    return World(scenario).play()
+    return ColocationWorld(scenario).play()
 
 
 def _played(
-    scenario: "Scenario", table: "Table", requests: "_Requests", name: str
-) -> "Outcome":
+    scenario: "ColocationScenario", table: "SlowdownTable", requests: "_Requests", name: str
+) -> "ColocationOutcome":
     from interlane.policy.colocate.catalogue import make_colocator
-    from interlane.policy.colocate.slowdown import Mode
-    from interlane.predict.degradation.online import Online
-    from interlane.sim.harvest import Scheduling, World
+    from interlane.policy.colocate.slowdown import SharingTables
+    from interlane.predict.slowdown.online import Online
+    from interlane.sim.colocation import ColocationWorld, Scheduling
 
-    colocator, tolls = make_colocator(name, {"side-by-side": Mode(table, table)})
+    colocator, slowdowns = make_colocator(name, {"side-by-side": SharingTables(table, table)})
     is_ours = name == "colocate"
     advisor = requests.advisor(scenario, is_ours=is_ours)
-    scheduling = Scheduling(colocator, tolls, advisor, Online(table), evicts=is_ours)
-    return World(scenario, scheduling).play()
+    scheduling = Scheduling(colocator, slowdowns, advisor, Online(table), evicts=is_ours)
+    return ColocationWorld(scenario, scheduling).play()
 
 
 # -- requests -------------------------------------------------------------------------
@@ -130,11 +130,11 @@ class _Requests:
 
         path = data / "azure-functions-2019-sample" / "azure_fn_2019_minute.csv.gz"
         found = arrivals_of(read_requests(path))
-        dice, days = np.random.default_rng(seed), KNOWN_DAYS + 1
-        chosen = dice.choice(len(found), MOST_FUNCTIONS, replace=False)
+        rng, days = np.random.default_rng(seed), KNOWN_DAYS + 1
+        chosen = rng.choice(len(found), MOST_FUNCTIONS, replace=False)
         counts = []
         for one in (found.series[number].seen for number in chosen):
-            first = found.day * int(dice.integers(0, len(one) // found.day - days + 1))
+            first = found.day * int(rng.integers(0, len(one) // found.day - days + 1))
             counts.append(one[first : first + days * found.day])
         known = Arrivals(
             found.slot_s,
@@ -159,7 +159,7 @@ class _Requests:
         begin = KNOWN_DAYS * self.day
         return self.counts[begin : begin + minutes, :functions]
 
-    def advisor(self, scenario: "Scenario", *, is_ours: bool) -> "Advisor":
+    def advisor(self, scenario: "ColocationScenario", *, is_ours: bool) -> "Advisor":
         """Return who says how many replicas there should be, and has seen the known days."""
         import numpy as np
 
@@ -167,9 +167,9 @@ class _Requests:
         from interlane.functions.catalogue import advisors
         from interlane.functions.costs import Prices, costs_of
         from interlane.functions.portfolio import Portfolio
-        from interlane.predict.arrivals.live import Live
+        from interlane.predict.arrivals.live import OnlineForecaster
         from interlane.predict.arrivals.lslstm_live import LiveLsLstm
-        from interlane.sim.harvest import MINUTE_S
+        from interlane.sim.colocation import MINUTE_S
 
         count = len(scenario.functions)
         at_stake = (
@@ -191,7 +191,7 @@ class _Requests:
                 smores.passed(counts)
             smores.updates = True
             return Hurdle(smores, weight, scenario.capacity)
-        live = Live(self.ours, functions=count, slot_s=MINUTE_S)
+        live = OnlineForecaster(self.ours, functions=count, slot_s=MINUTE_S)
         capacity = scenario.capacity
         everybody = advisors({"trees": live}, weight=weight, capacity=capacity, slot_s=MINUTE_S)
         ours = Portfolio(everybody, weight)
@@ -222,56 +222,58 @@ def _capacity(counts: "NDArray[np.float64]", replicas: float) -> "NDArray[np.flo
 
 def _scenario(
     data: Path, pairs: "Pairs", requests: _Requests, gpus: int, minutes: int, seed: int
-) -> "Scenario":
+) -> "ColocationScenario":
     from random import Random
 
-    from interlane.policy.colocate.slowdown import Mode, Tolls
-    from interlane.sim.harvest import Scenario
+    from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
+    from interlane.sim.colocation import ColocationScenario
 
-    dice = Random(seed)
+    rng = Random(seed)
     table = true_table(pairs)
     functions, trainers = _roles(pairs)
     functions = functions[:: max(1, len(functions) // min(MOST_FUNCTIONS, gpus))]
     load_s = _load_s(data)
     counts = requests.played(len(functions), minutes)
-    return Scenario(
+    return ColocationScenario(
         gpus,
         pairs.profiles.gpu_types[0],
         MEMORY_MIB,
-        _trainings(data, pairs, trainers, gpus, minutes, dice.randrange(1 << 30)),
+        _trainings(data, pairs, trainers, gpus, minutes, rng.randrange(1 << 30)),
         tuple(_function(pairs, number, sum(load_s) / len(load_s)) for number in functions),
         counts,
         _capacity(counts, REPLICAS * gpus),
         load_s,
-        Tolls({"side-by-side": Mode(table, table)}, _true_rule(data), cautious=False),
+        Slowdowns(
+            {"side-by-side": SharingTables(table, table)}, _true_rule(data), cautious=False
+        ),
         seed,
     )
 
 
-def true_table(pairs: "Pairs") -> "Table":
+def true_table(pairs: "Pairs") -> "SlowdownTable":
     """Return what was measured; a pair that was not is what its two sides are elsewhere."""
     import numpy as np
 
-    from interlane.predict.degradation.models import Guess
-    from interlane.predict.degradation.table import Basis, Table
+    from interlane.predict.slowdown.models import SlowdownEstimate
+    from interlane.predict.slowdown.table import CellBasis, SlowdownTable
 
     count = len(pairs.profiles)
     logs = np.full((count, count), np.nan)
-    logs[pairs.victim, pairs.aggressor] = pairs.log_retained
+    logs[pairs.victim, pairs.aggressor] = pairs.log_throughput
     known = ~np.isnan(logs)
-    middle = float(pairs.log_retained.mean())
+    middle = float(pairs.log_throughput.mean())
     off = np.where(known, logs - middle, 0.0)
     sensitivity = off.sum(1) / np.maximum(known.sum(1), 1)
     pressure = off.sum(0) / np.maximum(known.sum(0), 1)
     logs = np.where(known, logs, middle + sensitivity[:, None] + pressure)
-    guess = Guess(np.minimum(logs, 0.0).ravel(), np.full(count**2, 1e-6))
-    basis = np.full(count**2, Basis.MEASURED, np.int8)
-    return Table(pairs.profiles, guess, np.zeros(1), basis)
+    estimate = SlowdownEstimate(np.minimum(logs, 0.0).ravel(), np.full(count**2, 1e-6))
+    basis = np.full(count**2, CellBasis.MEASURED, np.int8)
+    return SlowdownTable(pairs.profiles, estimate, np.zeros(1), basis)
 
 
 def _true_rule(data: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a rule of multiway
     """Return how more than two add up, after the public curve of small engines."""
-    from interlane.predict.degradation.multiway import Crowd, SuperAdditive
+    from interlane.predict.slowdown.multiway import Crowd, SuperAdditive
     from interlane.traces.colocation import multiway
 
     rule = SuperAdditive()
@@ -322,19 +324,19 @@ def _trainings(
     """
     import numpy as np
 
-    from interlane.sim.harvest import MINUTE_S, Training
+    from interlane.sim.colocation import MINUTE_S, Training
     from interlane.traces.read import read_trace
 
     frame = read_trace(data / "helios-venus" / "venus_gpu_jobs.csv.gz").frame
     alone = frame.filter(frame["gpus"] == 1)
-    dice = np.random.default_rng(seed)
-    first = int(dice.integers(0, alone.height // 2))
+    rng = np.random.default_rng(seed)
+    first = int(rng.integers(0, alone.height // 2))
     work_s = np.minimum(alone["duration_s"].to_numpy()[first:], minutes * MINUTE_S)
     enough = int(np.searchsorted(np.cumsum(work_s), LOAD * gpus * minutes * MINUTE_S)) + 1
     came_s = alone["submit_s"].to_numpy()[first : first + enough]
     spread = (came_s - came_s[0]) / max(1.0, came_s[-1] - came_s[0])
     use = pairs.profiles.filled[0, :, pairs.profiles.counters.index("sm_active")]
-    drawn = dice.choice(trainers, enough)
+    drawn = rng.choice(trainers, enough)
     return tuple(
         Training(
             pairs.profiles.names[number],
@@ -360,7 +362,7 @@ def _load_s(data: Path) -> tuple[float, ...]:
 # -- what came of it ------------------------------------------------------------------
 
 
-def _rows(gpus: int, found: "dict[str, Outcome]") -> list[Row]:
+def _rows(gpus: int, found: "dict[str, ColocationOutcome]") -> list[Row]:
     alone, smore, ours = (found[name] for name in ("exclusive", "smore", "colocate"))
     what = f"{gpus} GPUs"
     gains = {name: one.use - alone.use for name, one in found.items()}

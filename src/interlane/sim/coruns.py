@@ -1,6 +1,6 @@
-"""Columns for predictors of slow-down, of co-runs as readers give them."""
+"""Columns for predictors of slowdown, of co-runs as readers give them."""
 
-from interlane.predict.degradation.pairs import Pairs, Profiles, pairs_of
+from interlane.predict.slowdown.pairs import Pairs, Profiles, pairs_of
 from interlane.traces.colocation.coruns import CoRuns
 
 

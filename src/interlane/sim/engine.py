@@ -1,7 +1,7 @@
 """Body 1: virtual time.
 
-The engine owns the clock and the truth about run times, feeds the kernel facts and carries
-out its wishes at once.  All facts of one moment are learned before the kernel decides.
+The engine owns the clock and the truth about run times, feeds the kernel events and carries
+out its actions at once.  All events of one moment are learned before the kernel decides.
 
 Progress is re-rated exactly when neighbours change or a job grows: its remaining work is
 settled at its old speed, and its end is scheduled anew.  Ends that were scheduled before are
@@ -18,7 +18,7 @@ from math import inf
 from random import Random
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 from interlane.model import (
     Action,
     Cancelled,
@@ -86,7 +86,7 @@ class _Run:
         """Where the job runs; None when it does not."""
 
 
-class Engine:
+class Simulator:
     """Plays jobs against a scheduler in virtual time."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Engine:
         """How often each job was lost with a machine."""
         self._away: Counter[MachineId] = Counter()
         """For how many reasons a machine is away: as planned, by chance."""
-        self._dice: dict[int, tuple[MachineId, Random]] = {}
+        self._rng: dict[int, tuple[MachineId, Random]] = {}
         """Machines that fail by chance, each time they join."""
         self._put: list[Machine] = []
         """Machines that joined or changed since the last decision."""
@@ -130,19 +130,19 @@ class Engine:
         self._paranoid = paranoid
         self._plan_machines()
 
-    def resume(self, facts: Sequence[Recovered], now_s: float) -> None:
-        """Begin in the middle: the first jobs are there already, as the facts say.
+    def resume(self, events: Sequence[Recovered], now_s: float) -> None:
+        """Begin in the middle: the first jobs are there already, as the events say.
 
         The true seconds of one that runs are those it has left.
         """
-        for number, fact in enumerate(facts):
-            self.log.add(now_s, Fact.SUBMITTED, number)
-            self.scheduler.learn(fact, now_s)
-            if fact.placement is not None:
+        for number, event in enumerate(events):
+            self.log.add(now_s, LogEvent.SUBMITTED, number)
+            self.scheduler.learn(event, now_s)
+            if event.placement is not None:
                 run = self._runs[number] = _Run(self._true_s[number])
-                self._enter(number, run, fact.placement, now_s)
+                self._enter(number, run, event.placement, now_s)
         self._disturbed = True
-        self._next_job = len(facts)
+        self._next_job = len(events)
         self.now_s = now_s
         self._settle_decisions(now_s)
 
@@ -172,7 +172,7 @@ class Engine:
         )
         return min(arrival_s, self._heap[0][0] if self._heap else inf)
 
-    # -- facts ------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------
 
     def _learn_moment(self, now_s: float) -> None:
         """Tell the kernel everything that happens at this moment."""
@@ -195,22 +195,22 @@ class Engine:
         jobs, number = self.jobs, self._next_job
         learn, add = self.scheduler.learn, self.log.add
         while number < len(jobs) and jobs[number].submitted_s == now_s:
-            add(now_s, Fact.SUBMITTED, number)
+            add(now_s, LogEvent.SUBMITTED, number)
             learn(Submitted(jobs[number]), now_s)
             number += 1
         self._next_job = number
 
     def _end(self, number: int, run: _Run, now_s: float) -> None:
         self._open -= 1
-        self.log.add(now_s, Fact.FINISHED, number)
+        self.log.add(now_s, LogEvent.FINISHED, number)
         self.scheduler.learn(Finished(self.jobs[number].id), now_s)
         self._vacate(number, run, now_s)
         del self._runs[number]
 
-    # -- wishes -----------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------
 
     def _settle_decisions(self, now_s: float) -> None:
-        """Let the kernel decide until it wishes nothing more at this moment."""
+        """Let the kernel decide until it decides nothing more at this moment."""
         for _ in range(DECISIONS_PER_MOMENT_MAX):
             self.decisions += 1
             actions = self.scheduler.decide(now_s)
@@ -220,7 +220,7 @@ class Engine:
         raise AssertionError(f"The scheduler does not come to rest at {now_s} s.")
 
     def _carry_out(self, actions: Iterable[Action], now_s: float) -> bool:
-        """Do what the kernel wishes; return whether it must decide again."""
+        """Do what the kernel actions; return whether it must decide again."""
         again = False
         for action in actions:
             if type(action) is Start:
@@ -235,7 +235,7 @@ class Engine:
                 again = True
             elif type(action) is Refuse:
                 number = self._numbers[action.job_id]
-                self.log.add(now_s, Fact.REFUSED, number)
+                self.log.add(now_s, LogEvent.REFUSED, number)
                 self.log.refusals[number] = action.refusal
                 self._open -= 1
                 again = True
@@ -334,30 +334,30 @@ class Engine:
             self._let_fail(machine, 0.0)
 
     def _let_fail(self, machine: Machine, now_s: float) -> None:
-        """Give a machine dice of its own, if machines fail by chance."""
+        """Give a machine random generator of its own, if machines fail by chance."""
         failures = self.world.failures
         if failures is not None:
-            number, dice = len(self._dice), failures.stream(machine)
-            self._dice[number] = machine.id, dice
-            self._push(now_s + _next_s(dice, failures.mean_up_s), _LOST, number, 0)
+            number, rng = len(self._rng), failures.stream(machine)
+            self._rng[number] = machine.id, rng
+            self._push(now_s + _next_s(rng, failures.mean_up_s), _LOST, number, 0)
 
     def _learn_of_machine(self, what: int, subject: int, now_s: float) -> None:
         if what == _PLANNED:
             self._happen(self.world.events[subject].event, now_s)
-        elif subject in self._dice:
+        elif subject in self._rng:
             self._fail(what, subject, now_s)
 
     def _fail(self, what: int, number: int, now_s: float) -> None:
         """Lose a machine by chance or let it return, and roll when that ends."""
         failures = self.world.failures
         assert failures is not None
-        machine_id, dice = self._dice[number]
+        machine_id, rng = self._rng[number]
         if what == _LOST:
             self._happen(MachineLost(machine_id), now_s)
-            self._push(now_s + _next_s(dice, failures.mean_down_s), _RETURNED, number, 0)
+            self._push(now_s + _next_s(rng, failures.mean_down_s), _RETURNED, number, 0)
         else:
             self._happen(MachineReturned(machine_id), now_s)
-            self._push(now_s + _next_s(dice, failures.mean_up_s), _LOST, number, 0)
+            self._push(now_s + _next_s(rng, failures.mean_up_s), _LOST, number, 0)
 
     def _happen(self, event: MachineEvent, now_s: float) -> None:
         """Let the kernel learn what happens to a machine."""
@@ -377,8 +377,8 @@ class Engine:
                     self._let_fail(machine, now_s)
             case MachineLeft():
                 del away[machine_id]
-                kept = (one for one in self._dice.items() if one[1][0] != machine_id)
-                self._dice = dict(kept)
+                kept = (one for one in self._rng.items() if one[1][0] != machine_id)
+                self._rng = dict(kept)
             case MachineDrained() | MachineUndrained() | Occupied():
                 pass
         self.log.add_machine(now_s, event)
@@ -425,7 +425,7 @@ class Engine:
         """Take back a job that failing machines never let finish; else no run would end."""
         self._open -= 1
         del self._runs[number]
-        self.log.add(now_s, Fact.REFUSED, number)
+        self.log.add(now_s, LogEvent.REFUSED, number)
         self.log.refusals[number] = Refusal(
             Tier.CAPACITY,
             f"Its machines failed {LOSSES_MAX} times before it could finish.",
@@ -434,5 +434,5 @@ class Engine:
         self.scheduler.learn(Cancelled(self.jobs[number].id), now_s)
 
 
-def _next_s(dice: Random, mean_s: float) -> float:
-    return dice.expovariate(1.0 / mean_s)
+def _next_s(rng: Random, mean_s: float) -> float:
+    return rng.expovariate(1.0 / mean_s)

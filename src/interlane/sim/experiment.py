@@ -20,7 +20,7 @@ from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
 from interlane.predict.recall import Recall
 from interlane.sim.adapt import adaptation, let_start_with
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.learning import LearningScheduler, learning_on
 from interlane.sim.world import World
 from interlane.traces.jobs import at_rate, jobs_of, sample
@@ -41,20 +41,22 @@ class Choice:
     order: Order
     placer: PlacerRecipe
     queue: Discipline = Discipline.SKIP
-    guess: str | None = None
-    """The trace's column that serves as the guess, or the name of a predictor."""
+    estimate: str | None = None
+    """The trace's column that serves as the estimate, or the name of a predictor."""
     preemption: Preemption = field(default_factory=Preemption)
     predictor: Recall | None = None
-    """Gives the guesses instead of a column, and learns as jobs end."""
+    """Gives the estimates instead of a column, and learns as jobs end."""
     elastic: float | None = None
     """The share of their instances with which gangs may start; None leaves them whole."""
 
     @property
     def name(self) -> str:
-        """The choice in a word; a guess that is the truth is called an oracle."""
-        guess = {None: "", TRUE_DURATION: "(oracle)"}.get(self.guess, f"({self.guess})")
+        """The choice in a word; an estimate that is the truth is called an oracle."""
+        estimate = {None: "", TRUE_DURATION: "(oracle)"}.get(
+            self.estimate, f"({self.estimate})"
+        )
         elastic = "" if self.elastic is None else f"/elastic({self.elastic:g})"
-        return f"{self.order_name}{guess}/{self.placer.name}/{self.queue.value}{elastic}"
+        return f"{self.order_name}{estimate}/{self.placer.name}/{self.queue.value}{elastic}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Experiment:
     checkpoint_s: float = 0.0
     """Seconds between checkpoints of every job."""
     paranoid: bool = False
-    """Check all books after every moment."""
+    """Check all state after every moment."""
 
     @property
     def jobs(self) -> int:
@@ -84,7 +86,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What came out of a run."""
 
     experiment: Experiment
@@ -112,13 +114,13 @@ def jobs_in(experiment: Experiment) -> tuple[list[Job], list[float]]:
     choice, adapt = experiment.choice, adaptation(experiment.cluster)
     return jobs_of(
         trace,
-        guess=choice.guess if choice.predictor is None else None,
+        estimate=choice.estimate if choice.predictor is None else None,
         adapt=adapt if choice.elastic is None else let_start_with(choice.elastic, adapt),
         checkpoint_s=experiment.checkpoint_s,
     )
 
 
-def run(experiment: Experiment, progress: Progress | None = None) -> Result:
+def run(experiment: Experiment, progress: Progress | None = None) -> RunResult:
     """Play the whole experiment and return its log and figures."""
     begin_s = time.process_time()
     jobs, true_s = jobs_in(experiment)
@@ -136,10 +138,10 @@ def run(experiment: Experiment, progress: Progress | None = None) -> Result:
         "compile_s": round(compile_s, 4),
     }
     summary = {**_names(experiment), **figures, "decisions": engine.decisions}
-    return Result(experiment, log, ends, summary, cpu_s, compile_s, engine.decisions)
+    return RunResult(experiment, log, ends, summary, cpu_s, compile_s, engine.decisions)
 
 
-def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> Engine:
+def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> Simulator:
     """Return an engine at the beginning of time."""
     policy, predictor = policy_for(experiment, jobs), experiment.choice.predictor
     if predictor is None:
@@ -147,7 +149,7 @@ def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> 
     else:
         learning = learning_on(experiment.trace, predictor)
         scheduler = LearningScheduler(experiment.cluster, policy, experiment.seed, learning)
-    return Engine(scheduler, jobs, true_s, experiment.world, paranoid=experiment.paranoid)
+    return Simulator(scheduler, jobs, true_s, experiment.world, paranoid=experiment.paranoid)
 
 
 def policy_for(experiment: Experiment, jobs: list[Job]) -> Policy:
@@ -166,7 +168,9 @@ def request_counts(jobs: list[Job]) -> Counter[Request]:
     return Counter(job.request for job in jobs)
 
 
-def play(engine: Engine, *, until_s: float = inf, progress: Progress | None = None) -> EventLog:
+def play(
+    engine: Simulator, *, until_s: float = inf, progress: Progress | None = None
+) -> EventLog:
     """Let the engine run, to the end or to a time."""
     with _collector_spared():
         return engine.run(until_s, progress)
@@ -191,7 +195,7 @@ def _warm_up(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> fl
     return time.process_time() - begin_s
 
 
-def _kinds(engine: Engine) -> tuple[tuple[Demand, float], ...]:
+def _kinds(engine: Simulator) -> tuple[tuple[Demand, float], ...]:
     """Return the typical kinds of instances, by which fragmentation is measured."""
     types = engine.scheduler.policy.placer.types
     counts = request_counts(list(engine.jobs)).items()
@@ -207,7 +211,7 @@ def _names(experiment: Experiment) -> dict[str, object]:
         "order": choice.order_name,
         "placer": choice.placer.name,
         "queue": choice.queue.value,
-        "guess": choice.guess,
+        "estimate": choice.estimate,
         "elastic": choice.elastic,
         "weight": experiment.weight.value,
         "seed": experiment.seed,

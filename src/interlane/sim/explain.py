@@ -1,14 +1,14 @@
-"""Where a job stands at a moment, and why: the books of the run, asked at that moment."""
+"""Where a job stands at a moment, and why: the state of the run, asked at that moment."""
 
 from dataclasses import dataclass
 
-from interlane.metrics.log import OF_MACHINES, EventLog, Fact
+from interlane.metrics.log import OF_MACHINES, EventLog, LogEvent
 from interlane.model import InvalidInput, Job, JobId, Placement, Refusal
 from interlane.sim.experiment import Experiment, Progress, engine_for, jobs_in, play
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStatus:
     """Where a job stands."""
 
     state: str
@@ -24,27 +24,27 @@ class Standing:
     """Jobs that wait and go first, the first of them first."""
 
 
-def standing(
+def status(
     experiment: Experiment, job_id: str, at_s: float, progress: Progress | None = None
-) -> Standing:
+) -> JobStatus:
     """Play until a moment and return where a job stands then."""
     jobs, true_s = jobs_in(experiment)
     number = number_of(jobs, job_id)
     if jobs[number].submitted_s > at_s:
-        return Standing("to come", jobs[number].submitted_s)
+        return JobStatus("to come", jobs[number].submitted_s)
     engine = engine_for(experiment, jobs, true_s)
     log = play(engine, until_s=at_s, progress=progress)
-    fact, since_s = _last_fact(log, number)
+    event, since_s = _last_event(log, number)
     scheduler, job = engine.scheduler, jobs[number]
-    if fact is Fact.FINISHED:
-        return Standing("finished", since_s)
-    if fact is Fact.REFUSED:
-        return Standing("refused", since_s, log.refusals[number])
-    if fact is Fact.STARTED:
+    if event is LogEvent.FINISHED:
+        return JobStatus("finished", since_s)
+    if event is LogEvent.REFUSED:
+        return JobStatus("refused", since_s, log.refusals[number])
+    if event is LogEvent.STARTED:
         placement = scheduler.placement(job.id)
-        return Standing("running", since_s, None, placement, _lacking(job, placement))
+        return JobStatus("running", since_s, None, placement, _lacking(job, placement))
     why = scheduler.explain(job.id, at_s)
-    return Standing("waiting", since_s, why, ahead=scheduler.ahead(job.id, at_s))
+    return JobStatus("waiting", since_s, why, ahead=scheduler.ahead(job.id, at_s))
 
 
 def _lacking(job: Job, placement: Placement | None) -> int:
@@ -64,10 +64,10 @@ def number_of(jobs: list[Job], job_id: str) -> int:
     )
 
 
-def _last_fact(log: EventLog, number: int) -> tuple[Fact, float]:
-    last = Fact.SUBMITTED, log.jobs[number].submitted_s
+def _last_event(log: EventLog, number: int) -> tuple[LogEvent, float]:
+    last = LogEvent.SUBMITTED, log.jobs[number].submitted_s
     for line in log.lines():
         # One that grew runs as before.
-        if line.subject == number and line.fact not in OF_MACHINES | {Fact.GROWN}:
-            last = line.fact, line.at_s
+        if line.subject == number and line.kind not in OF_MACHINES | {LogEvent.GROWN}:
+            last = line.kind, line.at_s
     return last

@@ -1,6 +1,6 @@
 """Fill a cluster until nothing fits: the arrivals-only experiment of "Beware of Fragmentation".
 
-Nothing ever finishes.  Jobs come one by one; one that does not fit is taken back at once and
+Nothing ever finishes.  Jobs come one by one; one that does not fit is cancelled at once and
 never tried again.  What is left idle in the end is the placer's doing alone (ATC'23, sections
 3 and 6).  It runs through the real kernel, like everything else.
 """
@@ -51,28 +51,28 @@ def arrivals(
     next would pass the mark, by the share that it asks of one GPU.  A list that asks for more
     than that loses jobs at random instead.
     """
-    dice = Random(seed)
+    rng = Random(seed)
     named = sorted(jobs, key=lambda job: job.id)
     coming = list(named)
-    dice.shuffle(coming)
+    rng.shuffle(coming)
     mark = ratio * cluster.gpus * MILLI
     asked = sum(job.request.gpu_milli for job in coming)
     if not asked:
         raise InvalidField("trace", "without GPUs", "a cluster fills with jobs that use GPUs")
     while asked > mark:
-        asked -= coming.pop(dice.randrange(len(coming))).request.gpu_milli
+        asked -= coming.pop(rng.randrange(len(coming))).request.gpu_milli
     if len(coming) == len(named):
-        coming += _drawn(named, mark - asked, dice)
+        coming += _drawn(named, mark - asked, rng)
     return [
         replace(job, id=JobId(f"{job.id}/{number}"), submitted_s=float(number), serial=number)
         for number, job in enumerate(coming)
     ]
 
 
-def _drawn(named: list[Job], missing: float, dice: Random) -> Iterator[Job]:
+def _drawn(named: list[Job], missing: float, rng: Random) -> Iterator[Job]:
     """Yield jobs drawn with replacement until the next would exceed what is missing."""
     while True:
-        job = named[dice.randrange(len(named))]
+        job = named[rng.randrange(len(named))]
         demand = job.request.tasks[0].demand
         if missing < (demand.gpu_milli if demand.gpus else 0):
             return
@@ -81,7 +81,7 @@ def _drawn(named: list[Job], missing: float, dice: Random) -> Iterator[Job]:
 
 
 @dataclass(frozen=True)
-class Filling:
+class FillCurve:
     """What was seen after every arrival."""
 
     capacity_milli: int
@@ -129,7 +129,7 @@ def fill(
     seed: int = 0,
     *,
     watch_fragments: bool = False,
-) -> Filling:
+) -> FillCurve:
     """Place the jobs one by one and note what is allocated after each."""
     typical = typical_demands(Counter(job.request for job in coming).items())
     scheduler = Scheduler(cluster, Policy(Fifo(), recipe.make(typical)), seed)
@@ -148,16 +148,16 @@ def fill(
         if watch is not None and fragment_milli is not None:
             fragment_milli[number] = watch.total_milli
     arrived = np.cumsum([job.request.gpu_milli for job in coming], dtype=np.int64)
-    return Filling(cluster.gpus * MILLI, arrived, held_milli, fragment_milli, placed)
+    return FillCurve(cluster.gpus * MILLI, arrived, held_milli, fragment_milli, placed)
 
 
 def _try(scheduler: Scheduler, job: Job) -> Placement | None:
     """Hand one job in; return where it went, or take it back."""
     now_s = job.submitted_s
-    for wish in scheduler.handle(Submitted(job), now_s):
-        if isinstance(wish, Start):
-            scheduler.learn(Started(job.id, wish.placement), now_s)
-            return wish.placement
+    for action in scheduler.handle(Submitted(job), now_s):
+        if isinstance(action, Start):
+            scheduler.learn(Started(job.id, action.placement), now_s)
+            return action.placement
     if scheduler.state(job.id) is not None:  # one that can never fit is forgotten already
         scheduler.learn(Cancelled(job.id), now_s)
     return None
@@ -175,7 +175,7 @@ class _Watch:
         self.total_milli = float(self._here.sum())
 
     def note(self, job: Job, placement: Placement) -> None:
-        """Take a placement into the books."""
+        """Take a placement into the state."""
         profiles = self._profiles.get(job.request)
         if profiles is None:
             demands = [task.demand for task in job.request.tasks]

@@ -1,9 +1,9 @@
 """When a waiting job will start: what is known now, played forward again and again.
 
-Nobody knows how long jobs will run; bands say how far guesses are off.  So each play draws
+Nobody knows how long jobs will run; bands say how far estimates are off.  So each play draws
 every job's length anew: its logarithm from Student's distribution with two degrees of
 freedom, with the band as its middle eight tenths.  Its tails are as long as those of real
-jobs: one that has outrun its guess by far is likely to run for as long again.  Jobs that are
+jobs: one that has outrun its estimate by far is likely to run for as long again.  Jobs that are
 yet to come are not played: under orders that let newcomers pass, the true start may be later.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import JobId, Recovered
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 
 PLAYS_MAX: Final = 64
 PLAYS_MIN: Final = 16
@@ -30,22 +30,22 @@ LONGEST: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A job as it stands, and how long it is guessed to run, as a band."""
+    """A job as it stands, and how long it is estimated to run, as a band."""
 
-    fact: Recovered
+    event: Recovered
     seconds: float
     low_s: float
     high_s: float
 
-    def left_s(self, now_s: float, dice: Random) -> float:
+    def left_s(self, now_s: float, rng: Random) -> float:
         """Draw how much longer the job runs."""
-        ran_s = 0.0 if self.fact.placement is None else now_s - self.fact.started_s
-        already = self.fact.ran_s + ran_s
+        ran_s = 0.0 if self.event.placement is None else now_s - self.event.started_s
+        already = self.event.ran_s + ran_s
         middle = log(max(self.seconds, 1.0))
         spread = log(max(self.high_s, 1.0) / max(self.low_s, 1.0)) / (2 * _quantile(0.9))
         spread = max(spread, SPREAD_MIN)
         passed = _share_below((log(already) - middle) / spread) if already > 0 else 0.0
-        drawn = min(max(passed + (1.0 - passed) * dice.random(), 1.0 - SURE), SURE)
+        drawn = min(max(passed + (1.0 - passed) * rng.random(), 1.0 - SURE), SURE)
         longest = log(LONGEST * max(self.high_s, already, 1.0))
         return max(exp(min(middle + spread * _quantile(drawn), longest)) - already, 0.0)
 
@@ -79,9 +79,9 @@ def all_played_starts(
     seed: int = 0,
 ) -> dict[JobId, list[float]]:
     """Return the same of several jobs, but for those that may never start."""
-    dice = Random(seed)
+    rng = Random(seed)
     plays = max(PLAYS_MIN, min(PLAYS_MAX, JOBS_PLAYED // max(1, len(jobs))))
-    played = [_starts(make, jobs, job_ids, now_s, dice) for _ in range(plays)]
+    played = [_starts(make, jobs, job_ids, now_s, rng) for _ in range(plays)]
     return {
         job_id: sorted(starts_s[job_id] for starts_s in played)
         for job_id in job_ids
@@ -94,12 +94,12 @@ def _starts(
     jobs: Sequence[Expected],
     job_ids: Sequence[JobId],
     now_s: float,
-    dice: Random,
+    rng: Random,
 ) -> dict[JobId, float]:
     """Play until all these jobs have started, or nothing happens any more."""
-    left_s = [job.left_s(now_s, dice) for job in jobs]
-    engine = Engine(make(), [job.fact.job for job in jobs], left_s)
-    engine.resume([job.fact for job in jobs], now_s)
+    left_s = [job.left_s(now_s, rng) for job in jobs]
+    engine = Simulator(make(), [job.event.job for job in jobs], left_s)
+    engine.resume([job.event for job in jobs], now_s)
     starts_s: dict[JobId, float] = {}
     awaited = list(job_ids)
     while True:

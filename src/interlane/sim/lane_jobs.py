@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from interlane.lanes.wishes import Demand
+from interlane.lanes.actions import MemoryDemand
 from interlane.model import InvalidFile, JobId
 from interlane.sim.lanes import LaneJob
 from interlane.traces.checks import Rows
@@ -76,7 +76,7 @@ def _columns(rows: Rows) -> dict[str, pl.Series]:
 
 
 def _job(row: dict[str, Any]) -> LaneJob:
-    needs = Demand(row["persistent_mib"] * MIB, row["ephemeral_mib"] * MIB)
+    needs = MemoryDemand(row["persistent_mib"] * MIB, row["ephemeral_mib"] * MIB)
     return LaneJob(
         JobId(row["job_id"]),
         row["submit_s"],

@@ -12,20 +12,28 @@ from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
 
-from interlane.lanes.domain import Domain
-from interlane.lanes.facts import Fact, Joined, Left, Observed, Released, Wanted, Yielded
-from interlane.lanes.wishes import (
+from interlane.lanes.actions import (
     Admit,
     Confine,
-    Demand,
     Grant,
+    KeepWaiting,
     LaneId,
     Lease,
+    MemoryDemand,
     Name,
-    Queue,
-    Refuse,
+    RefuseTenant,
     Resize,
     Revoke,
+)
+from interlane.lanes.domain import Domain
+from interlane.lanes.events import (
+    IterationWanted,
+    Joined,
+    LaneEvent,
+    Left,
+    MemoryObserved,
+    Released,
+    Yielded,
 )
 from interlane.model import InvalidField, JobId, Refusal, Ticked, Wake
 
@@ -42,13 +50,13 @@ class LaneJob:
     iterations: int
     iteration_s: float
     """Alone on the device."""
-    needs: Demand
+    needs: MemoryDemand
     startup_s: float = 0.0
     """On the host, once, between admission and the first iteration."""
     filled: float = 1.0
     """Share of the device that it keeps busy when alone."""
     priority: int = 0
-    says: Demand | None = None
+    says: MemoryDemand | None = None
     """What it declares; None when nothing is known, so that it is measured."""
     total_s: float | None = None
     """What it says its iterations take in all."""
@@ -113,7 +121,7 @@ class Physics:
     switch_s: float = 0.0
     """Lost when a lane passes to another job."""
     contention: float = 0.0
-    """Extra slow-down for each whole device that is wanted beyond the one there is."""
+    """Extra slowdown for each whole device that is wanted beyond the one there is."""
 
     def slow_down(self, wanted: float) -> float:
         """Return how many times longer iterations take when this many devices are wanted."""
@@ -159,8 +167,8 @@ class _Device:
         self._physics = physics
         self._runs: dict[LaneId, _Run] = {}
         self._progress: dict[JobId, _Progress] = {}
-        self._pending: list[tuple[float, int, Fact]] = []
-        """What will happen at its time, whatever the domain wishes."""
+        self._pending: list[tuple[float, int, LaneEvent]] = []
+        """What will happen at its time, whatever the domain actions."""
         self._serials = count()
         self._now_s = 0.0
         self._wake_s = inf
@@ -212,27 +220,27 @@ class _Device:
     def _slow_down(self) -> float:
         return self._physics.slow_down(sum(run.job.filled for run in self._runs.values()))
 
-    def _feed(self, fact: Fact) -> None:
-        if isinstance(fact, Wanted):
-            self._note_request(fact.job_id)
-        if isinstance(fact, Observed) and fact.job_id not in self.domain.tenants:
+    def _feed(self, event: LaneEvent) -> None:
+        if isinstance(event, IterationWanted):
+            self._note_request(event.job_id)
+        if isinstance(event, MemoryObserved) and event.job_id not in self.domain.tenants:
             return
         self._wake_s = inf
-        for wish in self.domain.handle(fact, self._now_s):
-            match wish:
+        for action in self.domain.handle(event, self._now_s):
+            match action:
                 case Admit(job_id):
                     self._start(self.outcomes[job_id])
                 case Grant(lease):
                     self._run(lease)
                 case Revoke(lease):
                     self._runs[lease.lane].stop_early()
-                case Refuse(job_id, refusal):
+                case RefuseTenant(job_id, refusal):
                     self.outcomes[job_id].refusal = refusal
                 case Confine(job_id):
                     self.outcomes[job_id].confined = True
                 case Wake(at_s):
                     self._wake_s = at_s
-                case Name() | Queue() | Resize():
+                case Name() | KeepWaiting() | Resize():
                     pass
 
     def _note_request(self, job_id: JobId) -> None:
@@ -243,10 +251,10 @@ class _Device:
         outcome.admitted_s = self._now_s
         ready_s = self._now_s + outcome.job.startup_s
         for request_s in outcome.job.requests_s or (ready_s,):
-            self._later(max(request_s, ready_s), Wanted(outcome.job.id))
+            self._later(max(request_s, ready_s), IterationWanted(outcome.job.id))
 
-    def _later(self, at_s: float, fact: Fact) -> None:
-        heappush(self._pending, (at_s, next(self._serials), fact))
+    def _later(self, at_s: float, event: LaneEvent) -> None:
+        heappush(self._pending, (at_s, next(self._serials), event))
 
     def _run(self, lease: Lease) -> None:
         outcome = self.outcomes[lease.job_id]
@@ -255,7 +263,7 @@ class _Device:
         if outcome.first_run_s is None:
             outcome.first_run_s = self._now_s
             if job.says != job.needs:
-                self._later(self._now_s + job.iteration_s, Observed(job.id, job.needs))
+                self._later(self._now_s + job.iteration_s, MemoryObserved(job.id, job.needs))
         iterations = 1 if job.requests_s else job.iterations - progress.done
         cost_s = 0.0 if lease.taken_from is None else self._physics.switch_s
         left_s = cost_s + iterations * job.iteration_s

@@ -1,6 +1,6 @@
-"""A scheduler whose guesses come from a predictor that learns as jobs end.
+"""A scheduler whose estimates come from a predictor that learns as jobs end.
 
-The predictor is asked when a job is handed in and told when it ends, so that no guess knows
+The predictor is asked when a job is submitted and told when it ends, so that no estimate knows
 anything that has not happened.  Everything else is the scheduler's own.
 """
 
@@ -25,7 +25,7 @@ from interlane.model import (
 )
 from interlane.model.units import MIB_PER_GIB
 from interlane.policy.policy import Policy
-from interlane.predict.live import Live
+from interlane.predict.live import OnlinePredictor
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
 from interlane.traces.schema import Trace
@@ -33,7 +33,7 @@ from interlane.traces.schema import Trace
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """A predictor to begin with, and what it may know of each job when it is handed in."""
+    """A predictor to begin with, and what it may know of each job when it is submitted."""
 
     predictor: Recall
     runs: Runs
@@ -78,11 +78,11 @@ def runs_of(trace: Trace) -> Runs:
 
 
 class LearningScheduler(Scheduler):
-    """Guesses at submission, and learns at the end."""
+    """Estimates at submission, and learns at the end."""
 
     def __init__(self, cluster: Cluster, policy: Policy, seed: int, learning: Learning) -> None:
         super().__init__(cluster, policy, seed)
-        self._live = Live(learning.predictor)
+        self._live = OnlinePredictor(learning.predictor)
         self._learning = learning
         self._ran_s: dict[JobId, float] = {}
         """What jobs that were stopped had run for before."""
@@ -94,11 +94,11 @@ class LearningScheduler(Scheduler):
         """Instances that each of them has run with since then."""
 
     def learn(self, event: Event, now_s: float) -> None:
-        """Take one fact into the books, with a guess where a job is handed in."""
+        """Take one event into the state, with an estimate where a job is submitted."""
         match event:
             case Submitted(job):
-                guess = self._live.submitted(job.id, self._learning.run(job.id))
-                event = Submitted(replace(job, duration_s_guess=guess.seconds))
+                estimate = self._live.submitted(job.id, self._learning.run(job.id))
+                event = Submitted(replace(job, duration_s_estimate=estimate.seconds))
                 if job.request.is_elastic:
                     self._asked[job.id] = job.request.instances
             case Started(job_id, placement):

@@ -4,14 +4,14 @@
 column                  type                    meaning
 ======================  ======================  ===========================================
 ``at_s``                float                   when, in seconds of the trace
-``fact``                text                    what: submitted, started, grown, preempted,
+``event``                text                    what: submitted, started, grown, preempted,
                                                 finished, refused, cancelled, job_lost,
                                                 machine_lost, machine_returned,
                                                 machine_joined, machine_changed,
                                                 machine_drained, machine_undrained,
                                                 machine_left, occupied
-``job_id``              text                    whom, for facts about jobs
-``machine_id``          text                    which, for facts about machines
+``job_id``              text                    whom, for events about jobs
+``machine_id``          text                    which, for events about machines
 ``machines``            list of text            where a job started or grew, one entry a
                                                 spot
 ``gpus``                list of lists of whole  numbers of the GPUs each instance of a spot
@@ -26,7 +26,7 @@ column                  type                    meaning
                                                 cluster file's ``events``, in JSON
 ======================  ======================  ===========================================
 
-Columns that a fact does not need are null.
+Columns that an event does not need are null.
 """
 
 import json
@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from interlane.metrics.log import EventLog, Fact, Line
+from interlane.metrics.log import EventLog, LogEvent, LogLine
 from interlane.model import (
     Cluster,
     InvalidField,
@@ -126,20 +126,20 @@ def _frame(path: Path) -> pl.DataFrame:
     return frame.select(SCHEMA.names())
 
 
-def _row(log: EventLog, line: Line) -> tuple[object, ...]:
+def _row(log: EventLog, line: LogLine) -> tuple[object, ...]:
     event = line.event
     job = None if event else log.jobs[line.subject].id
     machine = event.machine_id if event else None
     spots = _spots(line.placement)
     favoured = None if line.in_favour_of is None else log.jobs[line.in_favour_of].id
     told = None if event is None else json.dumps(event_entry(TimedEvent(line.at_s, event)))
-    what = line.fact.name.lower()
+    what = line.kind.name.lower()
     return line.at_s, what, job, machine, *spots, favoured, *_why(log, line), told
 
 
-def _why(log: EventLog, line: Line) -> tuple[str | None, str | None, str | None]:
+def _why(log: EventLog, line: LogLine) -> tuple[str | None, str | None, str | None]:
     """Return the tier, the reason and the remedy of a line that has them."""
-    if line.fact is not Fact.REFUSED:
+    if line.kind is not LogEvent.REFUSED:
         return None, line.why, None
     refusal = log.refusals[line.subject]
     return refusal.tier.label, refusal.reason, refusal.remedy
@@ -158,22 +158,22 @@ def _spots(placement: Placement | None) -> Iterable[list[Any] | None]:
 
 
 def _append(log: EventLog, row: dict[str, Any], jobs: dict[str, int]) -> None:
-    fact = Fact[row["fact"].upper()]
+    event = LogEvent[row["fact"].upper()]
     number = jobs[row["job_id"]]
-    if fact is Fact.STARTED:
+    if event is LogEvent.STARTED:
         log.add_start(row["at_s"], number, _placement(row))
         return
-    if fact is Fact.GROWN:
+    if event is LogEvent.GROWN:
         log.add_growth(row["at_s"], number, _placement(row))
         return
-    if fact is Fact.PREEMPTED:
+    if event is LogEvent.PREEMPTED:
         log.add_preemption(row["at_s"], number, jobs[row["in_favour_of"]])
         return
-    if fact is Fact.JOB_LOST:
+    if event is LogEvent.JOB_LOST:
         log.add_loss(row["at_s"], number, row["reason"])
         return
-    log.add(row["at_s"], fact, number)
-    if fact is Fact.REFUSED:
+    log.add(row["at_s"], event, number)
+    if event is LogEvent.REFUSED:
         tier = Tier[row["tier"].upper().replace(" ", "_")]
         log.refusals[number] = Refusal(tier, row["reason"], row["remedy"])
 

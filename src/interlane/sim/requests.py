@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 
 from interlane.predict.arrivals.series import Arrivals, counted
-from interlane.traces.requests import Requests
+from interlane.traces.requests import RequestTrace
 
 SLOT_S: Final = 60.0
 """The width of slots where neither the trace nor the user names one."""
 
 
-def arrivals_of(requests: Requests, slot_s: float | None = None) -> Arrivals:
+def arrivals_of(requests: RequestTrace, slot_s: float | None = None) -> Arrivals:
     """Count requests in slots of the trace's own width, or of another."""
     names = requests.watched["function"].unique(maintain_order=True).to_list()
     places = {name: place for place, name in enumerate(names)}

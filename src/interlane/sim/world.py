@@ -1,6 +1,6 @@
 """What the kernel may not know: how fast jobs really run, and what becomes of machines.
 
-Speed is a product of three things: the GPU type's speed factor, the slow-down by neighbours
+Speed is a product of three things: the GPU type's speed factor, the slowdown by neighbours
 (a function you can plug in; none by default) and, for elastic gangs, the share of their
 instances that they have: half a gang takes twice as long.  A gang is as fast as its slowest
 spot.
@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 
 from interlane.model import InvalidField, Job, Machine, Spot
-from interlane.policy.contention import stretch
+from interlane.policy.contention import slowdown
 from interlane.traces.machine_events import TimedEvent
 
 
@@ -28,7 +28,7 @@ class Neighbourhood:
     """CPU that all jobs on the machine ask for, over what it has."""
 
 
-class SlowDown(Protocol):
+class NeighbourSlowdown(Protocol):
     """Says how much longer a job takes beside its neighbours."""
 
     def factor(self, job: Job, here: Neighbourhood) -> float:
@@ -56,8 +56,8 @@ class CpuContention:
     """Stretch as the published curve does, where a machine's cores are asked for."""
 
     def factor(self, job: Job, here: Neighbourhood) -> float:
-        """Return 1 plus the published slow-down with the cores that nobody asks for idle."""
-        return 1.0 + float(stretch(1.0 - here.cpu_asked_ratio))
+        """Return 1 plus the published slowdown with the cores that nobody asks for idle."""
+        return 1.0 + float(slowdown(1.0 - here.cpu_asked_ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Failures:
                 raise InvalidField(name, getattr(self, name), "it must be above 0")
 
     def stream(self, machine: Machine) -> Random:
-        """Return the machine's own dice, so that one machine's luck is not another's."""
+        """Return the machine's own random generator: its luck is not another's."""
         return Random(f"failures/{self.seed}/{machine.id}")
 
 
@@ -84,7 +84,7 @@ class World:
 
     speeds: Mapping[str, float] = field(default_factory=dict)
     """Speed of a GPU type relative to the one the trace's durations were taken on."""
-    slow_downs: tuple[SlowDown, ...] = ()
+    slow_downs: tuple[NeighbourSlowdown, ...] = ()
     failures: Failures | None = None
     restart_s: float = 0.0
     """Work that a preempted job must do again to get going, on top of what it lost."""

@@ -7,7 +7,7 @@ import numpy as np
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.scheduler import Scheduler
-from interlane.metrics.log import EventLog, Fact
+from interlane.metrics.log import EventLog, LogEvent
 from interlane.model import (
     ANYWHERE,
     MILLI,
@@ -30,7 +30,7 @@ from interlane.policy.base import Order, Placer
 from interlane.policy.order import Fifo
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
-from interlane.sim.engine import Engine
+from interlane.sim.engine import Simulator
 from interlane.sim.world import World
 
 MEMORY_MIB = 512 * 1024
@@ -106,7 +106,7 @@ def job(
     same_machine: bool = False,
     near: Closeness = ANYWHERE,
     at: float = 0.0,
-    guess: float | None = None,
+    estimate: float | None = None,
     serial: int | None = None,
     user: str = "",
     queue: str = "",
@@ -133,8 +133,8 @@ def job(
     if serial is None:
         serial = int.from_bytes(name.encode()[:6].ljust(6, b"\0"))
     return Job(
-        JobId(name), Request(tasks or (only,), near), at, serial, guess, user, queue, priority,
-        checkpoint_s,
+        JobId(name), Request(tasks or (only,), near), at, serial, estimate, user, queue,
+        priority, checkpoint_s,
     )  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def ledger_with(
     gpu_memory_used: Sequence[Sequence[int]] = (),
     lost: Collection[int] = (),
 ) -> Ledger:
-    """Return books in which so many thousandths of each GPU are held already.
+    """Return a ledger in which so many thousandths of each GPU are held already.
 
     ``used`` lists the GPUs of each machine in cluster order; a pooled machine has one entry,
     in thousandths of a GPU too.  Lists may be shorter than the cluster.
@@ -258,7 +258,7 @@ def play(
     scheduler: Scheduler,
     world: World | None = None,
 ) -> EventLog:
-    """Simulate jobs with these true lengths, books checked after every moment.
+    """Simulate jobs with these true lengths, state checked after every moment.
 
     Lengths are given by name, one for every job, or one for all of them.
     """
@@ -266,14 +266,14 @@ def play(
         lengths_s = [true_s[each.id] for each in jobs]
     else:
         lengths_s = [true_s] * len(jobs) if isinstance(true_s, float | int) else list(true_s)
-    return Engine(scheduler, jobs, lengths_s, world, paranoid=True).run()
+    return Simulator(scheduler, jobs, lengths_s, world, paranoid=True).run()
 
 
-def times(log: EventLog, fact: Fact = Fact.STARTED) -> dict[str, list[float]]:
-    """Return when a fact happened to each job that it happened to."""
+def times(log: EventLog, event: LogEvent = LogEvent.STARTED) -> dict[str, list[float]]:
+    """Return when an event happened to each job that it happened to."""
     found: dict[str, list[float]] = {}
     for line in log.lines():
-        if line.fact is fact:
+        if line.kind is event:
             found.setdefault(log.jobs[line.subject].id, []).append(line.at_s)
     return found
 
@@ -285,4 +285,4 @@ def starts(log: EventLog) -> dict[str, float]:
 
 def ends(log: EventLog) -> dict[str, float]:
     """Return when each job finished."""
-    return {name: at_s[0] for name, at_s in times(log, Fact.FINISHED).items()}
+    return {name: at_s[0] for name, at_s in times(log, LogEvent.FINISHED).items()}

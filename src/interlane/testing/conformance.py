@@ -4,9 +4,10 @@
 names the clause.  They decide by plain arithmetic on the answers of the view, never with
 the compiled code that they judge.
 
-Two lessons are built in.  Asking twice does not find a placer that rolls the global dice
-when a test library reseeds them, so the dice's state is compared.  And a random state is
-bland; run these over states in which empty and full are common (see ``strategies``).
+Two lessons are built in.  Asking twice does not find a placer that uses the global random
+generator when a test library reseeds them, so the random generator's state is compared.  And a
+random state is bland; run these over states in which empty and full are common (see
+``strategies``).
 """
 
 import random
@@ -17,17 +18,17 @@ from math import inf, isclose, isfinite
 import numpy as np
 
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.view import View
+from interlane.kernel.view import LedgerView
 from interlane.model import Job, Placement, Refusal, Spot, Task, Tier
 from interlane.policy import rows
-from interlane.policy.base import FreeMachine, Order, Placer, Rule, TypeRule
+from interlane.policy.base import FreeMachine, Order, PlacementRule, Placer, TypeRule
 from interlane.policy.scores import Score
 from interlane.testing.contract import ContractBroken, demand
-from interlane.testing.engines import World, check_engine
+from interlane.testing.engines import EngineWorld, check_engine
 
 __all__ = [
     "ContractBroken",
-    "World",
+    "EngineWorld",
     "check_engine",
     "check_finds_room",
     "check_order",
@@ -43,24 +44,24 @@ ASKED_AGAIN = 3
 
 
 def check_placer(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) -> None:
-    """Check every clause of a placer's contract in one state of the books.
+    """Check every clause of a placer's contract in one state of the ledger.
 
-    The view is unchanged; the same question gets the same answer; the global dice are
-    untouched; a placement names no GPU twice, fits, is complete and respects GPU types and
+    The view is unchanged; the same question gets the same answer; global random generators
+    are untouched; a placement names no GPU twice, fits, is complete and respects GPU types and
     togetherness; a refusal says how fundamental it is, why, and what would change it.
     """
-    view = View(ledger)
-    before, dice = _picture(view, ledger, job), _global_dice()
+    view = LedgerView(ledger)
+    before, rng = _picture(view, ledger, job), _global_rng()
     answer = placer.place(job, view, random.Random(seed))
-    demand(_global_dice() == dice, "no global dice", f"{placer!r} rolled them.")
+    demand(_global_rng() == rng, "no global random generator", f"{placer!r} rolled them.")
     demand(
         _picture(view, ledger, job) == before,
         "view unchanged",
-        f"{placer!r} changed the books.",
+        f"{placer!r} changed the state.",
     )
     for number in range(ASKED_AGAIN):
         # Once more of the same view, then of fresh ones: history must not matter either.
-        again = placer.place(job, View(ledger) if number else view, random.Random(seed))
+        again = placer.place(job, LedgerView(ledger) if number else view, random.Random(seed))
         demand(again == answer, "same answer", f"{placer!r} said {answer}, then {again}.")
     if isinstance(answer, Refusal):
         _check_refusal(answer)
@@ -75,7 +76,7 @@ def check_finds_room(placer: Placer, job: Job, ledger: Ledger, seed: int = 0) ->
     built-in placers promise it.
     """
     (task,) = job.request.tasks
-    view = View(ledger)
+    view = LedgerView(ledger)
     answer = placer.place(job, view, random.Random(seed))
     room = view.room(task, placer.types)
     if isinstance(answer, Refusal):
@@ -89,7 +90,7 @@ def check_placement(
     placement: Placement, job: Job, ledger: Ledger, types: TypeRule = TypeRule.EXACT
 ) -> None:
     """Check that a placement is sound, complete and fits what is free."""
-    view = View(ledger)
+    view = LedgerView(ledger)
     use: dict[int, Counter[str]] = {}
     for spot in placement.spots:
         task, free = _check_spot(spot, job, ledger, view, types)
@@ -101,7 +102,7 @@ def check_placement(
 
 
 def _check_spot(
-    spot: Spot, job: Job, ledger: Ledger, view: View, types: TypeRule
+    spot: Spot, job: Job, ledger: Ledger, view: LedgerView, types: TypeRule
 ) -> tuple[Task, FreeMachine]:
     demand(ledger.knows(spot.machine), "known machine", f"{spot.machine} does not exist.")
     demand(0 <= spot.task < len(job.request.tasks), "known task", f"{spot} has none.")
@@ -187,18 +188,21 @@ def _check_refusal(answer: Refusal) -> None:
         )
 
 
-def _global_dice() -> tuple[object, ...]:
+def _global_rng() -> tuple[object, ...]:
     name, keys, *rest = np.random.get_state(legacy=True)
     return random.getstate(), name, bytes(np.asarray(keys, np.uint64)), *rest
 
 
-def _picture(view: View, ledger: Ledger, job: Job) -> tuple[object, ...]:
-    """Return the books and everything that the view says about them."""
+def _picture(view: LedgerView, ledger: Ledger, job: Job) -> tuple[object, ...]:
+    """Return the state and everything that the view says about them."""
     said: list[object] = [view.free(number) for number, _ in ledger.numbered()]
     for types in TypeRule:
         for task in job.request.tasks:
             said += [view.room(task, types), tuple(view.candidates(task, types))]
-        said += [view.why_not(job, types), view.choose(job, Rule(Score.FIRST, types=types))]
+        said += [
+            view.why_not(job, types),
+            view.choose(job, PlacementRule(Score.FIRST, types=types)),
+        ]
     return ledger.free.tobytes(), ledger.total.tobytes(), ledger.releases, *said
 
 
@@ -214,9 +218,9 @@ def check_order(order: Order, jobs: Sequence[Job]) -> None:
     The same question gets the same answer, however often and in whatever order it is asked;
     keys, ranks and shares are finite numbers, so that keys with serials order all jobs; the
     rank of a job does not fall while it waits nor rise when it starts; a promised rise comes,
-    later than now; accounts with more running are not preferred; no global dice.
+    later than now; accounts with more running are not preferred; no global random generator.
     """
-    dice = _global_dice()
+    rng = _global_rng()
     demand(order.preempts is order.preempts, "same answer", "preempts changed.")
     demand(order.keeps_accounts is order.keeps_accounts, "same answer", "accounts changed.")
     first = [_opinion(order, job) for job in jobs]
@@ -236,7 +240,7 @@ def check_order(order: Order, jobs: Sequence[Job]) -> None:
         if order.keeps_accounts:
             _check_account(order, job)
     _check_total(order, jobs)
-    demand(_global_dice() == dice, "no global dice", f"{order!r} rolled them.")
+    demand(_global_rng() == rng, "no global random generator", f"{order!r} rolled them.")
 
 
 Opinion = list[tuple[tuple[float, float], float, float | None]]

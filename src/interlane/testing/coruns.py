@@ -1,8 +1,8 @@
-"""Builders of co-runs for tests of predictors of slow-down."""
+"""Builders of co-runs for tests of predictors of slowdown."""
 
 import numpy as np
 
-from interlane.predict.degradation.pairs import Pairs, Profiles
+from interlane.predict.slowdown.pairs import Pairs, Profiles
 from interlane.traces.colocation.coruns import Corun, CoRuns, Way
 
 
@@ -11,15 +11,15 @@ def crowded(workloads: int = 12, *, seed: int = 0, noise: float = 0.02) -> CoRun
 
     Every workload has a sensitivity that its counters do not tell.
     """
-    dice = np.random.default_rng(seed)
-    shares = dice.uniform(0.1, 0.9, (workloads, 2))
-    own = dice.uniform(0.5, 1.5, workloads)
+    rng = np.random.default_rng(seed)
+    shares = rng.uniform(0.1, 0.9, (workloads, 2))
+    own = rng.uniform(0.5, 1.5, workloads)
     names = tuple(f"w{number}" for number in range(workloads))
     runs = []
     for victim in range(workloads):
         for aggressor in range(workloads):
             over = np.maximum(0.0, shares[victim] + shares[aggressor] - 1.0).sum()
-            slowed = np.exp(own[victim] * over + noise * dice.standard_normal())
+            slowed = np.exp(own[victim] * over + noise * rng.standard_normal())
             runs.append(Corun("T4", names[victim], names[aggressor], float(1.0 / slowed)))
     return CoRuns(
         "made-up",
@@ -45,5 +45,5 @@ def crowded_pairs(workloads: int = 12, *, seed: int = 0, noise: float = 0.02) ->
         np.zeros(len(runs), np.int64),
         np.array([numbers[run.victim] for run in runs], np.int64),
         np.array([numbers[run.aggressor] for run in runs], np.int64),
-        np.array([run.retained for run in runs]),
+        np.array([run.throughput for run in runs]),
     )

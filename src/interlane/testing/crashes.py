@@ -1,6 +1,6 @@
-"""Kill the server again and again while jobs are handed in, and see what is lost: nothing.
+"""Kill the server again and again while jobs are submitted, and see what is lost: nothing.
 
-Clients hand in jobs with keys and try again until they are answered; every job writes its id
+Clients submit jobs with keys and try again until they are answered; every job writes its id
 down when it runs.  In the end every acknowledged job must have run, once, and the records must
 be what the log says.
 """
@@ -29,7 +29,7 @@ AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class KillReport:
     """What a run of kills came to."""
 
     kills: int
@@ -81,9 +81,9 @@ class _Clients:
 
 def kill_again_and_again(
     folder: Path, *, kills: int, seed: int = 0, clients: int = 2, job_s: float = 0.3
-) -> Outcome:
+) -> KillReport:
     """Kill a server this often at random moments under load, and return what came of it."""
-    dice = Random(seed)
+    rng = Random(seed)
     state, ran = folder / "state", folder / "ran"
     ran.touch()
     work = _Clients(state, ran, job_s)
@@ -97,7 +97,7 @@ def kill_again_and_again(
         if number == 0:
             for thread in threads:
                 thread.start()
-        time.sleep(dice.uniform(0.0, 1.0))
+        time.sleep(rng.uniform(0.0, 1.0))
         server.send_signal(signal.SIGKILL)
         _ended(server)
         adopted += _running(state)
@@ -151,7 +151,7 @@ def _wait_for_all(state: Path) -> None:
     store.close()
 
 
-def _judged(state: Path, ran: Path, work: _Clients, kills: int, adopted: int) -> Outcome:
+def _judged(state: Path, ran: Path, work: _Clients, kills: int, adopted: int) -> KillReport:
     store = _store(state)
     records = {record.id: record for record in store.jobs(JobsWanted(limit=10**9))}
     replays = records == fold(store.whole_log())
@@ -160,7 +160,7 @@ def _judged(state: Path, ran: Path, work: _Clients, kills: int, adopted: int) ->
     ids = {str(job) for jobs in work.acknowledged.values() for job in jobs}
     there = {record.id for record in records.values() if record.state is State.SUCCEEDED}
     repeated = sum(1 for count in times.values() if count > 1)
-    return Outcome(
+    return KillReport(
         kills,
         len(ids),
         len(ids - there),

@@ -20,7 +20,7 @@ from interlane.live.port import (
     Stop,
     Tell,
 )
-from interlane.live.store.record import Entry, Record
+from interlane.live.store.record import JobRecord, LogEntry
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.live.store.store import Store, StoreFailed
 
@@ -96,7 +96,7 @@ class Faulty:
             self._tell(report)
 
 
-class Gate:
+class FaultyDelivery:
     """An engine behind faulty delivery, whose driver may die at each thing that it asks."""
 
     def __init__(self, engine: Engine, rng: Random, rates: Rates, fuse: Fuse) -> None:
@@ -177,8 +177,8 @@ class FaultyStore(Store):
 
     def commit(
         self,
-        entries: Sequence[Entry],
-        records: Iterable[Record],
+        entries: Sequence[LogEntry],
+        records: Iterable[JobRecord],
         keys: Sequence[UsedKey] = (),
         drains: Sequence[DrainRow] = (),
     ) -> None:

@@ -40,7 +40,7 @@ from interlane.live.port import (
     Observation,
     Report,
 )
-from interlane.live.store.record import ENDED, HOLDING, Kind, Record, State, fold
+from interlane.live.store.record import ENDED, HOLDING, JobRecord, Kind, State, fold
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Demand, JobId, Machine, MachineId, Occupied, Placement
@@ -48,7 +48,7 @@ from interlane.policy.order import PriorityWithAgeing
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
 from interlane.testing.contract import ContractBroken, demand
-from interlane.testing.delivery import FaultyStore, Fuse, Gate, Killed, Rates
+from interlane.testing.delivery import FaultyDelivery, FaultyStore, Fuse, Killed, Rates
 
 ROUNDS_MAX: Final = 40
 """Rounds of work and looks within which everything must have come to rest."""
@@ -69,7 +69,7 @@ class Limits:
     elastic: bool = True
 
 
-class World(Protocol):
+class EngineWorld(Protocol):
     """How the suite looks behind an engine, and disturbs what is there."""
 
     limits: Limits
@@ -143,7 +143,7 @@ class World(Protocol):
         ...
 
 
-def check_engine(make: Callable[[Random], World], seed: int, steps: int = 90) -> None:
+def check_engine(make: Callable[[Random], EngineWorld], seed: int, steps: int = 90) -> None:
     """Play one script on an engine and raise ``ContractBroken`` if it breaks a clause."""
     rng = Random(seed)
     folder = SHM if SHM.is_dir() else None
@@ -193,12 +193,12 @@ class _Look:
 class _Play:
     """One script, and all that it has to remember."""
 
-    world: World
+    world: EngineWorld
     rng: Random
     folder: Path
     complaints: list[logging.LogRecord]
     acknowledged: set[JobId] = field(default_factory=set)
-    asked: "list[Future[Record]]" = field(default_factory=list)
+    asked: "list[Future[JobRecord]]" = field(default_factory=list)
     cancelled: set[JobId] = field(default_factory=set)
     told: list[Report] = field(default_factory=list)
     """What earlier engines have said of attempts."""
@@ -224,7 +224,7 @@ class _Play:
             copy(_empty_store(), path)
         self.store = FaultyStore(f"sqlite:///{path}", self.fuse)
         self.raw = self.world.engine()
-        self.gate = Gate(self.raw, self.rng, self.rates, self.fuse)
+        self.gate = FaultyDelivery(self.raw, self.rng, self.rates, self.fuse)
         self.driver = Driver(
             self.store,
             lambda cluster, workload: Scheduler(cluster, POLICY),
@@ -282,7 +282,7 @@ class _Play:
         self._come_to_rest()
         self._repeat_what_was_said()
         self._run_out()
-        self._check_stories()
+        self._check_timelines()
 
     def _moves(self, steps: int, *, submits: int, finishes: int) -> None:
         """Do one thing after another; how often which is a matter of weights."""
@@ -529,7 +529,7 @@ class _Play:
         taken = {one: what for one, what in known.occupied.items() if what != Occupied(one)}
         demand(taken == dict(self.world.occupied()), "occupied is known", f"Known is {taken}.")
 
-    def _check_scheduler(self, records: Mapping[JobId, Record]) -> None:
+    def _check_scheduler(self, records: Mapping[JobId, JobRecord]) -> None:
         def question(scheduler: Scheduler, now_s: float) -> dict[JobId, Placement | None]:
             scheduler.check()
             return {job_id: scheduler.placement(job_id) for job_id in records}
@@ -580,7 +580,7 @@ class _Play:
         left = [f"{one.id} ({one.state})" for one in self.driver.open_records()]
         demand(False, "every job ends", f"{', '.join(left)} did not.")
 
-    def _check_stories(self) -> None:
+    def _check_timelines(self) -> None:
         """Check that nothing was lost, and that every end is told once and truly."""
         records = {one.id: one for one in self.store.jobs(JobsWanted(limit=100_000))}
         log = list(self.store.whole_log())
@@ -594,7 +594,7 @@ class _Play:
             demand(ends[record.id] == 1 and record.state in ENDED, "every job ends once", what)
             self._check_end(record, exits.get(Attempt(record.id, record.attempt), -1))
 
-    def _check_end(self, record: Record, exit_code: int | None) -> None:
+    def _check_end(self, record: JobRecord, exit_code: int | None) -> None:
         """Check one end; -1 stands for an attempt that did not end by itself."""
         what = f"Job {record.id} is {record.state}, its exit code was {exit_code}."
         match record.state:
@@ -608,7 +608,7 @@ class _Play:
             case _:
                 pass
 
-    def _refused(self, record: Record) -> bool:
+    def _refused(self, record: JobRecord) -> bool:
         """Tell whether attempts at a job could not begin, though nobody had stopped them."""
         never = {
             one.attempt
@@ -618,7 +618,7 @@ class _Play:
         return len(never - self.stopped - self.gate.stopped) >= START_TRIES
 
 
-def _demand(record: Record) -> Demand:
+def _demand(record: JobRecord) -> Demand:
     """Return what an instance of a job of the suite asks for."""
     gpu = record.job.resources.gpu
     share = 1000 if gpu is None or gpu.compute is None else int(str(gpu.compute)[:-1])
@@ -626,7 +626,7 @@ def _demand(record: Record) -> Demand:
     return Demand(gpu.count if gpu else 0, share, cpu_milli=cpu_milli)
 
 
-def _could_run(record: Record, machines: Iterable[Machine]) -> bool:
+def _could_run(record: JobRecord, machines: Iterable[Machine]) -> bool:
     """Tell whether a job would fit if nobody else were there."""
     asks, gang = _demand(record), record.job.gang
     room = 0

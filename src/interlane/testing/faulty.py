@@ -34,7 +34,15 @@ from interlane.model import (
     Submitted,
     Task,
 )
-from interlane.policy.base import ClusterView, FreeMachine, Key, Order, Placer, Rule, TypeRule
+from interlane.policy.base import (
+    ClusterView,
+    FreeMachine,
+    Key,
+    Order,
+    PlacementRule,
+    Placer,
+    TypeRule,
+)
 from interlane.policy.order import Fifo
 from interlane.policy.scores import Score
 
@@ -178,7 +186,7 @@ class ChoosesForLess(PlainFirstFit):
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Let a compiled rule plan for less than was asked."""
-        return view.choose(_hundredth(job), Rule(Score.FIRST))
+        return view.choose(_hundredth(job), PlacementRule(Score.FIRST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +230,8 @@ class InventsGpus(PlainFirstFit):
 
 
 @dataclass(frozen=True, slots=True)
-class RollsGlobalDice(PlainFirstFit):
-    """Draws from the dice of the whole process."""
+class RollsGlobalRng(PlainFirstFit):
+    """Draws from the random generator of the whole process."""
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Roll, and ignore the result."""
@@ -232,8 +240,8 @@ class RollsGlobalDice(PlainFirstFit):
 
 
 @dataclass(frozen=True, slots=True)
-class RollsNumpyDice(PlainFirstFit):
-    """Draws from numpy's global dice."""
+class RollsNumpyRng(PlainFirstFit):
+    """Draws from numpy's global random generator."""
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Roll, and ignore the result."""
@@ -242,8 +250,8 @@ class RollsNumpyDice(PlainFirstFit):
 
 
 @dataclass(frozen=True, slots=True)
-class WritesToTheBooks(PlainFirstFit):
-    """Takes what it places from the books by itself."""
+class WritesToTheState(PlainFirstFit):
+    """Takes what it places from the state by itself."""
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Reach behind the view."""
@@ -255,7 +263,7 @@ class WritesToTheBooks(PlainFirstFit):
 
 @dataclass(frozen=True, slots=True)
 class WritesToTheIndex(PlainFirstFit):
-    """Spoils the view's own notes instead of the books."""
+    """Spoils the view's own notes instead of the state."""
 
     def place(self, job: Job, view: ClusterView, rng: Random) -> Placement | Refusal:
         """Reach behind the view."""
@@ -397,9 +405,9 @@ FAULTY_PLACERS: Final[dict[str, Callable[[], Placer]]] = {
     "invents machines": InventsMachines,
     "invents tasks": InventsTasks,
     "invents GPUs": InventsGpus,
-    "rolls the global dice": RollsGlobalDice,
-    "rolls numpy's global dice": RollsNumpyDice,
-    "writes to the books": WritesToTheBooks,
+    "uses the global random generator": RollsGlobalRng,
+    "uses numpy's global random generator": RollsNumpyRng,
+    "writes to the state": WritesToTheState,
     "writes to the view's index": WritesToTheIndex,
     "places half the gang": PlacesHalf,
     "places too many": PlacesTooMany,
@@ -457,7 +465,7 @@ class KeyIsNotANumber(_Spoiled):
 
 
 class KeyIsEndless(_Spoiled):
-    """Puts all jobs without a guess at the same, endless distance."""
+    """Puts all jobs without an estimate at the same, endless distance."""
 
     def key(self, job: Job, ran_s: float) -> Key:
         """Return infinity."""
@@ -465,7 +473,7 @@ class KeyIsEndless(_Spoiled):
 
 
 class RollsForTheOrder(_Spoiled):
-    """Draws lots from the global dice."""
+    """Draws lots from the global random generator."""
 
     def key(self, job: Job, ran_s: float) -> Key:
         """Roll and ignore the result."""
@@ -474,13 +482,13 @@ class RollsForTheOrder(_Spoiled):
 
 
 class DrawsLots(_Spoiled):
-    """Draws lots from dice of its own."""
+    """Draws lots from random generator of its own."""
 
-    dice: Random = Random(0)
+    rng: Random = Random(0)
 
     def key(self, job: Job, ran_s: float) -> Key:
         """Roll."""
-        return (self.dice.random(), 0.0)
+        return (self.rng.random(), 0.0)
 
 
 class CountsQuestions(_Spoiled):
@@ -566,7 +574,7 @@ class FavoursTheRich(_Spoiled):
 FAULTY_ORDERS: Final[dict[str, Callable[[], Order]]] = {
     "a key that is not a number": KeyIsNotANumber,
     "an endless key": KeyIsEndless,
-    "rolls the global dice": RollsForTheOrder,
+    "uses the global random generator": RollsForTheOrder,
     "draws lots": DrawsLots,
     "counts questions": CountsQuestions,
     "a rank that falls while waiting": RankFallsWhileWaiting,

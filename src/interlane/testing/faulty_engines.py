@@ -17,14 +17,14 @@ from interlane.live.port import (
     Report,
 )
 from interlane.model import Machine, MachineId, Placement
-from interlane.testing.pretend import PretendEngine, PretendWorld, Request
+from interlane.testing.pretend import EngineRequest, PretendEngine, PretendWorld
 from interlane.testing.worlds import PretendedWorld
 
 
 class _BeginsAgain(PretendWorld):
     """Begins an attempt as often as it is asked to."""
 
-    def _begun(self, request: Request, launch: Launch) -> list[Report]:
+    def _begun(self, request: EngineRequest, launch: Launch) -> list[Report]:
         again = launch.attempt in self.running
         reports = super()._begun(request, launch)
         self.begun[launch.attempt] += again
@@ -34,7 +34,7 @@ class _BeginsAgain(PretendWorld):
 class _RunsWhatNeverBegan(PretendWorld):
     """Says that an attempt failed to begin, and lets it run."""
 
-    def _begun(self, request: Request, launch: Launch) -> list[Report]:
+    def _begun(self, request: EngineRequest, launch: Launch) -> list[Report]:
         reports = super()._begun(request, launch)
         if launch.attempt in self.running and launch.attempt.number > 1:
             return [NeverBegan(launch.attempt, "It took too long.")]
@@ -90,7 +90,7 @@ class _EndsTooEarly(PretendWorld):
 class _BeginsHalf(PretendWorld):
     """Lets the first instances of a gang run and forgets the others."""
 
-    def _begun(self, request: Request, launch: Launch) -> list[Report]:
+    def _begun(self, request: EngineRequest, launch: Launch) -> list[Report]:
         reports = super()._begun(request, launch)
         if launch.attempt in self.running:
             self.running[launch.attempt] = Placement(launch.placement.spots[:1])

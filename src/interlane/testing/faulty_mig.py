@@ -9,8 +9,8 @@ from typing import Final
 
 from interlane.mig.demand import Problem
 from interlane.mig.greedy import Greedy
-from interlane.mig.plan import Effort, Outcome, Plan
-from interlane.mig.transition.steps import Action, Kind, Step, Transition, Verb
+from interlane.mig.plan import Effort, PartitionPlan, SolvedPlan
+from interlane.mig.transition.steps import Action, StepKind, Transition, TransitionStep, Verb
 from interlane.usecases.mig_transition import JOINT, METHODS, Made, Maker
 
 _RIGHT: Final = METHODS[JOINT]
@@ -19,14 +19,18 @@ _RIGHT: Final = METHODS[JOINT]
 class LosesAGpu:
     """An optimiser that forgets the last GPU of its plan."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return too little."""
         outcome = Greedy().solve(problem, effort)
-        return replace(outcome, plan=Plan(outcome.plan.gpus[:-1]))
+        return replace(outcome, plan=PartitionPlan(outcome.plan.gpus[:-1]))
 
 
 def restarts_a_service(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     """Make a way that first stops all that a service has, and then starts it again."""
     way, found = _RIGHT(problem, there, floors, slack, effort)
@@ -34,7 +38,11 @@ def restarts_a_service(
 
 
 def restarts_and_lies_about_floors(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     """Do the same, and say that nobody needs anything."""
     way, found = restarts_a_service(problem, there, floors, slack, effort)
@@ -42,7 +50,11 @@ def restarts_and_lies_about_floors(
 
 
 def stops_early(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     """Make a way without its last action."""
     way, found = _RIGHT(problem, there, floors, slack, effort)
@@ -50,19 +62,27 @@ def stops_early(
 
 
 def cuts_nothing(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     """Make a way that starts services in slots that nobody has made."""
     way, found = _RIGHT(problem, there, floors, slack, effort)
     uncut = tuple(
-        replace(action, steps=()) if action.kind is Kind.REPARTITION else action
+        replace(action, steps=()) if action.kind is StepKind.REPARTITION else action
         for action in way.actions
     )
     return replace(way, actions=uncut), found
 
 
 def aims_too_low(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     """Make a way that stays where it is, whatever is asked for."""
     _, found = _RIGHT(problem, there, floors, slack, effort)
@@ -82,18 +102,18 @@ MAKERS: Final[Mapping[str, Maker]] = {
 """All wrong makers of transitions."""
 
 
-def _restart(there: Plan) -> list[Action]:
+def _restart(there: PartitionPlan) -> list[Action]:
     """Return the end of all instances of one service, and their new beginning."""
     name = next(one.service for _, one in there.instances if one.service)
     held = [(gpu, one) for gpu, one in there.instances if one.service == name]
     return [
-        Action(kind, (Step(verb, gpu.id, gpu.model, one),))
-        for kind, verb in ((Kind.DELETE, Verb.DRAIN), (Kind.CREATE, Verb.START))
+        Action(kind, (TransitionStep(verb, gpu.id, gpu.model, one),))
+        for kind, verb in ((StepKind.DELETE, Verb.DRAIN), (StepKind.CREATE, Verb.START))
         for gpu, one in held
     ]
 
 
-def _later(way: Transition, there: Plan) -> list[Action]:
+def _later(way: Transition, there: PartitionPlan) -> list[Action]:
     """Return the actions of a way as they are numbered behind a restart."""
     before = len(_restart(there))
     return [

@@ -1,12 +1,12 @@
-"""The journal: every fact a scheduler learned and every wish it had, in order.
+"""The journal: every event a scheduler learned and every action it had, in order.
 
-The kernel is deterministic, so a journal fed to a fresh scheduler must give the same wishes:
+The kernel is deterministic, so a journal fed to a fresh scheduler must give the same actions:
 ``replay`` says where it does not.  A journal is text, one JSON object a line, the first of
 which names the version:
 
     {"journal": "interlane", "version": 2}
-    {"at_s": 0.0, "fact": {"is": "Submitted", "job": {...}}}
-    {"at_s": 0.0, "wishes": [{"is": "Start", "job_id": "a", "placement": {...}}]}
+    {"at_s": 0.0, "event": {"is": "Submitted", "job": {...}}}
+    {"at_s": 0.0, "actions": [{"is": "Start", "job_id": "a", "placement": {...}}]}
 
 Tests record with it; the kernel itself keeps no journal.
 """
@@ -68,7 +68,7 @@ class Decides(Protocol):
     """What a journal can record and replay: a scheduler."""
 
     def learn(self, event: Event, now_s: float) -> None:
-        """Take one fact into the books."""
+        """Take one event into the state."""
         ...
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
@@ -78,10 +78,10 @@ class Decides(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The scheduler was told a fact."""
+    """The scheduler was told an event."""
 
     at_s: float
-    fact: Event
+    event: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Decided:
     """The scheduler was asked, and wished this."""
 
     at_s: float
-    wishes: tuple[Action, ...]
+    actions: tuple[Action, ...]
 
 
 Entry = Learned | Decided
@@ -97,7 +97,7 @@ Entry = Learned | Decided
 
 @dataclass(slots=True)
 class Journal:
-    """Facts and wishes in the order in which they came."""
+    """Events and actions in the order in which they came."""
 
     entries: list[Entry] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ class Journal:
         return iter(self.entries)
 
 
-class Recorded:
+class RecordedScheduler:
     """A scheduler that keeps a journal."""
 
     def __init__(self, scheduler: Decides, journal: Journal | None = None) -> None:
@@ -116,23 +116,23 @@ class Recorded:
         self.journal = Journal() if journal is None else journal
 
     def learn(self, event: Event, now_s: float) -> None:
-        """Take one fact into the books, then note it: a refused fact is not a fact."""
+        """Take one event into the state, then note it: a refused event is not an event."""
         self.scheduler.learn(event, now_s)
         self.journal.entries.append(Learned(now_s, event))
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
         """Return what should be done now, and note it."""
-        wishes = self.scheduler.decide(now_s)
-        self.journal.entries.append(Decided(now_s, wishes))
-        return wishes
+        actions = self.scheduler.decide(now_s)
+        self.journal.entries.append(Decided(now_s, actions))
+        return actions
 
     def handle(self, event: Event, now_s: float) -> tuple[Action, ...]:
-        """Take one fact in and return what should be done about it."""
+        """Take one event in and return what should be done about it."""
         self.learn(event, now_s)
         return self.decide(now_s)
 
     def handle_all(self, events: Iterable[Event], now_s: float) -> tuple[Action, ...]:
-        """Take all facts of one moment in and return what should be done about them."""
+        """Take all events of one moment in and return what should be done about them."""
         for event in events:
             self.learn(event, now_s)
         return self.decide(now_s)
@@ -159,8 +159,8 @@ def replay(journal: Iterable[Entry], fresh: Decides) -> Difference | None:
     """Feed a journal to a fresh scheduler; return the first difference, or None."""
     for number, entry in enumerate(journal):
         match entry:
-            case Learned(at_s, fact):
-                fresh.learn(fact, at_s)
+            case Learned(at_s, event):
+                fresh.learn(event, at_s)
             case Decided(at_s, recorded):
                 replayed = fresh.decide(at_s)
                 if replayed != recorded:
@@ -168,8 +168,8 @@ def replay(journal: Iterable[Entry], fresh: Decides) -> Difference | None:
     return None
 
 
-def _words(wishes: tuple[Action, ...]) -> str:
-    return "; ".join(str(wish) for wish in wishes) or "nothing"
+def _words(actions: tuple[Action, ...]) -> str:
+    return "; ".join(str(action) for action in actions) or "nothing"
 
 
 # -- as text ------------------------------------------------------------------------------
@@ -180,10 +180,10 @@ def to_lines(journal: Iterable[Entry]) -> Iterator[str]:
     yield json.dumps({"journal": "interlane", "version": VERSION})
     for entry in journal:
         match entry:
-            case Learned(at_s, fact):
-                yield json.dumps({"at_s": at_s, "fact": _plain(fact)})
-            case Decided(at_s, wishes):
-                yield json.dumps({"at_s": at_s, "wishes": _plain(wishes)})
+            case Learned(at_s, event):
+                yield json.dumps({"at_s": at_s, "fact": _plain(event)})
+            case Decided(at_s, actions):
+                yield json.dumps({"at_s": at_s, "wishes": _plain(actions)})
 
 
 def from_lines(lines: Iterable[str]) -> Journal:
@@ -220,8 +220,10 @@ def _check_version(said: Mapping[str, object]) -> None:
 
 def _entry(said: Mapping[str, Any]) -> Entry:
     if "fact" in said:
-        return Learned(said["at_s"], _FACTS[said["fact"]["is"]](said["fact"]))
-    return Decided(said["at_s"], tuple(_WISHES[wish["is"]](wish) for wish in said["wishes"]))
+        return Learned(said["at_s"], _EVENTS[said["fact"]["is"]](said["fact"]))
+    return Decided(
+        said["at_s"], tuple(_ACTIONS[action["is"]](action) for action in said["wishes"])
+    )
 
 
 def _plain(value: object) -> object:
@@ -282,7 +284,7 @@ def _refusal(said: Mapping[str, Any]) -> Refusal:
     return Refusal(**{**_bare(said), "tier": Tier(said["tier"])})
 
 
-_FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxyType(
+_EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxyType(
     {
         "Submitted": lambda said: Submitted(_job(said["job"])),
         "Recovered": lambda said: Recovered(
@@ -313,7 +315,7 @@ _FACTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxy
     }
 )
 
-_WISHES: Final[Mapping[str, Callable[[Mapping[str, Any]], Action]]] = MappingProxyType(
+_ACTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], Action]]] = MappingProxyType(
     {
         "Start": lambda said: Start(said["job_id"], _placement(said["placement"])),
         "Grow": lambda said: Grow(said["job_id"], _placement(said["more"])),

@@ -17,15 +17,15 @@ from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
-from interlane.live.driver.machines import Machines
+from interlane.live.driver.machines import MachinesSeen
 from interlane.live.driver.state import Snapshot
 from interlane.live.files.job import JobSpec, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
-from interlane.live.http.service import Service
+from interlane.live.http.service import LiveService
 from interlane.live.port import Attempt, Engine, Launch, Origin, Traits
 from interlane.live.questions.etas import Etas
-from interlane.live.store.record import Record
+from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
 from interlane.live.view import View
 from interlane.model import Cluster, JobId, Machine, MachineId, Placement
@@ -50,10 +50,10 @@ def this_machine(gpus: int = 2) -> Cluster:
     )
 
 
-def snapshot_of(cluster: Cluster, *records: Record, now_s: float = 0.0) -> Snapshot:
+def snapshot_of(cluster: Cluster, *records: JobRecord, now_s: float = 0.0) -> Snapshot:
     """Return jobs on machines, as a driver of one machine has them stored."""
     traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
-    machines = Machines("test", {machine.id: machine for machine in cluster})
+    machines = MachinesSeen("test", {machine.id: machine for machine in cluster})
     policy = Policy(Fifo(), pack(), name="test")
     return Snapshot(
         now_s, records, machines, traits, lambda these, workload: Scheduler(these, policy)
@@ -118,7 +118,7 @@ def clear(driver: Driver) -> None:
     until(lambda: not driver.open_records(), "the end of all jobs")
 
 
-def ended(driver: Driver, record: Record) -> Record:
+def ended(driver: Driver, record: JobRecord) -> JobRecord:
     """Wait until a job has ended, and return it."""
     until(lambda: driver.open_record(record.id) is None, f"the end of {record.id}")
     found = driver.store.job(record.id)
@@ -137,7 +137,7 @@ def make_service(
     """Return a token for every role, and the API of a driver."""
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role)[0] for role in Role}
-    service = Service(view_of(driver), driver, tokens)
+    service = LiveService(view_of(driver), driver, tokens)
     (machine,) = driver.snapshot().cluster
     replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine))
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))

@@ -60,13 +60,13 @@ NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndOne:
     """One of the jobs that run ends: the one with this number, counted around."""
 
     number: int
 
 
-Step = Event | End
+Step = Event | EndOne
 
 
 # -- what happens ---------------------------------------------------------------------------
@@ -76,7 +76,7 @@ Step = Event | End
 def close_jobs(draw: st.DrawFn, number: int) -> Job:
     """Draw a job; some want to be in one domain, in few or in many."""
     level = st.sampled_from([*LEVELS, MACHINE_LEVEL])
-    wish = draw(
+    action = draw(
         st.one_of(
             st.just(Closeness()),
             st.builds(Closeness, same=level),
@@ -85,7 +85,7 @@ def close_jobs(draw: st.DrawFn, number: int) -> Job:
         )
     )
     drawn = draw(jobs(number))
-    return replace(drawn, request=Request(drawn.request.tasks, wish))
+    return replace(drawn, request=Request(drawn.request.tasks, action))
 
 
 @st.composite
@@ -122,7 +122,7 @@ def steps(draw: st.DrawFn, *, most: int = 20) -> list[Step]:
             st.one_of(
                 close_jobs(number).map(lambda job: [Submitted(job)]),
                 _machine_events(),
-                st.builds(End, st.integers(0, 9)).map(lambda end: [end]),
+                st.builds(EndOne, st.integers(0, 9)).map(lambda end: [end]),
             )
         )
     return drawn
@@ -176,7 +176,7 @@ class _Account:
 
     def take(self, step: Step) -> None:
         """Let the scheduler and this account learn what happens."""
-        if isinstance(step, End):
+        if isinstance(step, EndOne):
             if self.held:
                 self._end(sorted(self.held)[step.number % len(self.held)])
             return

@@ -7,10 +7,10 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from interlane.mig.check import Terms
+from interlane.mig.check import PlanTerms
 from interlane.mig.demand import GpuOffer, LatencyRule, Problem, Service, problem_of
 from interlane.mig.layouts import Rules, maximal_layouts
-from interlane.mig.profiles import Kind, gpu_model
+from interlane.mig.profiles import ProfileKind, gpu_model
 from interlane.mig.table import Measurement, PerformanceTable
 
 Rates = Mapping[tuple[str, str, str], float]
@@ -18,7 +18,7 @@ Rates = Mapping[tuple[str, str, str], float]
 
 
 def table_of(rates: Rates) -> PerformanceTable:
-    """Return a table with one row a rate: batch 1, one process, 10 ms."""
+    """Return a table with one row per rate: batch 1, one process, 10 ms."""
     return PerformanceTable(
         Measurement(service, gpu, profile, 1, 1, rate, 10.0)
         for (service, gpu, profile), rate in rates.items()
@@ -33,14 +33,14 @@ def asked(
     *,
     rules: Rules | None = None,
     survive_gpu_loss: bool = False,
-) -> tuple[Problem, Terms]:
+) -> tuple[Problem, PlanTerms]:
     """Return a problem, and its terms for the checker."""
     rules = rules or Rules()
     table = table_of(rates)
     problem = problem_of(
         services, offers, table, rules=rules, survive_gpu_loss=survive_gpu_loss
     )
-    terms = Terms(
+    terms = PlanTerms(
         services,
         offers,
         list(table),
@@ -68,7 +68,7 @@ def small_demands(
             )
         )
         for model in models:
-            for profile in gpu_model(model).of_kinds({Kind.BASE}):
+            for profile in gpu_model(model).of_kinds({ProfileKind.BASE}):
                 least = profile.compute_slices if profile == gpu_model(model).whole else 0
                 rates[name, model, profile.name] = draw(
                     st.integers(least, 2 * profile.compute_slices + 2)
@@ -139,7 +139,7 @@ def _undominated(gains: set[_Gain]) -> list[_Gain]:
 @st.composite
 def small_changes(
     draw: st.DrawFn, services: int = 3, gpus: Sequence[str] = ("A30-24GB", "A100-80GB")
-) -> tuple[Problem, Problem, Terms]:
+) -> tuple[Problem, Problem, PlanTerms]:
     """Draw what was asked for, what is asked for now, and the terms of that."""
     wanted, offers, rates = draw(small_demands(gpus=gpus, services=services))
     factors = st.sampled_from([0.2, 0.5, 1.0, 1.0, 1.5, 3.0])

@@ -164,7 +164,7 @@ def give_back(held: list[Held]) -> None:
 
 
 @dataclass(eq=False)
-class Run:
+class NaiveRun:
     """A job that runs: what it holds, the work that is left and how fast it goes."""
 
     job: Job
@@ -191,7 +191,7 @@ class Run:
 
 
 @dataclass
-class Naive:
+class NaiveScheduler:
     """Greedy skip, job by job: whoever fits starts, in order; lengths are known.
 
     When nobody fits, running gangs that lack instances get them, in order, one task of each
@@ -215,7 +215,7 @@ class Naive:
         """Return when each job starts; those that never do are left out."""
         jobs_in = list(zip(jobs, true_s, strict=True))
         waiting: list[tuple[Job, float]] = []
-        running: list[Run] = []
+        running: list[NaiveRun] = []
         starts: dict[str, float] = {}
         while jobs_in or running:
             now_s = min(
@@ -232,7 +232,7 @@ class Naive:
                 (job, length_s), held = found
                 waiting.remove((job, length_s))
                 starts[job.id] = now_s
-                running.append(Run(job, held, length_s, now_s))
+                running.append(NaiveRun(job, held, length_s, now_s))
                 self._charge(job, held, 1)
             while self._grow(running, now_s):
                 pass
@@ -252,7 +252,7 @@ class Naive:
             self.refused.add(request)
         return None
 
-    def _grow(self, running: list[Run], now_s: float) -> bool:
+    def _grow(self, running: list[NaiveRun], now_s: float) -> bool:
         """Give every job once what one of its tasks lacks; return whether anybody grew."""
         left = [run for run in running if run.job.request.grows]
         anybody = False
@@ -265,7 +265,7 @@ class Naive:
             anybody = True
         return anybody
 
-    def _grow_one(self, run: Run, now_s: float) -> bool:
+    def _grow_one(self, run: NaiveRun, now_s: float) -> bool:
         """Give the first task of a job that can get more as much as it can."""
         for task, seats in zip(run.job.request.tasks, run.held, strict=True):
             more: Held = []

@@ -10,7 +10,7 @@ class FakeNvmlError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CardSlice:
     """A MIG slice of a card."""
 
     name: str
@@ -27,7 +27,7 @@ class Card:
     used_bytes: int = 0
     mig: bool | None = None
     uuid: str = "GPU-0"
-    parts: Sequence[Part | None] = ()
+    parts: Sequence[CardSlice | None] = ()
     """By number; None where there is no slice."""
 
 
@@ -55,15 +55,15 @@ class FakeNvml:
         """Return a card."""
         return self.cards[index]
 
-    def nvmlDeviceGetName(self, handle: Card | Part) -> str:
+    def nvmlDeviceGetName(self, handle: Card | CardSlice) -> str:
         """Return the name of a card or slice."""
         return handle.name
 
-    def nvmlDeviceGetUUID(self, handle: Card | Part) -> str:
+    def nvmlDeviceGetUUID(self, handle: Card | CardSlice) -> str:
         """Return its identifier."""
         return handle.uuid
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Card | Part) -> SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, handle: Card | CardSlice) -> SimpleNamespace:
         """Return its memory."""
         return SimpleNamespace(total=handle.memory_bytes, used=getattr(handle, "used_bytes", 0))
 
@@ -77,7 +77,7 @@ class FakeNvml:
         """Return how many slices there can be."""
         return len(handle.parts)
 
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Card, index: int) -> Part:
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Card, index: int) -> CardSlice:
         """Return a slice, or that there is none."""
         part = handle.parts[index]
         if part is None:

@@ -1,8 +1,9 @@
 """An engine that runs nothing: it keeps what it was asked for, and reports as others do.
 
 By itself it does at once what it is asked.  With ``Pace.STEPS`` it does one thing whenever
-``PretendWorld.work`` is called, and may fail at it, so that whoever holds the dice decides
-what happens between two steps: a driver dies, a machine vanishes, a request arrives late.
+``PretendWorld.work`` is called, and may fail at it, so that whoever holds the random generator
+decides what happens between two steps: a driver dies, a machine vanishes, a request arrives
+late.
 """
 
 import threading
@@ -46,7 +47,7 @@ class Pace(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EngineRequest:
     """What an engine was asked and has not yet done; it may outlive who asked."""
 
     by: "PretendEngine"
@@ -76,7 +77,7 @@ class PretendWorld:
     drained: set[MachineId] = field(default_factory=set)
     occupied: dict[MachineId, Occupied] = field(default_factory=dict)
     wanted: dict[str, Wanted] = field(default_factory=dict)
-    asked: list[Request] = field(default_factory=list)
+    asked: list[EngineRequest] = field(default_factory=list)
     engine: "PretendEngine | None" = None
     """Who watches now."""
     fails: Callable[[], bool] = lambda: False
@@ -102,7 +103,7 @@ class PretendWorld:
         self.carry_out(request)
         return True
 
-    def carry_out(self, request: Request) -> None:
+    def carry_out(self, request: EngineRequest) -> None:
         """Do what was asked; a gang may take two steps."""
         with self.lock:
             launch = request.launch
@@ -115,7 +116,7 @@ class PretendWorld:
         for report in reports:
             request.by.report(report)
 
-    def _begun(self, request: Request, launch: Launch) -> list[Report]:
+    def _begun(self, request: EngineRequest, launch: Launch) -> list[Report]:
         attempt = launch.attempt
         if attempt in self.never or attempt in self.running or attempt in self.over:
             return [self.sight(attempt)]
@@ -313,19 +314,19 @@ class PretendEngine:
 
     def begin(self, launch: Launch) -> None:
         """Let an attempt run, unless it was fenced off or has begun before."""
-        self._ask(Request(self, launch.attempt, launch))
+        self._ask(EngineRequest(self, launch.attempt, launch))
         if self._ends_at_once:
             self.finish(launch.attempt)
 
     def grow(self, launch: Launch) -> None:
         """Let an attempt have more."""
-        self._ask(Request(self, launch.attempt, launch))
+        self._ask(EngineRequest(self, launch.attempt, launch))
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
         """End an attempt."""
-        self._ask(Request(self, attempt))
+        self._ask(EngineRequest(self, attempt))
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: EngineRequest) -> None:
         if self._pace is Pace.AT_ONCE:
             self.world.carry_out(request)
         else:

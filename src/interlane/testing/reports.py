@@ -1,6 +1,7 @@
 """Reports of device daemons, as short as a test can say them."""
 
 from interlane import __version__
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.report import (
     DaemonReport,
     DeviceReport,
@@ -8,7 +9,6 @@ from interlane.lanes.report import (
     ProcessState,
     RunReport,
 )
-from interlane.lanes.wishes import Demand
 
 
 def process(
@@ -31,8 +31,8 @@ def process(
         priority=0,
         share_milli=share_milli,
         is_declared=False,
-        booked=None if lane is None else Demand(100, 20),
-        measured=None if lane is None else Demand(100, 20),
+        booked=None if lane is None else MemoryDemand(100, 20),
+        measured=None if lane is None else MemoryDemand(100, 20),
         run=run or RunReport(),
         attained_s=0.0,
     )

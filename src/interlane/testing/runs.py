@@ -38,15 +38,15 @@ def recurring(count: int, *, seed: int, groups: int = 40, spread: float = 0.3) -
 
     One run in ten belongs to a group of its own, as in real clusters.
     """
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     which = np.where(
-        dice.random(count) < 0.1, groups + np.arange(count), dice.integers(0, groups, count)
+        rng.random(count) < 0.1, groups + np.arange(count), rng.integers(0, groups, count)
     )
-    middles = dice.normal(6.0, 1.5, groups + count)
-    lengths_s = np.exp(middles[which] + dice.normal(0.0, spread, count))
+    middles = rng.normal(6.0, 1.5, groups + count)
+    lengths_s = np.exp(middles[which] + rng.normal(0.0, spread, count))
     return runs(
         lengths_s.tolist(),
-        at=np.sort(dice.uniform(0, 30.0 * count, count)).tolist(),
+        at=np.sort(rng.uniform(0, 30.0 * count, count)).tolist(),
         group=[f"g{number}" for number in which.tolist()],
         user=[f"u{number % 7}" for number in which.tolist()],
         gpus=(which % 3 + 1).astype(float).tolist(),

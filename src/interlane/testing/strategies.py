@@ -32,7 +32,7 @@ from interlane.model import (
     with_devices,
 )
 from interlane.testing.build import GPU_MEMORY_MIB, ledger_with
-from interlane.traces.cluster_file import Scenario
+from interlane.traces.cluster_file import ClusterScenario
 from interlane.traces.machine_events import TimedEvent
 
 TYPES = ("T4", "V100", "A10")
@@ -183,7 +183,7 @@ def traces(
 ) -> tuple[list[Job], list[float]]:
     """Draw jobs in order of arrival, often in the same moment, and their true lengths.
 
-    Requests repeat, as they do in life.  With ``exact`` every guess is the truth.
+    Requests repeat, as they do in life.  With ``exact`` every estimate is the truth.
     """
     shapes = draw(st.lists(requests(), min_size=1, max_size=4))
     now_s, made, true_s = 0.0, [], []
@@ -191,9 +191,9 @@ def traces(
         now_s += draw(st.sampled_from([0, 0, 0, 1, gap_s // 3, gap_s]))
         length_s = float(draw(st.sampled_from([0, 1, 5, 20, 60, 61, 300])))
         drawn = draw(jobs(number, at_s=now_s))
-        guess_s = length_s if exact else drawn.duration_s_guess
+        estimate_s = length_s if exact else drawn.duration_s_estimate
         shape = draw(st.sampled_from(shapes))
-        made.append(replace(drawn, request=shape, duration_s_guess=guess_s))
+        made.append(replace(drawn, request=shape, duration_s_estimate=estimate_s))
         true_s.append(length_s)
     return made, true_s
 
@@ -213,7 +213,7 @@ def gang_traces(draw: st.DrawFn, *, most: int = 10) -> tuple[list[Job], list[flo
         gang = Task(Demand(draw(st.sampled_from([1, 1, 1, 2]))), instances, least)
         drawn = draw(jobs(number, at_s=now_s))
         length_s = float(draw(st.sampled_from([1, 4, 10, 25])))
-        made.append(replace(drawn, request=Request((gang,)), duration_s_guess=length_s))
+        made.append(replace(drawn, request=Request((gang,)), duration_s_estimate=length_s))
         true_s.append(length_s)
     return made, true_s
 
@@ -222,7 +222,7 @@ def gang_traces(draw: st.DrawFn, *, most: int = 10) -> tuple[list[Job], list[flo
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, *, most: int = 4, events: int = 8) -> Scenario:
+def scenarios(draw: st.DrawFn, *, most: int = 4, events: int = 8) -> ClusterScenario:
     """Draw a labelled cluster and what happens to its machines; one of them always stays."""
     count = draw(st.integers(1, most))
     made = tuple(draw(machines(number, pools=False)) for number in range(count))
@@ -235,7 +235,7 @@ def scenarios(draw: st.DrawFn, *, most: int = 4, events: int = 8) -> Scenario:
         event = draw(_events(there, lost, drained))
         timed.append(TimedEvent(now_s, event))
     levels = tuple(one for one in LEVELS if any(machine.label(one) for machine in made))
-    return Scenario(Cluster("drawn", made, topology=levels), tuple(timed))
+    return ClusterScenario(Cluster("drawn", made, topology=levels), tuple(timed))
 
 
 @st.composite

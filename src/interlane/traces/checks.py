@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Table:
+class RawTable:
     """Rows as a file gives them, before anybody has judged them."""
 
     file: str
@@ -61,7 +61,7 @@ class Bad:
 class Rows:
     """The rows of one table while they are being checked."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: RawTable) -> None:
         self.table = table
         self.height = table.frame.height
         # One flag per row, and the sentence for the first of them.

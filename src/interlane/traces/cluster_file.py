@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from interlane.model import Cluster, InvalidFile, InvalidInput, Machine
-from interlane.traces.entries import Entry
+from interlane.traces.entries import FileSection
 from interlane.traces.machine_entry import entry_of, machines_of
 from interlane.traces.machine_events import TimedEvent, event_entry, events_of, machine_in
 
@@ -30,7 +30,7 @@ _KEYS: Final = ("name", "topology", "clips_requests", "machines", "events")
 
 
 @dataclass(frozen=True)
-class Scenario:
+class ClusterScenario:
     """A cluster as it is at the beginning, and what happens to its machines later."""
 
     cluster: Cluster
@@ -49,7 +49,7 @@ class Scenario:
         return frozenset(kind for machine in self.machines for kind in machine.gpu_types)
 
 
-def read_scenario(path: Path) -> Scenario:
+def read_scenario(path: Path) -> ClusterScenario:
     """Read a cluster file."""
     import yaml
 
@@ -68,13 +68,13 @@ def read_scenario(path: Path) -> Scenario:
     return scenario_of(str(path), path.stem, contents)
 
 
-def scenario_of(file: str, stem: str, contents: object) -> Scenario:
+def scenario_of(file: str, stem: str, contents: object) -> ClusterScenario:
     """Return what a cluster file says; ``stem`` is the name of one that has none."""
     if not isinstance(contents, dict):
         raise InvalidFile(file, "a cluster file holds the keys name and machines; add them.")
-    top = Entry(file, "the file", contents, _KEYS)
+    top = FileSection(file, "the file", contents, _KEYS)
     cluster = _cluster(top, stem)
-    scenario = Scenario(cluster, events_of(file, cluster, top.listed("events")))
+    scenario = ClusterScenario(cluster, events_of(file, cluster, top.listed("events")))
     for level in cluster.topology:
         if all(machine.label(level) is None for machine in scenario.machines):
             raise InvalidFile(
@@ -83,7 +83,7 @@ def scenario_of(file: str, stem: str, contents: object) -> Scenario:
     return scenario
 
 
-def _cluster(top: Entry, stem: str) -> Cluster:
+def _cluster(top: FileSection, stem: str) -> Cluster:
     entries = top.values.get("machines")
     if not isinstance(entries, list) or not entries:
         raise InvalidFile(top.file, "machines must be a list with at least one entry; add one.")
@@ -103,7 +103,7 @@ def _cluster(top: Entry, stem: str) -> Cluster:
         raise InvalidFile(top.file, str(error)) from None
 
 
-def _topology(top: Entry) -> tuple[str, ...]:
+def _topology(top: FileSection) -> tuple[str, ...]:
     levels = top.listed("topology")
     for level in levels:
         if not isinstance(level, str) or not level:

@@ -21,7 +21,7 @@ from interlane.model import (
 )
 from interlane.model.gpu import GPU_MEMORY_MIB, NO_GPU
 from interlane.model.units import MIB_PER_GIB
-from interlane.traces.cluster_file import Scenario, read_scenario
+from interlane.traces.cluster_file import ClusterScenario, read_scenario
 from interlane.traces.data import VARIABLE
 
 if TYPE_CHECKING:
@@ -80,15 +80,15 @@ def load_cluster(spec: str, *, data: Path | None = None) -> Cluster:
     return load_scenario(spec, data=data).cluster
 
 
-def load_scenario(spec: str, *, data: Path | None = None) -> Scenario:
+def load_scenario(spec: str, *, data: Path | None = None) -> ClusterScenario:
     """Return the cluster of this name or file, and what happens to its machines."""
     built_in = _built_in(spec, data)
     if built_in is not None:
-        return Scenario(built_in)
+        return ClusterScenario(built_in)
     path = Path(spec)
     if path.is_file():
         is_table = path.name.endswith((".csv", ".csv.gz"))
-        return Scenario(_from_csv(path)) if is_table else read_scenario(path)
+        return ClusterScenario(_from_csv(path)) if is_table else read_scenario(path)
     if path.suffix:
         raise InvalidFile(spec, "there is no such cluster file; check the path.")
     raise UnknownName("cluster", spec, BUILT_IN)

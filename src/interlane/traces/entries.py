@@ -17,7 +17,7 @@ MOST_AMOUNT: Final = 2.0**40
 Made = TypeVar("Made")
 
 
-class Entry:
+class FileSection:
     """Keys with values at one place of a file."""
 
     def __init__(self, file: str, where: str, values: object, known: tuple[str, ...]) -> None:
@@ -34,9 +34,9 @@ class Entry:
     def __contains__(self, key: str) -> bool:
         return key in self.values
 
-    def inside(self, place: str, values: object, known: tuple[str, ...]) -> "Entry":
+    def inside(self, place: str, values: object, known: tuple[str, ...]) -> "FileSection":
         """Return an entry within this one."""
-        return Entry(self.file, f"{self.where}, {place}", values, known)
+        return FileSection(self.file, f"{self.where}, {place}", values, known)
 
     def whole(self, key: str, *, default: int | None = None, least: int = 0) -> int:
         """Return a whole number."""

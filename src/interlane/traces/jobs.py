@@ -72,7 +72,7 @@ def at_rate(trace: Trace, rate: int) -> Trace:
 def jobs_of(
     trace: Trace,
     *,
-    guess: str | None,
+    estimate: str | None,
     adapt: Adapt | None = None,
     checkpoint_s: float = 0.0,
 ) -> tuple[list[Job], list[float]]:
@@ -83,18 +83,18 @@ def jobs_of(
     """
     if checkpoint_s < 0:
         raise InvalidField("checkpoint", checkpoint_s, "it must be 0 s or more")
-    column = None if guess is None else trace.guess(guess)
+    column = None if estimate is None else trace.estimate(estimate)
     shapes, tasks = _shapes(trace)
     requests, rows = _requests(trace, shapes, tasks, adapt)
     jobs = rows.sort("submit_s", "serial", maintain_order=True)
-    guesses = [None] * jobs.height if column is None else jobs[column].to_list()
+    estimates = [None] * jobs.height if column is None else jobs[column].to_list()
     made = map(
         Job,
         map(JobId, jobs["job_id"].to_list()),
         map(requests.__getitem__, jobs["request"].to_list()),
         jobs["submit_s"].to_list(),
         jobs["serial"].to_list(),
-        guesses,
+        estimates,
         jobs["user"].to_list(),
         jobs["queue"].to_list(),
         jobs["priority"].to_list(),

@@ -20,7 +20,7 @@ from interlane.model import (
 )
 from interlane.model.gpu import NO_GPU
 from interlane.model.units import MIB_PER_GIB
-from interlane.traces.entries import Entry
+from interlane.traces.entries import FileSection
 
 KEYS: Final = (
     "count", "name", "gpu_type", "gpus", "cpus", "memory_gib", "gpu_memory_gib", "pooled",
@@ -38,7 +38,7 @@ _DOMAIN_KEYS: Final = ("prefix", "size", "first")
 
 def machines_of(file: str, where: str, values: object) -> list[Machine]:
     """Return the machines that one entry stands for."""
-    entry = Entry(file, where, values, KEYS)
+    entry = FileSection(file, where, values, KEYS)
     count = entry.whole("count", default=1, least=1)
     machine = entry.made(lambda: replace(_machine(entry), taints=_taints(entry)))
     if count == 1:
@@ -46,13 +46,13 @@ def machines_of(file: str, where: str, values: object) -> list[Machine]:
     return [_placed(entry, machine, f"{machine.id}-{one}", one) for one in range(count)]
 
 
-def _placed(entry: Entry, machine: Machine, name: str, number: int) -> Machine:
+def _placed(entry: FileSection, machine: Machine, name: str, number: int) -> Machine:
     """Return one of an entry's machines with the labels that it has."""
     labels = _labels(entry, number)
     return entry.made(lambda: replace(machine, id=MachineId(name), labels=labels))
 
 
-def _machine(entry: Entry) -> Machine:
+def _machine(entry: FileSection) -> Machine:
     """Return the machine but for its labels and taints."""
     cpu_milli = round(entry.amount("cpus") * MILLI)
     memory_mib = round(entry.amount("memory_gib") * MIB_PER_GIB)
@@ -71,7 +71,7 @@ def _machine(entry: Entry) -> Machine:
     )
 
 
-def _with_listed_devices(entry: Entry, cpu_milli: int, memory_mib: int) -> Machine:
+def _with_listed_devices(entry: FileSection, cpu_milli: int, memory_mib: int) -> Machine:
     for key in ALIKE_KEYS:
         if key in entry:
             raise entry.fault(f"it has both devices and {key}; give one of them.")
@@ -85,14 +85,14 @@ def _with_listed_devices(entry: Entry, cpu_milli: int, memory_mib: int) -> Machi
     return replace(made, id=MachineId(entry.text("name", default=made.gpu_type.lower())))
 
 
-def _devices(machine: Entry, number: int, values: object) -> list[Device]:
+def _devices(machine: FileSection, number: int, values: object) -> list[Device]:
     entry = machine.inside(f"device entry {number + 1}", values, _DEVICE_KEYS)
     kind = entry.text("type")
     device = Device(kind, entry.card_mib("memory_gib", kind), compute_of(entry, "compute"))
     return [device] * entry.whole("count", default=1, least=1)
 
 
-def compute_of(entry: Entry, key: str) -> int:
+def compute_of(entry: FileSection, key: str) -> int:
     """Return a share of one GPU in thousandths: ``300m``, or 0.3; all where nothing is said."""
     value = entry.values.get(key, 1)
     rule = "a share of one GPU, as in 300m or 0.3"
@@ -107,7 +107,7 @@ def compute_of(entry: Entry, key: str) -> int:
     return milli
 
 
-def _labels(entry: Entry, number: int) -> tuple[Label, ...]:
+def _labels(entry: FileSection, number: int) -> tuple[Label, ...]:
     """Return the labels of one of an entry's machines."""
     given = entry.values.get("labels", {})
     if not isinstance(given, Mapping):
@@ -116,7 +116,7 @@ def _labels(entry: Entry, number: int) -> tuple[Label, ...]:
     return tuple(sorted(pairs))
 
 
-def _label_value(entry: Entry, key: object, value: object, number: int) -> str:
+def _label_value(entry: FileSection, key: object, value: object, number: int) -> str:
     _must_be_key(entry, "labels", key)
     if isinstance(value, Mapping):
         domain = entry.inside(f"label {key}", value, _DOMAIN_KEYS)
@@ -125,7 +125,7 @@ def _label_value(entry: Entry, key: object, value: object, number: int) -> str:
     return _plain(entry, f"label {key}", value)
 
 
-def _taints(entry: Entry) -> tuple[Label, ...]:
+def _taints(entry: FileSection) -> tuple[Label, ...]:
     """Return the taints: keys with values, or a list of ``key=value``."""
     given = entry.values.get("taints", {})
     if isinstance(given, Mapping):
@@ -139,24 +139,24 @@ def _taints(entry: Entry) -> tuple[Label, ...]:
     return tuple(sorted(pairs))
 
 
-def _taint_value(entry: Entry, key: object, value: object) -> str:
+def _taint_value(entry: FileSection, key: object, value: object) -> str:
     _must_be_key(entry, "taints", key)
     return _plain(entry, f"taint {key}", value)
 
 
-def _taint(entry: Entry, text: object) -> Label:
+def _taint(entry: FileSection, text: object) -> Label:
     key, equals, value = text.partition("=") if isinstance(text, str) else ("", "", "")
     if not key or not equals or not value:
         raise entry.fault(f"taint {text!r} must have a value, as in dedicated=team-a.")
     return key, value
 
 
-def _must_be_key(entry: Entry, what: str, key: object) -> None:
+def _must_be_key(entry: FileSection, what: str, key: object) -> None:
     if not isinstance(key, str) or not key:
         raise entry.fault(f"{what} has the key {key!r}, but a key must be text; quote it.")
 
 
-def _plain(entry: Entry, what: str, value: object) -> str:
+def _plain(entry: FileSection, what: str, value: object) -> str:
     """Return the value of a label or taint; a whole number will do for text."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         given = "missing" if value in (None, "") else repr(value)

@@ -44,7 +44,7 @@ from interlane.model import (
 )
 from interlane.model.cluster import check_topology
 from interlane.model.units import MIB_PER_GIB, MILLI
-from interlane.traces.entries import Entry
+from interlane.traces.entries import FileSection
 from interlane.traces.machine_entry import ALIKE_KEYS, KEYS, compute_of, entry_of, machines_of
 
 _OCCUPY_KEYS: Final = ("machine", "cpus", "memory_gib", "gpus")
@@ -71,7 +71,7 @@ def machine_in(event: MachineEvent) -> Machine | None:
 def events_of(file: str, cluster: Cluster, listed: list[object]) -> tuple[TimedEvent, ...]:
     """Return what happens to a cluster, in order of time."""
     entries = [
-        Entry(file, f"event {number}", values, ("at", *_READERS))
+        FileSection(file, f"event {number}", values, ("at", *_READERS))
         for number, values in enumerate(listed, 1)
     ]
     timed = sorted(((_at_s(entry), entry) for entry in entries), key=lambda one: one[0])
@@ -81,7 +81,7 @@ def events_of(file: str, cluster: Cluster, listed: list[object]) -> tuple[TimedE
     )
 
 
-def _at_s(entry: Entry) -> float:
+def _at_s(entry: FileSection) -> float:
     value = entry.values.get("at")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not isfinite(value) or value < 0:
@@ -111,14 +111,14 @@ class _There:
     def __post_init__(self) -> None:
         self.machines = {machine.id: machine for machine in self.cluster}
 
-    def named(self, entry: Entry, name: str) -> Machine:
+    def named(self, entry: FileSection, name: str) -> Machine:
         """Return a machine that is there."""
         machine = self.machines.get(MachineId(name))
         if machine is None:
             raise entry.fault(f"machine {name!r} is not there at that time; name one that is.")
         return machine
 
-    def put(self, entry: Entry, machine: Machine) -> None:
+    def put(self, entry: FileSection, machine: Machine) -> None:
         """Note what a machine is from now on."""
         self.machines[machine.id] = machine
         entry.made(lambda: check_topology(self.cluster.topology, self.machines.values()))
@@ -135,7 +135,7 @@ class _There:
             del self.devices[key]
 
 
-def _read(entry: Entry, there: _There) -> list[MachineEvent]:
+def _read(entry: FileSection, there: _There) -> list[MachineEvent]:
     verbs = [key for key in entry.values if key != "at"]
     if len(verbs) != 1:
         raise entry.fault(
@@ -144,7 +144,7 @@ def _read(entry: Entry, there: _There) -> list[MachineEvent]:
     return _READERS[verbs[0]](entry, there)
 
 
-def _join(entry: Entry, there: _There) -> list[MachineEvent]:
+def _join(entry: FileSection, there: _There) -> list[MachineEvent]:
     machines = machines_of(entry.file, f"{entry.where}, join", entry.values["join"])
     for machine in machines:
         if machine.id in there.machines:
@@ -154,9 +154,9 @@ def _join(entry: Entry, there: _There) -> list[MachineEvent]:
     return [MachineJoined(machine) for machine in machines]
 
 
-def _change(entry: Entry, there: _There) -> list[MachineEvent]:
+def _change(entry: FileSection, there: _There) -> list[MachineEvent]:
     """Read a change: what the entry does not say stays as it is."""
-    given = Entry(entry.file, f"{entry.where}, change", entry.values["change"], KEYS)
+    given = FileSection(entry.file, f"{entry.where}, change", entry.values["change"], KEYS)
     if "count" in given:
         raise given.fault("it has a count, but changes are said machine by machine.")
     before = entry_of(there.named(entry, given.text("name")))
@@ -170,14 +170,14 @@ def _change(entry: Entry, there: _There) -> list[MachineEvent]:
     return [MachineChanged(machine)]
 
 
-def _leave(entry: Entry, there: _There) -> list[MachineEvent]:
+def _leave(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine_id = there.named(entry, entry.text("leave")).id
     del there.machines[machine_id]
     there.forget(machine_id)
     return [MachineLeft(machine_id)]
 
 
-def _lose(entry: Entry, there: _There) -> list[MachineEvent]:
+def _lose(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine_id = there.named(entry, entry.text("lose")).id
     if machine_id in there.lost:
         raise entry.fault(f"machine {machine_id!r} is lost, but it was lost before.")
@@ -185,7 +185,7 @@ def _lose(entry: Entry, there: _There) -> list[MachineEvent]:
     return [MachineLost(machine_id)]
 
 
-def _return(entry: Entry, there: _There) -> list[MachineEvent]:
+def _return(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine_id = there.named(entry, entry.text("return")).id
     if machine_id not in there.lost:
         raise entry.fault(f"machine {machine_id!r} returns, but it was not lost.")
@@ -193,7 +193,7 @@ def _return(entry: Entry, there: _There) -> list[MachineEvent]:
     return [MachineReturned(machine_id)]
 
 
-def _drain(entry: Entry, there: _There) -> list[MachineEvent]:
+def _drain(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine_id = there.named(entry, entry.text("drain")).id
     if machine_id in there.drained:
         raise entry.fault(f"machine {machine_id!r} is drained, but it was drained before.")
@@ -201,7 +201,7 @@ def _drain(entry: Entry, there: _There) -> list[MachineEvent]:
     return [MachineDrained(machine_id)]
 
 
-def _undrain(entry: Entry, there: _There) -> list[MachineEvent]:
+def _undrain(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine_id = there.named(entry, entry.text("undrain")).id
     if machine_id not in there.drained:
         raise entry.fault(f"machine {machine_id!r} is undrained, but it was not drained.")
@@ -209,7 +209,7 @@ def _undrain(entry: Entry, there: _There) -> list[MachineEvent]:
     return [MachineUndrained(machine_id)]
 
 
-def _lose_device(entry: Entry, there: _There) -> list[MachineEvent]:
+def _lose_device(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine, gpu = _device_named(entry, "lose_device", there)
     if (machine.id, gpu) in there.devices:
         raise entry.fault(f"GPU {gpu} of {machine.id} is lost, but it was lost before.")
@@ -218,7 +218,7 @@ def _lose_device(entry: Entry, there: _There) -> list[MachineEvent]:
     return _with_device(entry, there, machine, gpu, lost)
 
 
-def _return_device(entry: Entry, there: _There) -> list[MachineEvent]:
+def _return_device(entry: FileSection, there: _There) -> list[MachineEvent]:
     machine, gpu = _device_named(entry, "return_device", there)
     device = there.devices.pop((machine.id, gpu), None)
     if device is None:
@@ -226,8 +226,8 @@ def _return_device(entry: Entry, there: _There) -> list[MachineEvent]:
     return _with_device(entry, there, machine, gpu, device)
 
 
-def _device_named(entry: Entry, verb: str, there: _There) -> tuple[Machine, int]:
-    inner = Entry(entry.file, f"{entry.where}, {verb}", entry.values[verb], _DEVICE_KEYS)
+def _device_named(entry: FileSection, verb: str, there: _There) -> tuple[Machine, int]:
+    inner = FileSection(entry.file, f"{entry.where}, {verb}", entry.values[verb], _DEVICE_KEYS)
     machine, gpu = there.named(entry, inner.text("machine")), inner.whole("gpu")
     if machine.pooled:
         raise inner.fault(f"machine {machine.id!r} is pooled: its GPUs are not told apart.")
@@ -235,13 +235,13 @@ def _device_named(entry: Entry, verb: str, there: _There) -> tuple[Machine, int]
     return machine, gpu
 
 
-def _must_have_gpu(entry: Entry, machine: Machine, gpu: int) -> None:
+def _must_have_gpu(entry: FileSection, machine: Machine, gpu: int) -> None:
     if gpu >= machine.gpus:
         raise entry.fault(f"machine {machine.id!r} has no GPU {gpu}; it has {machine.gpus}.")
 
 
 def _with_device(
-    entry: Entry, there: _There, machine: Machine, gpu: int, device: Device
+    entry: FileSection, there: _There, machine: Machine, gpu: int, device: Device
 ) -> list[MachineEvent]:
     devices = [
         device if number == gpu else machine.device(number) for number in range(machine.gpus)
@@ -258,8 +258,10 @@ def _with_device(
     return [MachineChanged(changed)]
 
 
-def _occupy(entry: Entry, there: _There) -> list[MachineEvent]:
-    inner = Entry(entry.file, f"{entry.where}, occupy", entry.values["occupy"], _OCCUPY_KEYS)
+def _occupy(entry: FileSection, there: _There) -> list[MachineEvent]:
+    inner = FileSection(
+        entry.file, f"{entry.where}, occupy", entry.values["occupy"], _OCCUPY_KEYS
+    )
     machine = there.named(entry, inner.text("machine"))
     cpu_milli = round(inner.amount("cpus", default=0) * MILLI)
     memory_mib = round(inner.amount("memory_gib", default=0) * MIB_PER_GIB)
@@ -271,7 +273,7 @@ def _occupy(entry: Entry, there: _There) -> list[MachineEvent]:
     return [Occupied(machine.id, cpu_milli, memory_mib, _taken(inner, machine))]
 
 
-def _taken(entry: Entry, machine: Machine) -> tuple[TakenGpu, ...]:
+def _taken(entry: FileSection, machine: Machine) -> tuple[TakenGpu, ...]:
     given = entry.values.get("gpus", {})
     if not isinstance(given, Mapping):
         raise entry.wrong("gpus", "numbers of GPUs with shares, as in {0: 500m}")
@@ -281,7 +283,7 @@ def _taken(entry: Entry, machine: Machine) -> tuple[TakenGpu, ...]:
     return tuple(sorted(taken, key=lambda one: one.index))
 
 
-def _taken_gpu(entry: Entry, machine: Machine, number: object, share: object) -> TakenGpu:
+def _taken_gpu(entry: FileSection, machine: Machine, number: object, share: object) -> TakenGpu:
     digits = str(number)
     if isinstance(number, bool) or not (digits.isascii() and digits.isdigit()):
         raise entry.wrong("gpus", "numbers of GPUs with shares, as in {0: 500m}")
@@ -300,7 +302,7 @@ def _taken_gpu(entry: Entry, machine: Machine, number: object, share: object) ->
     return TakenGpu(gpu, milli, memory_mib)
 
 
-_READERS: Final[Mapping[str, Callable[[Entry, _There], list[MachineEvent]]]] = {
+_READERS: Final[Mapping[str, Callable[[FileSection, _There], list[MachineEvent]]]] = {
     "join": _join,
     "change": _change,
     "leave": _leave,

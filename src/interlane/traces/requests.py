@@ -1,4 +1,4 @@
-"""Read when functions were asked: counts by slot, or one row a request.
+"""Read when functions were asked: counts by slot, or one row per request.
 
 =============  =====================================================================
 format         what it is
@@ -48,7 +48,7 @@ OFFSET: Final = r"(?:Z|[+-]\d\d:?\d\d)$"
 
 
 @dataclass(frozen=True)
-class Requests:
+class RequestTrace:
     """Who was asked when."""
 
     name: str
@@ -61,7 +61,9 @@ class Requests:
     bad: Bad = field(default_factory=Bad)
 
 
-def read_requests(path: Path, *, fmt: str | None = None, skip_bad: bool = False) -> Requests:
+def read_requests(
+    path: Path, *, fmt: str | None = None, skip_bad: bool = False
+) -> RequestTrace:
     """Read requests; the format is told from the file unless it is named."""
     if fmt is not None and fmt not in FORMATS:
         raise UnknownName("format of requests", fmt, FORMATS)
@@ -86,7 +88,7 @@ def _detect(source: Source) -> str:
 # -- our own --------------------------------------------------------------------------
 
 
-def _own(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one of a table
+def _own(source: Source, skip_bad: bool) -> RequestTrace:  # noqa: FBT001 - one of a table
     rows = Rows(source.table(_bare_columns(source)))
     time = _first(rows, TIMES)
     if time is None:
@@ -137,7 +139,7 @@ def _moments(rows: Rows, column: str) -> pl.Series:
 
 def _events(
     source: Source, rows: Rows, columns: Mapping[str, pl.Series], *, skip_bad: bool
-) -> Requests:
+) -> RequestTrace:
     """Return requests of which each was written down: all were watched all the time."""
     good, bad = rows.settle(skip_bad=skip_bad)
     frame = pl.DataFrame({name: column.alias(name) for name, column in columns.items()})
@@ -147,13 +149,13 @@ def _events(
         pl.lit(frame["at_s"].min(), pl.Float64).alias("from_s"),
         pl.lit(frame["at_s"].max(), pl.Float64).alias("to_s") + MOMENT_S,
     )
-    return Requests(source.name, frame, watched, bad=bad)
+    return RequestTrace(source.name, frame, watched, bad=bad)
 
 
 # -- published ------------------------------------------------------------------------
 
 
-def _genai(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one of a table
+def _genai(source: Source, skip_bad: bool) -> RequestTrace:  # noqa: FBT001 - one of a table
     rows = Rows(source.table())
     rows.require(GENAI)
     columns = {
@@ -164,7 +166,7 @@ def _genai(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one of
     return _events(source, rows, columns, skip_bad=skip_bad)
 
 
-def _azure_2021(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one of a table
+def _azure_2021(source: Source, skip_bad: bool) -> RequestTrace:  # noqa: FBT001 - one of a table
     rows = Rows(source.table())
     rows.require(AZURE_2021)
     began_s = rows.number("end_timestamp") - rows.number("duration")
@@ -176,7 +178,7 @@ def _azure_2021(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - o
     return _events(source, rows, columns, skip_bad=skip_bad)
 
 
-def _servegen(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one of a table
+def _servegen(source: Source, skip_bad: bool) -> RequestTrace:  # noqa: FBT001 - one of a table
     """Read windows; those left out are empty, and each model was watched in whole days."""
     rows = Rows(source.table())
     rows.require(SERVEGEN)
@@ -200,12 +202,12 @@ def _servegen(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one
         .join(days, on="model", maintain_order="left")
         .select("function", pl.lit(0.0).alias("from_s"), (pl.col("days") * DAY_S).alias("to_s"))
     )
-    return Requests(
+    return RequestTrace(
         source.name, frame.drop("model").sort("at_s", maintain_order=True), watched, 600.0, bad
     )
 
 
-def _azure_2019(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - one of a table
+def _azure_2019(source: Source, skip_bad: bool) -> RequestTrace:  # noqa: FBT001 - one of a table
     """Read minutes; a function without a row for a day was not watched on that day."""
     parts = [_azure_day(file, skip_bad) for file in _azure_files(source)]
     days = pl.concat([part for part, _ in parts])
@@ -226,7 +228,9 @@ def _azure_2019(source: Source, skip_bad: bool) -> Requests:  # noqa: FBT001 - o
         }
     )
     bad = sum((bad for _, bad in parts), Bad())
-    return Requests(source.name, frame.sort("at_s", maintain_order=True), watched, 60.0, bad)
+    return RequestTrace(
+        source.name, frame.sort("at_s", maintain_order=True), watched, 60.0, bad
+    )
 
 
 def _azure_files(source: Source) -> list[Source]:
@@ -272,7 +276,7 @@ def _minutes(header: list[str]) -> list[str]:
     return []
 
 
-FORMATS: Final[Mapping[str, Callable[[Source, bool], Requests]]] = MappingProxyType(
+FORMATS: Final[Mapping[str, Callable[[Source, bool], RequestTrace]]] = MappingProxyType(
     {
         "requests": _own,
         "azure2019": _azure_2019,

@@ -4,7 +4,7 @@
 column                  default  meaning
 ======================  =======  =====================================================
 ``job_id``              needed   name of the job; rows with one ``job_id`` are one job
-``submit_s``            needed   when the job was handed in, seconds, 0 or more
+``submit_s``            needed   when the job was submitted, seconds, 0 or more
 ``duration_s``          needed   how long the job runs once started, seconds, above 0
 ``serial``              row      breaks ties; the trace's own number where ids are numbers
 ``role``                worker   the task's role; a job has each role once
@@ -33,8 +33,8 @@ Where ``group`` is empty, it is made from ``script`` and ``arguments``, if the f
 the same user, script and arguments are the same group.
 
 Further columns whose names end in ``_dur`` or ``_guess``, or begin with ``predicted_``, hold
-guesses of the duration in seconds; an empty field means that there is no guess.  The true
-duration serves as the guess called ``duration``; it is never stored, because ``duration_s``
+estimates of the duration in seconds; an empty field means that there is no estimate.  The true
+duration serves as the estimate called ``duration``; it is never stored, because ``duration_s``
 is there already.
 """
 
@@ -116,7 +116,7 @@ RARE: Final = ("selectors", "tolerations", "topology")
 """Columns that few traces use; where all of one is empty, it is not written."""
 
 TRUE_DURATION: Final = "duration"
-"""The guess that is always right."""
+"""The estimate that is always right."""
 
 _DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
     {
@@ -157,8 +157,8 @@ class Trace:
 
     name: str
     frame: pl.DataFrame
-    guesses: tuple[str, ...] = (TRUE_DURATION,)
-    """Columns of ``frame`` that may serve as a guess of the duration."""
+    estimates: tuple[str, ...] = (TRUE_DURATION,)
+    """Columns of ``frame`` that may serve as an estimate of the duration."""
     bad: tuple[BadRow, ...] = field(default=(), repr=False)
     """The first of the rows that were left out."""
     bad_count: int = 0
@@ -173,11 +173,11 @@ class Trace:
         """Jobs in the trace; fewer than rows when jobs have several tasks."""
         return self.frame["job_id"].rle_id().n_unique()
 
-    def guess(self, name: str) -> str:
-        """Return the column that a guess names: ``timelimit`` means ``timelimit_guess``."""
-        meant = [form for form in (name, *guess_columns(name)) if form in self.guesses]
+    def estimate(self, name: str) -> str:
+        """Return the column that an estimate names: ``timelimit`` means ``timelimit_estimate``."""
+        meant = [form for form in (name, *estimate_columns(name)) if form in self.estimates]
         if not meant:
-            raise UnknownName("guess column", name, self.guesses)
+            raise UnknownName("estimate column", name, self.estimates)
         return meant[0]
 
 
@@ -208,14 +208,14 @@ def is_used(frame: pl.DataFrame, column: str) -> bool:
     return column not in RARE or not (frame[column] == "").all()
 
 
-def is_guess(column: str) -> bool:
-    """Tell whether a file's column holds guesses of the duration."""
-    return column.endswith(("_dur", "_guess")) or column.startswith("predicted_")
+def is_estimate(column: str) -> bool:
+    """Tell whether a file's column holds estimates of the duration."""
+    return column.endswith(("_dur", "_estimate")) or column.startswith("predicted_")
 
 
-def guess_columns(word: str) -> tuple[str, ...]:
-    """Return the names that a column of guesses may have for a plain word."""
-    return f"{word}_guess", f"{word}_dur", f"predicted_{word}"
+def estimate_columns(word: str) -> tuple[str, ...]:
+    """Return the names that a column of estimates may have for a plain word."""
+    return f"{word}_estimate", f"{word}_dur", f"predicted_{word}"
 
 
 def canonical(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
@@ -229,10 +229,10 @@ def canonical(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
         if name not in columns:
             frame = frame.with_columns(pl.col("instances").alias(name))
     frame = frame.with_columns(pl.col("duration_s").alias(TRUE_DURATION))
-    guesses = [TRUE_DURATION, *(name for name in columns if is_guess(name))]
+    estimates = [TRUE_DURATION, *(name for name in columns if is_estimate(name))]
     return frame.select(
         *(pl.col(name).cast(kind) for name, kind in COLUMNS.items()),
-        *(pl.col(name).cast(pl.Float64) for name in guesses),
+        *(pl.col(name).cast(pl.Float64) for name in estimates),
     )
 
 

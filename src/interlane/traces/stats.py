@@ -11,11 +11,11 @@ QUANTILES: Final = (10, 25, 50, 75, 90, 95, 99)
 """Percentiles that are reported."""
 
 CLOSE: Final = 0.25
-"""A guess within this part of the truth counts as close."""
+"""An estimate within this part of the truth counts as close."""
 
 
 def describe(trace: Trace) -> dict[str, object]:
-    """Return what the trace holds: sizes, requests, durations, load and how good guesses are.
+    """Return what the trace holds: sizes, requests, durations, load and how good estimates are.
 
     Shares are of tasks unless their name says otherwise; a gang is a task of several
     instances.
@@ -38,7 +38,7 @@ def describe(trace: Trace) -> dict[str, object]:
         "gpus_per_instance": _spread(_gpus_per_instance(tasks)),
         "gpus_per_job": _spread(_gpus_per_job(tasks)),
         "gpu_types": _types(tasks),
-        "guesses": {name: _quality(jobs, name) for name in trace.guesses},
+        "estimates": {name: _quality(jobs, name) for name in trace.estimates},
     }
 
 
@@ -112,12 +112,12 @@ def _types(tasks: pl.DataFrame) -> dict[str, int]:
     return {types or "any": count for types, count in counts.iter_rows()}
 
 
-def _quality(jobs: pl.DataFrame, guess: str) -> dict[str, object]:
-    """Return how far a guess is from the truth, over the jobs that have one."""
-    known = jobs.filter(pl.col(guess).is_not_null())
+def _quality(jobs: pl.DataFrame, estimate: str) -> dict[str, object]:
+    """Return how far an estimate is from the truth, over the jobs that have one."""
+    known = jobs.filter(pl.col(estimate).is_not_null())
     if known.is_empty():
         return {"jobs": 0}
-    off_s = (known[guess] - known["duration_s"]).abs()
+    off_s = (known[estimate] - known["duration_s"]).abs()
     close = off_s <= CLOSE * known["duration_s"]
     return {
         "jobs": known.height,

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RequestStep:
     """A GPU request that users make, and what they ask for beside it."""
 
     gpus: int
@@ -40,15 +40,15 @@ class Step:
 
 
 STEPS: Final = (
-    Step(0, MILLI, 0.150, (1, 2, 4, 8, 16), (4, 8, 16, 32)),
-    Step(1, 100, 0.051, (1, 2, 4), (4, 8)),
-    Step(1, 200, 0.034, (2, 4), (4, 8, 16)),
-    Step(1, 250, 0.281, (2, 4, 6), (8, 12, 16)),
-    Step(1, 500, 0.238, (4, 6, 8), (12, 16, 24, 32)),
-    Step(1, MILLI, 0.233, (6, 8, 12), (24, 32, 48)),
-    Step(2, MILLI, 0.006, (12, 16, 24), (48, 64)),
-    Step(4, MILLI, 0.004, (24, 32, 48), (96, 128)),
-    Step(8, MILLI, 0.003, (48, 64, 90), (192, 256)),
+    RequestStep(0, MILLI, 0.150, (1, 2, 4, 8, 16), (4, 8, 16, 32)),
+    RequestStep(1, 100, 0.051, (1, 2, 4), (4, 8)),
+    RequestStep(1, 200, 0.034, (2, 4), (4, 8, 16)),
+    RequestStep(1, 250, 0.281, (2, 4, 6), (8, 12, 16)),
+    RequestStep(1, 500, 0.238, (4, 6, 8), (12, 16, 24, 32)),
+    RequestStep(1, MILLI, 0.233, (6, 8, 12), (24, 32, 48)),
+    RequestStep(2, MILLI, 0.006, (12, 16, 24), (48, 64)),
+    RequestStep(4, MILLI, 0.004, (24, 32, 48), (96, 128)),
+    RequestStep(8, MILLI, 0.003, (48, 64, 90), (192, 256)),
 )
 """Figure 5's steps, with 15 % of tasks that want no GPU."""
 
@@ -137,8 +137,8 @@ def synthesize(
         group_dur=pl.col("duration_s").median().over("group"),
         group_gpu_dur=pl.col("duration_s").median().over("group", "instances"),
     )
-    guesses = (TRUE_DURATION, "user_dur", "group_dur", "group_gpu_dur")
-    return Trace(f"synth-{jobs}-{seed}", canonical(frame.to_dict()), guesses)
+    estimates = (TRUE_DURATION, "user_dur", "group_dur", "group_gpu_dur")
+    return Trace(f"synth-{jobs}-{seed}", canonical(frame.to_dict()), estimates)
 
 
 def _check(*, jobs: int, cluster: Cluster, load: float, seed: int, days: float | None) -> None:
@@ -341,12 +341,12 @@ def _draw_runs(rng: np.random.Generator, groups: _Groups, asked: pl.DataFrame) -
     steady = rng.random(count) < STEADY_GROUPS
     spread = np.where(steady, STEADY_SPREAD, LOOSE_SPREAD)
     factor = rng.choice([0.5, 2.0], count)
-    stretch = rng.lognormal(0.0, 0.5, count)
+    slowdown = rng.lognormal(0.0, 0.5, count)
     varies = rng.random(count) < VARIED_GROUPS
 
     group = rng.permutation(np.repeat(np.arange(count), groups.size))
     odd = varies[group] & (rng.random(len(group)) < VARIED_RUNS)
-    typical_s = median_s[group] * np.where(odd, stretch[group], 1.0)
+    typical_s = median_s[group] * np.where(odd, slowdown[group], 1.0)
     noise = np.exp(spread[group] * rng.standard_normal(len(group)))
     duration_s = np.clip(np.rint(typical_s * noise), 5, DURATION_MAX_S)
 

@@ -11,7 +11,13 @@ from interlane.predict.arrivals.forecast import Told, next_slots
 from interlane.predict.arrivals.judge import Trial
 from interlane.predict.arrivals.lslstm import LsLstm
 from interlane.predict.arrivals.series import Arrivals
-from interlane.predict.arrivals.store import Forecaster, Model, load, make_forecaster, save
+from interlane.predict.arrivals.store import (
+    ArrivalModel,
+    Forecaster,
+    load,
+    make_forecaster,
+    save,
+)
 from interlane.sim.requests import arrivals_of
 from interlane.traces.requests import read_requests
 from interlane.usecases.reporter import SILENT, Reporter
@@ -31,7 +37,7 @@ class Counting:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedForecaster:
     """A model on disk."""
 
     functions: int
@@ -47,7 +53,7 @@ def train(
     model: str = TREES,
     counting: Counting = Counting(),  # noqa: B008 - frozen
     reporter: Reporter = SILENT,
-) -> Trained:
+) -> TrainedForecaster:
     """Learn when the functions of a trace are asked, and write what was learned to a file."""
     forecaster = make_forecaster(model)
     name, arrivals = _read(requests, counting, reporter)
@@ -59,12 +65,12 @@ def train(
         "slots": slots,
         "requests": float(sum(one.seen.sum() for one in arrivals)),
     }
-    digest = save(Model(forecaster, arrivals.slot_s, account), out)
-    return Trained(len(arrivals), slots, arrivals.slot_s, digest)
+    digest = save(ArrivalModel(forecaster, arrivals.slot_s, account), out)
+    return TrainedForecaster(len(arrivals), slots, arrivals.slot_s, digest)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedForecasts:
     """How well rules and forecasts do on what they have not seen."""
 
     trace: str
@@ -84,7 +90,7 @@ def evaluate(
     known: float = 0.7,
     counting: Counting = Counting(),  # noqa: B008 - frozen
     reporter: Reporter = SILENT,
-) -> Judged:
+) -> JudgedForecasts:
     """Judge rules and forecasts on the part of a trace that they have not seen."""
     forecasters = {name: make_forecaster(name) for name in dict.fromkeys(models or [TREES])}
     name, arrivals = _read(requests, counting, reporter)
@@ -92,7 +98,7 @@ def evaluate(
     found = {rule: one.figures() for rule, one in evaluation.rules(trial).items()}
     for kind, forecaster in forecasters.items():
         found[kind] = _judged(forecaster, trial, kind, reporter)
-    return Judged(
+    return JudgedForecasts(
         name,
         arrivals.slot_s,
         len(arrivals),
@@ -104,7 +110,7 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ForecastSlot:
     """What is expected of a function in one slot."""
 
     chance: float
@@ -116,12 +122,12 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ForecastSlots:
     """What is expected of functions in the slots after a trace."""
 
     model: str
     slot_s: float
-    functions: dict[str, tuple[Slot, ...]]
+    functions: dict[str, tuple[ForecastSlot, ...]]
 
 
 def forecast(
@@ -131,7 +137,7 @@ def forecast(
     weight: float = 10.0,
     slots: int = 1,
     reporter: Reporter = SILENT,
-) -> Forecast:
+) -> ForecastSlots:
     """Tell which functions will be asked and should be warm.
 
     The weight is how many idle slots a cold start is worth.
@@ -142,11 +148,11 @@ def forecast(
     functions = {
         coming[0].function: tuple(_slot(one, weight) for one in coming) for coming in told
     }
-    return Forecast(found.name, found.slot_s, functions)
+    return ForecastSlots(found.name, found.slot_s, functions)
 
 
-def _slot(one: Told, weight: float) -> Slot:
-    return Slot(one.chance, one.count, one.chance * (1 + weight) > 1)
+def _slot(one: Told, weight: float) -> ForecastSlot:
+    return ForecastSlot(one.chance, one.count, one.chance * (1 + weight) > 1)
 
 
 def _read(requests: TraceFile, counting: Counting, reporter: Reporter) -> tuple[str, Arrivals]:

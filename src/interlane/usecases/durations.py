@@ -11,11 +11,11 @@ import polars as pl
 from interlane import wiring
 from interlane.model import UnknownName
 from interlane.predict.catalogue import PREDICTORS, make_predictor
-from interlane.predict.evaluate import Split
+from interlane.predict.evaluate import RunSplit
 from interlane.predict.evaluate import evaluate as judge
 from interlane.predict.naive import NAIVE
 from interlane.predict.runs import Runs, informative
-from interlane.predict.store import FORMAT, VERSION, Model, load, save
+from interlane.predict.store import FORMAT, VERSION, DurationModel, load, save
 from interlane.sim.learning import runs_of
 from interlane.traces.schema import Trace
 from interlane.traces.write import write_trace
@@ -32,7 +32,7 @@ NOBODY_KNOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedDurations:
     """A model on disk."""
 
     jobs: int
@@ -49,19 +49,19 @@ def train(
     model: str = "recall",
     keys: str | None = None,
     reporter: Reporter = SILENT,
-) -> Trained:
+) -> TrainedDurations:
     """Learn how long the jobs of a trace ran, and write what was learned to a file."""
     predictor = make_predictor(model, keys)
     table = _read(trace, reporter)
     runs = _informative(table, reporter)
     with _busy(reporter, "Learning from", runs):
         predictor.fit(runs)
-    digest = save(Model(predictor, _account(table, runs)), out)
-    return Trained(len(runs), digest, predictor.fallback_s)
+    digest = save(DurationModel(predictor, _account(table, runs)), out)
+    return TrainedDurations(len(runs), digest, predictor.fallback_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedDurations:
     """How well models estimate what they have not seen."""
 
     trace: str
@@ -82,7 +82,7 @@ def evaluate(
     keys: str | None = None,
     seed: int = 42,
     reporter: Reporter = SILENT,
-) -> Judged:
+) -> JudgedDurations:
     """Judge models, all unless named, on jobs that they have not seen; naive ones beside."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
@@ -91,10 +91,10 @@ def evaluate(
     table = _read(trace, reporter)
     runs = _informative(table, reporter)
     by_time = split == BY_TIME
-    parted = Split.by_time(runs) if by_time else Split.at_random(runs, seed)
+    parted = RunSplit.by_time(runs) if by_time else RunSplit.at_random(runs, seed)
     with _busy(reporter, "Judging models on", runs):
         found = judge(parted, made, learning=by_time)
-    return Judged(
+    return JudgedDurations(
         table.name,
         split,
         None if by_time else seed,
@@ -105,7 +105,7 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownDurations:
     """What a model is."""
 
     model: str
@@ -116,10 +116,10 @@ class Shown:
     fallback_s: float
 
 
-def show(path: Path) -> Shown:
+def show(path: Path) -> ShownDurations:
     """Read what a model says of itself."""
     found = load(path)
-    return Shown(
+    return ShownDurations(
         found.name,
         FORMAT,
         VERSION,
@@ -130,7 +130,7 @@ def show(path: Path) -> Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedEstimates:
     """Estimates written into a trace."""
 
     estimates: int
@@ -138,7 +138,9 @@ class Applied:
     """Of jobs of which neither group nor user was known."""
 
 
-def apply(trace: TraceFile, model: Path, out: Path, *, reporter: Reporter = SILENT) -> Applied:
+def apply(
+    trace: TraceFile, model: Path, out: Path, *, reporter: Reporter = SILENT
+) -> AppliedEstimates:
     """Write a trace with estimates: predicted_s, predicted_p10_s and predicted_p90_s."""
     predictor = load(model).predictor
     table = _read(trace, reporter)
@@ -154,7 +156,7 @@ def apply(trace: TraceFile, model: Path, out: Path, *, reporter: Reporter = SILE
     job = table.frame["job_id"].rle_id().to_numpy()
     columns = [pl.Series(name, seconds[job].round(3)) for name, seconds in told.items()]
     write_trace(replace(table, frame=table.frame.with_columns(columns)), out)
-    return Applied(len(estimates), int((estimates.basis >= NOBODY_KNOWN).sum()))
+    return AppliedEstimates(len(estimates), int((estimates.basis >= NOBODY_KNOWN).sum()))
 
 
 def _busy(reporter: Reporter, what: str, runs: Runs) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ FAIR: Final = "fair"
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
+class SimulatedDevices:
     """Simulated devices, all alike."""
 
     count: int = 1
@@ -31,7 +31,7 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedLanes:
     """What lanes did with the jobs."""
 
     figures: Mapping[str, LaneFigures]
@@ -40,13 +40,13 @@ class Simulated:
 
 def simulate(
     jobs: Path,
-    devices: Devices,
+    devices: SimulatedDevices,
     *,
     orders: Sequence[str] = (),
     sharing: str = "turns",
     skip_bad: bool = False,
     reporter: Reporter = SILENT,
-) -> Simulated:
+) -> SimulatedLanes:
     """Play jobs on devices with lanes; return the figures of each order."""
     read, left_out = read_lane_jobs(jobs, skip_bad=skip_bad)
     if left_out:
@@ -59,7 +59,7 @@ def simulate(
         physics=Physics(devices.switch_s, devices.contention),
     )
     figures = {name: _figures(replace(base, order=name), reporter) for name in orders or [FAIR]}
-    return Simulated(figures)
+    return SimulatedLanes(figures)
 
 
 def _figures(experiment: LaneExperiment, reporter: Reporter) -> LaneFigures:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from interlane.mig import draw, services_file
-from interlane.mig.check import Terms, faults
+from interlane.mig.check import PlanTerms, faults
 from interlane.mig.demand import Problem, Service
 from interlane.mig.documents import outcome_document, read_state
 from interlane.mig.layouts import (
@@ -23,9 +23,9 @@ from interlane.mig.layouts import (
 from interlane.mig.match import Matched, matched
 from interlane.mig.optimise import DEFAULT, OPTIMISERS, optimise
 from interlane.mig.parted import parted_document
-from interlane.mig.plan import Effort, Outcome, Plan
+from interlane.mig.plan import Effort, PartitionPlan, SolvedPlan
 from interlane.mig.profiles import GpuModel, gpu_model, gpu_models
-from interlane.mig.services_file import Asked, kinds_of, read_services, with_gpu
+from interlane.mig.services_file import ServicesFile, kinds_of, read_services, with_gpu
 from interlane.mig.table import PerformanceTable
 from interlane.mig.tables import own, read_table, synthetic
 from interlane.model import InterlaneError, InvalidInput
@@ -89,7 +89,7 @@ def optimisers() -> Optimisers:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class MigDemand:
     """What is asked for, as people write it."""
 
     services: Document
@@ -103,21 +103,21 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ParsedDemand:
     """A demand that was understood."""
 
-    asked: Asked
+    asked: ServicesFile
     problem: Problem
     """What optimisers solve."""
-    terms: Terms
+    terms: PlanTerms
     """What a plan must keep to; the checker reads these, and nothing of the problem."""
 
-    def read_plan(self, document: Document) -> Plan:
+    def read_plan(self, document: Document) -> PartitionPlan:
         """Read a plan, or what runs now; GPUs are of the first model asked for by default."""
         return read_state(json_in(document), document.name, self.asked.offers[0].model)
 
 
-def wanted(demand: Demand) -> Wanted:
+def wanted(demand: MigDemand) -> ParsedDemand:
     """Read what is asked for."""
     asked = asked_in(demand.services)
     rules = Rules(
@@ -128,15 +128,15 @@ def wanted(demand: Demand) -> Wanted:
     if demand.gpu is not None:
         asked = with_gpu(asked, demand.gpu)
     table = services_file.full_table(asked, _measured(demand, asked))
-    return Wanted(asked, *services_file.problem_from(asked, table))
+    return ParsedDemand(asked, *services_file.problem_from(asked, table))
 
 
-def asked_in(services: Document) -> Asked:
+def asked_in(services: Document) -> ServicesFile:
     """Read a services file."""
     return read_services(yaml_in(services), services.name)
 
 
-def _measured(demand: Demand, asked: Asked) -> PerformanceTable | None:
+def _measured(demand: MigDemand, asked: ServicesFile) -> PerformanceTable | None:
     table, folder = demand.table, demand.services.folder
     if table is None and asked.table is not None:
         if folder is None:
@@ -161,12 +161,12 @@ class MigPlan:
     """A plan that the checker found no fault with."""
 
     services: tuple[Service, ...]
-    outcome: Outcome
+    outcome: SolvedPlan
     matched: Matched | None = None
     """How it was laid over what runs now, if anything does."""
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> PartitionPlan:
         """The GPUs and what is on each."""
         return self.outcome.plan
 
@@ -200,7 +200,7 @@ class MigPlan:
 
 
 def plan(
-    demand: Demand,
+    demand: MigDemand,
     current: Document | None = None,
     *,
     optimiser: str = DEFAULT,

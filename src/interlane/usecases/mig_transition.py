@@ -19,21 +19,21 @@ from interlane.mig.demand import Problem, Service
 from interlane.mig.documents import plan_document
 from interlane.mig.optimise import optimise
 from interlane.mig.parted import parted_stages
-from interlane.mig.plan import Effort, GpuPlan, Plan
+from interlane.mig.plan import Effort, GpuPlan, PartitionPlan
 from interlane.mig.transition import nvidia, replay
 from interlane.mig.transition.documents import read_transition, transition_document
 from interlane.mig.transition.exchange import exchange_and_compact
 from interlane.mig.transition.joint import Joint, joint_plan
 from interlane.mig.transition.journal import resumed
 from interlane.mig.transition.order import ordered
-from interlane.mig.transition.run import End, Ended, Run
+from interlane.mig.transition.present import floors_of, present
+from interlane.mig.transition.run import RunEnd, RunEnded, TransitionRun
 from interlane.mig.transition.simulated import SimulatedGpus
-from interlane.mig.transition.standing import floors_of, standing
 from interlane.mig.transition.steps import (
-    Kind,
-    Step,
-    Times,
+    StepKind,
+    StepTimes,
     Transition,
+    TransitionStep,
     Verb,
     after_step,
     makespan_s,
@@ -45,7 +45,7 @@ from interlane.migctl.journal_file import JournalFile, StateFile
 from interlane.migctl.nvidia_smi import NvidiaSmi
 from interlane.model import InvalidField, InvalidInput, UnknownName
 from interlane.usecases.documents import Document, json_in
-from interlane.usecases.mig import LIMIT_S, Demand, Wanted, asked_in, must_hold, wanted
+from interlane.usecases.mig import LIMIT_S, MigDemand, ParsedDemand, asked_in, must_hold, wanted
 from interlane.usecases.reporter import SILENT, Reporter
 
 JOINT: Final = "joint"
@@ -56,19 +56,27 @@ TIMES: Final = "make=1,start=30,drain=10,destroy=1"
 """Seconds of steps unless the caller says otherwise."""
 
 Made = tuple[Transition, Joint | None]
-Maker = Callable[[Problem, Plan, Mapping[str, float], int, Effort], Made]
+Maker = Callable[[Problem, PartitionPlan, Mapping[str, float], int, Effort], Made]
 """Makes a transition of the problem, what runs now, floors, slack and effort."""
 
 
 def _joint(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     found = joint_plan(problem, there, slack=slack, effort=effort)
     return ordered(there, found.plan, floors, problem, seed=effort.seed), found
 
 
 def _exchange(
-    problem: Problem, there: Plan, floors: Mapping[str, float], slack: int, effort: Effort
+    problem: Problem,
+    there: PartitionPlan,
+    floors: Mapping[str, float],
+    slack: int,
+    effort: Effort,
 ) -> Made:
     plan = optimise(problem, effort=effort).plan
     return exchange_and_compact(there, plan, floors, problem), None
@@ -89,7 +97,7 @@ class MigTransition:
     way: Transition
     found: Joint | None
     """What is proven of the new plan; None of the baseline's."""
-    times: Times
+    times: StepTimes
     transition: dict[str, Any]
     """The transition, complete: whoever carries it out needs nothing else."""
 
@@ -148,7 +156,7 @@ class MigTransition:
 
 
 def transition(
-    demand: Demand,
+    demand: MigDemand,
     current: Document,
     *,
     old_demand: Document | None = None,
@@ -165,7 +173,7 @@ def transition(
         raise UnknownName("method", method, METHODS)
     how_long = times_of(times)
     want = wanted(demand)
-    there = standing(want.read_plan(current), want.problem, retire)
+    there = present(want.read_plan(current), want.problem, retire)
     floors = floors_of(there, want.problem, _old_rates(old_demand))
     effort = Effort(limit_s, seed, time.monotonic)
     with reporter.busy(f"Looking for the best way, for at most {limit_s:g} s..."):
@@ -178,23 +186,23 @@ def transition(
 def _faults(
     way: Transition,
     document: Mapping[str, Any],
-    there: Plan,
+    there: PartitionPlan,
     floors: Mapping[str, float],
-    want: Wanted,
+    want: ParsedDemand,
 ) -> list[str]:
     """Return what checker and verifier say against a transition.
 
     Where it begins and what services must keep is taken from what was asked for, not from
     what the maker says of them.
     """
-    seen = replay.faults_in_order(there, replay.deeds_of(document), floors)
+    seen = replay.faults_in_order(there, replay.actions_of(document), floors)
     wrong = [*faults(way.target, want.terms), *seen.faults]
     if not wrong and seen.end != _held(way.target):
         wrong.append("Its actions do not lead to its target.")
     return wrong
 
 
-def _held(plan: Plan) -> frozenset[tuple[str, str, int, str]]:
+def _held(plan: PartitionPlan) -> frozenset[tuple[str, str, int, str]]:
     return frozenset(
         (gpu.id, one.profile, one.start, one.service) for gpu, one in plan.instances
     )
@@ -207,12 +215,12 @@ def _old_rates(old_demand: Document | None) -> dict[str, float] | None:
     return {service.name: service.rate_per_s for service in services}
 
 
-def _busy(plan: Plan) -> int:
+def _busy(plan: PartitionPlan) -> int:
     """Count GPUs that hold something; spare ones do not."""
     return sum(not gpu.is_spare for gpu in plan.gpus)
 
 
-def times_of(text: str) -> Times:
+def times_of(text: str) -> StepTimes:
     """Return the seconds of steps, as in ``make=1,start=30``."""
     found = {}
     known = [verb.value for verb in Verb]
@@ -227,7 +235,7 @@ def times_of(text: str) -> Times:
                 "--times", part, f"it must be STEP=SECONDS, a step of {', '.join(known)}"
             )
         found[f"{name.strip()}_s"] = seconds
-    return Times(**found)
+    return StepTimes(**found)
 
 
 # -- reading one that was saved -------------------------------------------------------
@@ -239,13 +247,13 @@ def parted(file: Document) -> dict[str, Any]:
     names = {gpu.id: gpu.model for gpu in (*way.current.gpus, *way.target.gpus)}
     names |= {step.gpu: step.model for _, step in way.steps}
     there = {gpu.id: gpu for gpu in way.current.gpus}
-    state = Plan(tuple(there.get(name, GpuPlan(name, names[name])) for name in names))
+    state = PartitionPlan(tuple(there.get(name, GpuPlan(name, names[name])) for name in names))
     stages = [("now", state)]
     for number, wave in enumerate(waves(way.actions)):
         for at in wave:
             for step in way.actions[at].steps:
                 state = after_step(state, step)
-        if any(way.actions[at].kind is Kind.REPARTITION for at in wave):
+        if any(way.actions[at].kind is StepKind.REPARTITION for at in wave):
             stages.append((f"wave-{number}", state))
     return parted_stages(stages)
 
@@ -270,7 +278,7 @@ def dry_run(file: Document, service_command: str | None = None, *, shell: bool) 
     return DryRun(len(way.actions), tuple(lines))
 
 
-def _commands(step: Step, program: list[str]) -> list[str]:
+def _commands(step: TransitionStep, program: list[str]) -> list[str]:
     commands = nvidia.commands(step)
     needs_id = any(nvidia.ID in command for command in commands)
     said = f"# $GI: the instance at {step.instance.slot}, as -lgi lists it"
@@ -282,7 +290,7 @@ def _commands(step: Step, program: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedHardware:
     """GPUs that are not there, and how they behave."""
 
     state: Path
@@ -292,7 +300,7 @@ class Simulated:
     broken: Sequence[str] = ()
     """GPUs that never obey."""
     seed: int = 0
-    times: Times = field(default_factory=lambda: times_of(TIMES))
+    times: StepTimes = field(default_factory=lambda: times_of(TIMES))
     after_step: Callable[[], None] | None = None
     """Called when a step is over and on disk."""
 
@@ -306,17 +314,17 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedTransition:
     """How carrying a transition out ended."""
 
-    ended: Ended
+    ended: RunEnded
     elapsed_s: float | None
     """Of simulated time; None on real GPUs."""
 
     @property
     def gave_up(self) -> bool:
         """Whether neither the new plan nor the old one was reached."""
-        return self.ended.end is End.GAVE_UP
+        return self.ended.end is RunEnd.GAVE_UP
 
     @property
     def document(self) -> dict[str, Any]:
@@ -335,33 +343,35 @@ class Applied:
 def apply(
     file: Document,
     journal: Path,
-    gpus: Simulated | Real,
+    gpus: SimulatedHardware | Real,
     *,
     roll_back: bool = False,
     retries: int = 2,
     reporter: Reporter = SILENT,
-) -> Applied:
+) -> AppliedTransition:
     """Carry a transition out, or go on with one that was interrupted, as the journal says."""
     way, problem, name = read_transition(json_in(file), file.name)
     with JournalFile(journal) as book:
         records = book.read.records
         progress = resumed(way, problem, name, records, "the journal")
         executor = _executor(way, gpus, len(records))
-        run = Run(progress, executor, book.write, tell=reporter.note, retries=retries)
+        run = TransitionRun(progress, executor, book.write, tell=reporter.note, retries=retries)
         ended = run.back() if roll_back else run.forward()
     if isinstance(executor, SimulatedGpus):
-        return Applied(ended, round(executor.elapsed_s, 1))
-    return Applied(ended, None)
+        return AppliedTransition(ended, round(executor.elapsed_s, 1))
+    return AppliedTransition(ended, None)
 
 
-def _executor(way: Transition, gpus: Simulated | Real, records: int) -> SimulatedGpus | AtOnce:
+def _executor(
+    way: Transition, gpus: SimulatedHardware | Real, records: int
+) -> SimulatedGpus | AtOnce:
     if isinstance(gpus, Real):
         return _real(way, gpus.service_command)
     kept = StateFile(gpus.state)
     return SimulatedGpus(
         kept.read(way.current),
         # Another run of the same journal draws other numbers.
-        dice=Random(f"{gpus.seed}/{records}"),
+        rng=Random(f"{gpus.seed}/{records}"),
         fail_rate=gpus.fail_rate,
         times=gpus.times,
         broken=gpus.broken,
@@ -369,8 +379,10 @@ def _executor(way: Transition, gpus: Simulated | Real, records: int) -> Simulate
     )
 
 
-def _keeping(kept: StateFile, after_step: Callable[[], None] | None) -> Callable[[Plan], None]:
-    def keep(plan: Plan) -> None:
+def _keeping(
+    kept: StateFile, after_step: Callable[[], None] | None
+) -> Callable[[PartitionPlan], None]:
+    def keep(plan: PartitionPlan) -> None:
         kept.write(plan)
         if after_step is not None:
             after_step()

@@ -1,4 +1,4 @@
-"""Traces played on clusters: simulate, compare, explain and tell a job's story."""
+"""Traces played on clusters: simulate, compare, explain and tell a job's timeline."""
 
 import os
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from interlane import wiring
-from interlane.metrics import story as stories
+from interlane.metrics import timeline as timelines
 from interlane.metrics.summary import Weight
 from interlane.model import Cluster, InvalidField, UnknownName
 from interlane.sim.compare import best
 from interlane.sim.compare import compare as run_all
-from interlane.sim.experiment import Experiment, Result, engine_for, jobs_in, play, run
-from interlane.sim.explain import Standing, number_of, standing
+from interlane.sim.experiment import Experiment, RunResult, engine_for, jobs_in, play, run
+from interlane.sim.explain import JobStatus, number_of, status
 from interlane.sim.record import check_target, write_log
 from interlane.traces.synth import synthesize
 from interlane.usecases.reporter import SILENT, Reporter
@@ -107,7 +107,7 @@ def _experiment(words: RunWords, reporter: Reporter) -> Experiment:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedJobs:
     """What came out of a run."""
 
     summary: dict[str, object]
@@ -120,7 +120,7 @@ class Simulated:
 
 def simulate(
     words: RunWords, log: Path | None = None, *, reporter: Reporter = SILENT
-) -> Simulated:
+) -> SimulatedJobs:
     """Play a trace on a cluster under one policy; write the event log if a file is given."""
     if log is not None:
         check_target(log)
@@ -129,10 +129,12 @@ def simulate(
         result = run(experiment, tell)
     if log is not None:
         write_log(result.log, log)
-    return Simulated(result.summary, len(result.log), result.refused, _first_refused(result))
+    return SimulatedJobs(
+        result.summary, len(result.log), result.refused, _first_refused(result)
+    )
 
 
-def _first_refused(result: Result) -> str | None:
+def _first_refused(result: RunResult) -> str | None:
     if not result.refused:
         return None
     number, refusal = next(iter(result.log.refusals.items()))
@@ -143,7 +145,7 @@ def _first_refused(result: Result) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedPolicies:
     """The same jobs under several policies."""
 
     runs: Sequence[dict[str, object]]
@@ -167,7 +169,7 @@ def compare(
     processes: int | None = None,
     *,
     reporter: Reporter = SILENT,
-) -> Compared:
+) -> ComparedPolicies:
     """Play a trace under several policies; parts left out come from the policy of the run."""
     wanted = [wiring.policy_words(text, words.policy) for text in policies or POLICIES]
     return _compared(_experiments(words, wanted, reporter), processes, reporter)
@@ -182,7 +184,7 @@ def compare_synthetic(
     seed: int = 0,
     processes: int | None = None,
     reporter: Reporter = SILENT,
-) -> Compared:
+) -> ComparedPolicies:
     """Make jobs like those of PAI's trace for a cluster, and play them under policies."""
     trace = synthesize(jobs=jobs, cluster=cluster, load=load, seed=seed)
     choices = [wiring.choice_of(wiring.policy_words(text, PolicyWords())) for text in policies]
@@ -192,7 +194,7 @@ def compare_synthetic(
 
 def _compared(
     experiments: Sequence[Experiment], processes: int | None, reporter: Reporter
-) -> Compared:
+) -> ComparedPolicies:
     ended = [0] * len(experiments)
     jobs = sum(experiment.jobs for experiment in experiments)
     with reporter.steps(f"{len(experiments)} policies", jobs) as tell:
@@ -202,7 +204,7 @@ def _compared(
             tell(sum(ended))
 
         runs = run_all(experiments, processes or cores(), note)
-    return Compared(runs, best(runs))
+    return ComparedPolicies(runs, best(runs))
 
 
 def cores() -> int:
@@ -218,7 +220,7 @@ class Explained:
     """Where a job of a simulated run stands at a moment, and why."""
 
     policy: str
-    standing: Standing
+    status: JobStatus
 
 
 def explain(
@@ -229,27 +231,27 @@ def explain(
         raise InvalidField("at", at_s, "it must be a number of seconds")
     experiment = _experiment(words, reporter)
     with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
-        found = standing(experiment, job, at_s, tell)
+        found = status(experiment, job, at_s, tell)
     return Explained(experiment.choice.name, found)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Timeline:
     """All that happened to one job of a simulated run."""
 
     policy: str
-    moments: Sequence[stories.Moment]
+    moments: Sequence[timelines.Moment]
     totals: dict[str, float]
     """Seconds that it waited, ran and took."""
 
 
-def story(words: RunWords, job: str, *, reporter: Reporter = SILENT) -> Story:
+def timeline(words: RunWords, job: str, *, reporter: Reporter = SILENT) -> Timeline:
     """Play a trace and tell one job's life."""
     experiment = _experiment(words, reporter)
     jobs, true_s = jobs_in(experiment)
     number = number_of(jobs, job)
     with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
         log = play(engine_for(experiment, jobs, true_s), progress=tell)
-    return Story(
-        experiment.choice.name, stories.story(log, number), stories.totals(log, number)
+    return Timeline(
+        experiment.choice.name, timelines.timeline(log, number), timelines.totals(log, number)
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from interlane import wiring
 from interlane.model import Cluster, InvalidInput
-from interlane.policy.catalogue import needs_guess
+from interlane.policy.catalogue import needs_estimate
 from interlane.policy.policy import Discipline
 from interlane.sim.compare import best
 from interlane.sim.experiment import Choice, Experiment, run
@@ -24,7 +24,7 @@ SYNTHETIC_LOAD: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedPolicy:
     """What became of the jobs under one policy."""
 
     policy: str
@@ -37,30 +37,32 @@ class Played:
     """The same of the completion times."""
 
 
-def played_live(text: str, cluster: Cluster, policies: Sequence[str]) -> list[Played]:
+def played_live(text: str, cluster: Cluster, policies: Sequence[str]) -> list[PlayedPolicy]:
     """Play what a machine ran lately, as a trace in CSV."""
     with TemporaryDirectory(prefix="interlane-whatif-") as folder:
         path = Path(folder) / "live.csv"
         path.write_text(text, encoding="utf-8")
         trace = wiring.trace_of(path, cluster)
-    return _played(trace, cluster, policies, guess="live")
+    return _played(trace, cluster, policies, estimate="live")
 
 
-def played_synthetic(cluster: Cluster, seed: int, policies: Sequence[str]) -> list[Played]:
+def played_synthetic(
+    cluster: Cluster, seed: int, policies: Sequence[str]
+) -> list[PlayedPolicy]:
     """Play jobs like those of PAI's trace, as many as keep the cluster busy."""
     trace = synthesize(jobs=SYNTHETIC_JOBS, cluster=cluster, load=SYNTHETIC_LOAD, seed=seed)
-    return _played(trace, cluster, policies, guess="group")
+    return _played(trace, cluster, policies, estimate="group")
 
 
 def _played(
-    trace: Trace, cluster: Cluster, policies: Sequence[str], guess: str
-) -> list[Played]:
-    results = [run(Experiment(trace, cluster, _choice(one, guess))) for one in policies]
+    trace: Trace, cluster: Cluster, policies: Sequence[str], estimate: str
+) -> list[PlayedPolicy]:
+    results = [run(Experiment(trace, cluster, _choice(one, estimate))) for one in policies]
     if not all(result.outcomes.done.any() for result in results):
         raise InvalidInput("No job of this trace can run on this machine; choose another.")
     winners = best([result.summary for result in results])
     return [
-        Played(
+        PlayedPolicy(
             policy,
             result.summary,
             frozenset(figure for figure, numbers in winners.items() if number in numbers),
@@ -71,11 +73,13 @@ def _played(
     ]
 
 
-def _choice(policy: str, guess: str) -> Choice:
-    """Return a policy; where it wants guesses, those that were there at submission."""
+def _choice(policy: str, estimate: str) -> Choice:
+    """Return a policy; where it wants estimates, those that were there at submission."""
     words = wiring.policy_words(policy, wiring.PolicyWords())
-    if words.guess is None and needs_guess(words.order.split(":")[0], Discipline(words.queue)):
-        words = wiring.policy_words(f"{policy},guess={guess}", wiring.PolicyWords())
+    if words.estimate is None and needs_estimate(
+        words.order.split(":")[0], Discipline(words.queue)
+    ):
+        words = wiring.policy_words(f"{policy},estimate={estimate}", wiring.PolicyWords())
     return wiring.choice_of(words)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlane.device.inject import WISH_VARIABLE
+from interlane.device.inject import REQUEST_VARIABLE
 from interlane.device.specs import CUDA_CONTEXT_BYTES
 from interlane.engines.local.devices import EMULATED, devices_of
 from interlane.engines.local.lanes import Lanes, LaneSettings
@@ -14,7 +14,7 @@ from interlane.engines.local.launch import Secrets, order_of
 from interlane.live.files.job import read_spec
 from interlane.model import InvalidInput, Placement, Spot
 from interlane.testing.live import launch_of
-from interlane.testing.nvml import Card, FakeNvml, Part
+from interlane.testing.nvml import Card, CardSlice, FakeNvml
 
 GIB = 1 << 30
 MIXED = FakeNvml(
@@ -27,9 +27,9 @@ MIXED = FakeNvml(
             True,
             "GPU-b",
             (
-                Part("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "MIG-b0", 40 * GIB),
+                CardSlice("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "MIG-b0", 40 * GIB),
                 None,
-                Part("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "MIG-b1", 40 * GIB),
+                CardSlice("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "MIG-b1", 40 * GIB),
             ),
         ),
         Card("Tesla T4", 15 * GIB, 0, None, "GPU-t"),
@@ -74,10 +74,10 @@ def test_jobs_see_their_slice_by_its_identifier_and_share_it(tmp_path: Path) -> 
     order = order_of(launch, Secrets(tmp_path), found, lanes)
 
     (process,) = order.processes
-    wish = json.loads(process.env[WISH_VARIABLE])
+    action = json.loads(process.env[REQUEST_VARIABLE])
     assert process.env["CUDA_VISIBLE_DEVICES"] == "MIG-b1"
-    assert (process.env["INTERLANE_DEVICES"], wish["device"]) == ("2", 2)
-    assert wish["persistent_bytes"] + CUDA_CONTEXT_BYTES == 20 * GIB
+    assert (process.env["INTERLANE_DEVICES"], action["device"]) == ("2", 2)
+    assert action["persistent_bytes"] + CUDA_CONTEXT_BYTES == 20 * GIB
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ import pytest
 
 from interlane import cli
 from interlane.device.backends.unmeasured import Unmeasured
-from interlane.device.client import Client
+from interlane.device.client import DeviceClient
+from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon
-from interlane.device.wish import Wish
 from interlane.engines.local.lanes import LaneSettings
 from interlane.live.auth import Role
 from interlane.live.driver import Driver
 from interlane.live.http import prometheus as metrics
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import ABSENT
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.testing.live import (
     driving,
     ended,
@@ -111,7 +111,7 @@ def submit(
     *,
     memory: str = "4GiB",
     max_slowdown: float | None = None,
-) -> Record:
+) -> JobRecord:
     job = spec("job", f"{sys.executable} {command}").model_dump(exclude_defaults=True)
     job["resources"]["gpu"] |= {"memory": memory}
     if max_slowdown is not None:
@@ -120,12 +120,12 @@ def submit(
     return driver.submit(type(spec()).model_validate(job), "ann").result(PATIENCE_S)
 
 
-def iterations(driver: Driver, record: Record) -> int:
+def iterations(driver: Driver, record: JobRecord) -> int:
     use = view_of(driver).use(record.id)
     return 0 if use is None else use.iterations
 
 
-def trains(driver: Driver, *records: Record, beyond: int = 20) -> None:
+def trains(driver: Driver, *records: JobRecord, beyond: int = 20) -> None:
     """Wait until jobs have done some more iterations."""
     goals = {record.id: iterations(driver, record) + beyond for record in records}
     for record in records:
@@ -135,7 +135,7 @@ def trains(driver: Driver, *records: Record, beyond: int = 20) -> None:
         )
 
 
-def printed(driver: Driver, record: Record) -> str:
+def printed(driver: Driver, record: JobRecord) -> str:
     return view_of(driver).output(record.id, 1, 0, 1 << 20).data.decode()
 
 
@@ -177,7 +177,7 @@ class Granted:
         return 0.75 * shares < times < 1.33 * shares and more > 0.6 * shares
 
 
-def granted(folder: Path, first: Record, second: Record) -> Granted:
+def granted(folder: Path, first: JobRecord, second: JobRecord) -> Granted:
     (device,) = status(make_lanes(folder).settings.socket).devices
     jobs = {one.name: one for one in device.processes}
     one, other = jobs[first.id], jobs[second.id]
@@ -188,7 +188,7 @@ def granted(folder: Path, first: Record, second: Record) -> Granted:
     )
 
 
-def slowdowns(driver: Driver, *records: Record) -> list[Use] | None:
+def slowdowns(driver: Driver, *records: JobRecord) -> list[Use] | None:
     """Return how records get on, once all that can be known of it is."""
     uses = [view_of(driver).use(one.id) or Use() for one in records]
     known = all(one.measured_slowdown and one.predicted_slowdown for one in uses)
@@ -313,7 +313,7 @@ def test_what_never_imports_torch_just_runs(folder: Path) -> None:
 
 def test_jobs_of_several_processes_or_gpus_are_not_gated(folder: Path) -> None:
     with sharing(folder, gpus=2) as driver:
-        run = "echo wish=${INTERLANE_SHARE_WISH:-none}; sleep 0.2"
+        run = "echo action=${INTERLANE_SHARE_REQUEST:-none}; sleep 0.2"
         wide = driver.submit(spec("wide", run, gpus=2), "ann").result(PATIENCE_S)
         until(lambda: "wish=none" in printed(driver, wide))
 
@@ -339,8 +339,8 @@ def test_a_job_that_the_daemon_keeps_waiting_is_shown_with_the_reason(
     with sharing(folder) as driver, serving(driver) as (address, tokens):
         until(lambda: view_of(driver).devices()[0].is_shared, "the daemon")
         socket = make_lanes(folder).settings.socket
-        stranger = Wish("stranger", persistent_bytes=15 << 30, ephemeral_bytes=0)
-        with Client(stranger, socket, Unmeasured):
+        stranger = LaneRequest("stranger", persistent_bytes=15 << 30, ephemeral_bytes=0)
+        with DeviceClient(stranger, socket, Unmeasured):
             record = submit(driver, folder, "train.py 30 0 1")
             until(lambda: device_state(driver, record) == "queued", "the daemon's queue")
             (tenant,) = view_of(driver).devices()[0].jobs
@@ -365,7 +365,7 @@ def test_a_job_that_the_daemon_keeps_waiting_is_shown_with_the_reason(
     assert done.exit_code == 0
 
 
-def device_state(driver: Driver, record: Record) -> str | None:
+def device_state(driver: Driver, record: JobRecord) -> str | None:
     process = view_of(driver).on_device(record.id)
     return None if process is None else process.state
 

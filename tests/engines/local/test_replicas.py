@@ -14,13 +14,13 @@ from interlane.engines.local.devices import Devices, emulated
 from interlane.engines.local.functions.replicas import LocalReplica, LocalReplicas
 from interlane.engines.local.launch import Secrets
 from interlane.live.files.function import FunctionSpec
-from interlane.live.functions.calls import Outcome, Reply
+from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.port import (
     Answered,
     CutOff,
-    Ended,
-    Failed,
     Ready,
+    ReplicaEnded,
+    ReplicaFailed,
     ReplicaReport,
 )
 from interlane.model import GpuRef, InvalidInput, MachineId
@@ -86,18 +86,18 @@ class Stage:
         """End everything."""
         self.replicas.close()
         for one in self.running:
-            await one.reported(CutOff, Ended)
+            await one.reported(CutOff, ReplicaEnded)
 
 
 def play(
-    folder: Path, story: Callable[[Stage], Awaitable[None]], devices: Devices | None = None
+    folder: Path, timeline: Callable[[Stage], Awaitable[None]], devices: Devices | None = None
 ) -> None:
     """Let something happen with the replicas of a machine, and end all of them."""
 
     async def played() -> None:
         stage = Stage(folder, devices)
         try:
-            await story(stage)
+            await timeline(stage)
         finally:
             await stage.close()
 
@@ -105,25 +105,30 @@ def play(
 
 
 def test_a_replica_loads_answers_and_ends(tmp_path: Path) -> None:
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         one = stage.run(function("times", load="handlers:doubler"))
         await one.reported(Ready)
-        assert await one.ask(b"21") == Reply(Outcome.GOOD, b"42")
+        assert await one.ask(b"21") == Reply(CallOutcome.GOOD, b"42")
         assert one.replica.memory_mib() is not None
 
         one.replica.kill()
 
-        assert (await one.reported(Ended)).why == "It was ended by SIGKILL."
-        assert [type(report) for report in one.reports] == [Ready, Answered, CutOff, Ended]
+        assert (await one.reported(ReplicaEnded)).why == "It was ended by SIGKILL."
+        assert [type(report) for report in one.reports] == [
+            Ready,
+            Answered,
+            CutOff,
+            ReplicaEnded,
+        ]
         assert one.printed == b"loading twice two\n"
 
-    play(tmp_path, story)
+    play(tmp_path, timeline)
 
 
 def test_calls_that_were_not_begun_are_known_even_of_one_that_was_killed(
     tmp_path: Path,
 ) -> None:
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         one = stage.run(function("sleeps"))
         await one.reported(Ready)
         for number in (7, 8):
@@ -135,9 +140,9 @@ def test_calls_that_were_not_begun_are_known_even_of_one_that_was_killed(
         os.kill(one.replica.pid, signal.SIGKILL)
 
         assert (await one.reported(CutOff)).begun == {7}
-        await one.reported(Ended)
+        await one.reported(ReplicaEnded)
 
-    play(tmp_path, story)
+    play(tmp_path, timeline)
 
 
 def test_a_replica_sees_its_own_gpu_its_secrets_and_no_other(tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_a_replica_sees_its_own_gpu_its_secrets_and_no_other(tmp_path: Path) -> 
     machine = this_machine(2).machines[0]
     real = Devices(machine, emulated=False, shared=specs, uuids=("GPU-a", "GPU-b"))
 
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         spec = function("whoami", env={"COLOUR": "red"}, secrets=["KEY"])
         one = stage.run(spec, OTHER_GPU)
         await one.reported(Ready)
@@ -157,7 +162,7 @@ def test_a_replica_sees_its_own_gpu_its_secrets_and_no_other(tmp_path: Path) -> 
         assert '"COLOUR":"red","KEY":"opensesame"' in reply.data.decode()
         assert one.replica.memory_mib() is None, "its memory is the GPU's"
 
-    play(tmp_path, story, real)
+    play(tmp_path, timeline, real)
 
 
 @pytest.mark.parametrize(
@@ -171,28 +176,28 @@ def test_a_replica_sees_its_own_gpu_its_secrets_and_no_other(tmp_path: Path) -> 
 def test_one_that_cannot_begin_has_ended_and_says_why(
     tmp_path: Path, more: dict[str, object], gpu: GpuRef, says: str
 ) -> None:
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         one = stage.run(function("echo", **more), gpu)
 
-        assert says in (await one.reported(Ended)).why
+        assert says in (await one.reported(ReplicaEnded)).why
         assert not any(isinstance(report, Ready) for report in one.reports)
 
-    play(tmp_path, story)
+    play(tmp_path, timeline)
 
 
 def test_one_that_writes_to_the_line_is_of_no_use(tmp_path: Path) -> None:
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         one = stage.run(function("writes_to_every_descriptor"))
         await one.reported(Ready)
         one.replica.send(1, [b"null"])
 
-        assert "wrote to the gateway's line" in (await one.reported(Failed)).why
+        assert "wrote to the gateway's line" in (await one.reported(ReplicaFailed)).why
 
-    play(tmp_path, story)
+    play(tmp_path, timeline)
 
 
 def test_a_fork_server_ends_with_the_last_function_that_needs_it(tmp_path: Path) -> None:
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         first = stage.run(function("echo"))
         second = stage.run(function("sleeps"))
         for one in (first, second):
@@ -203,7 +208,7 @@ def test_a_fork_server_ends_with_the_last_function_that_needs_it(tmp_path: Path)
         assert parent_of(second.replica.pid) == server
         for one in (first, second):
             one.replica.kill()
-            await one.reported(Ended)
+            await one.reported(ReplicaEnded)
 
         first.environment.close()
         await asyncio.sleep(0.1)
@@ -212,11 +217,11 @@ def test_a_fork_server_ends_with_the_last_function_that_needs_it(tmp_path: Path)
         second.environment.close()
         await asyncio.to_thread(until, lambda: not is_alive(server), "its end")
 
-    play(tmp_path, story)
+    play(tmp_path, timeline)
 
 
 def test_nothing_of_a_replica_outlives_it(tmp_path: Path) -> None:
-    async def story(stage: Stage) -> None:
+    async def timeline(stage: Stage) -> None:
         one = stage.run(function("leaves_a_child"))
         await one.reported(Ready)
         child = int((await one.ask(b"null")).data)
@@ -224,7 +229,7 @@ def test_nothing_of_a_replica_outlives_it(tmp_path: Path) -> None:
 
         await asyncio.to_thread(until, lambda: not is_alive(child), "the end of its child")
 
-    play(tmp_path, story)
+    play(tmp_path, timeline)
 
 
 @pytest.mark.parametrize(

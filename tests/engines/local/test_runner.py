@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlane.engines.local import shim
-from interlane.engines.local.runner import LOST, Process, ProcessRunner, ShimOrder
+from interlane.engines.local.runner import LOST, JobProcess, ProcessRunner, ShimOrder
 from interlane.live.port import Attempt, Begun, Ended, NeverBegan
 from interlane.model import JobId
 from interlane.testing.waiting import is_alive, until
@@ -43,7 +43,7 @@ def runner(tmp_path: Path, told: Told) -> Iterator[ProcessRunner]:
 def launch(
     *commands: str, job: str = "a-1", grace_s: float = 5.0, limit_s: float | None = None
 ) -> ShimOrder:
-    processes = tuple(Process(("/bin/sh", "-c", command), ENV) for command in commands)
+    processes = tuple(JobProcess(("/bin/sh", "-c", command), ENV) for command in commands)
     return ShimOrder(
         Attempt(JobId(job), 1), processes, signal.SIGTERM, grace_s, limit_s=limit_s
     )
@@ -278,7 +278,7 @@ def test_secrets_are_neither_in_files_nor_in_the_process_list(
 ) -> None:
     env = {**ENV, "TOKEN": "canary-8731"}
     attempt = Attempt(JobId("a-1"), 1)
-    process = Process(("/bin/sh", "-c", "echo up; sleep 0.3"), env)
+    process = JobProcess(("/bin/sh", "-c", "echo up; sleep 0.3"), env)
     runner.start(ShimOrder(attempt, (process,), signal.SIGTERM, 1.0))
     wait_for(runner, attempt, "up")
 

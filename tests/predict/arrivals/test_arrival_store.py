@@ -6,26 +6,26 @@ import pytest
 from interlane.model import InvalidFile
 from interlane.predict.arrivals.live import Trees
 from interlane.predict.arrivals.lslstm import LsLstm
-from interlane.predict.arrivals.store import Model, load, save
+from interlane.predict.arrivals.store import ArrivalModel, load, save
 from interlane.testing.arrivals import habits
 
 TRACE = habits(4, seed=1)
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[str, Model]:
+def models() -> dict[str, ArrivalModel]:
     trees = Trees()
     trees.chance.rounds = trees.size.rounds = 3
     lstm = LsLstm(hidden=4, epochs=1, windows=32, short=6, long=6)
     return {
-        "trees": Model(trees.fit(TRACE), 600.0, {"functions": 5}),
-        "ls-lstm": Model(lstm.fit(TRACE), 600.0, {"functions": 5}),
+        "trees": ArrivalModel(trees.fit(TRACE), 600.0, {"functions": 5}),
+        "ls-lstm": ArrivalModel(lstm.fit(TRACE), 600.0, {"functions": 5}),
     }
 
 
 @pytest.mark.parametrize("name", ["trees", "ls-lstm"])
 def test_a_model_tells_the_same_after_it_was_stored(
-    name: str, models: dict[str, Model], tmp_path: Path
+    name: str, models: dict[str, ArrivalModel], tmp_path: Path
 ) -> None:
     digest = save(models[name], tmp_path / "m")
 
@@ -43,7 +43,7 @@ def test_a_model_tells_the_same_after_it_was_stored(
 
 
 def test_a_damaged_or_foreign_file_is_refused_in_a_sentence(
-    models: dict[str, Model], tmp_path: Path
+    models: dict[str, ArrivalModel], tmp_path: Path
 ) -> None:
     path = tmp_path / "m"
     save(models["trees"], path)
@@ -62,7 +62,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_a_sentence(
 
 
 def test_a_network_learns_on_without_forgetting_what_it_was_given(
-    models: dict[str, Model],
+    models: dict[str, ArrivalModel],
 ) -> None:
     model = models["ls-lstm"].forecaster
     assert isinstance(model, LsLstm)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.predict.arrivals.live import Live, Trees
+from interlane.predict.arrivals.live import OnlineForecaster, Trees
 from interlane.predict.arrivals.lslstm import LsLstm
 from interlane.predict.arrivals.rules import RULES
 from interlane.predict.arrivals.series import Arrivals, Floats, Mask, Series
@@ -83,7 +83,7 @@ def test_a_network_does_not() -> None:
 
 def test_what_is_told_live_is_what_is_told_of_a_trace(trees: Trees) -> None:
     some = Arrivals(TRACE.slot_s, tuple(one.cut(0, 300) for one in TRACE))
-    live = Live(trees, functions=len(some), slot_s=some.slot_s)
+    live = OnlineForecaster(trees, functions=len(some), slot_s=some.slot_s)
     level = np.full(len(some), 0.8)
     chances, sizes = [], []
 

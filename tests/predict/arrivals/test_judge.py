@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from interlane.model import InvalidField, InvalidInput
-from interlane.predict.arrivals.judge import Curve, Trial, tally
+from interlane.predict.arrivals.judge import ThresholdCurve, Trial, tally
 from interlane.predict.arrivals.rules import Histogram, KeepAlive
 from interlane.predict.arrivals.series import Arrivals, counted
 from interlane.testing.arrivals import arrivals, series
@@ -43,7 +43,9 @@ def test_cold_starts_and_waste_are_counted_in_slots() -> None:
 
 
 def test_equal_scores_are_warm_together() -> None:
-    curve = Curve.of(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
+    curve = ThresholdCurve.of(
+        np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
+    )
 
     assert curve.waste_at(0.0) == 0.25
     assert curve.cold_at(0.0) == 0.5

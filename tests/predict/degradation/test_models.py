@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
 from interlane.model import InvalidField, UnknownName
-from interlane.predict.degradation.bounds import calibrated
-from interlane.predict.degradation.evaluate import (
+from interlane.predict.slowdown.bounds import calibrated
+from interlane.predict.slowdown.evaluate import (
     admission,
     anchors,
     by_family,
@@ -18,8 +18,8 @@ from interlane.predict.degradation.evaluate import (
     scores,
     splits,
 )
-from interlane.predict.degradation.models import PREDICTORS, Blend, Linear, make_predictor
-from interlane.predict.degradation.pairs import Profiles
+from interlane.predict.slowdown.models import PREDICTORS, Blend, Linear, make_predictor
+from interlane.predict.slowdown.pairs import Profiles
 from interlane.predict.trees import of_trees
 from interlane.testing.coruns import crowded_pairs
 
@@ -50,8 +50,8 @@ def test_probes_teach_what_counters_of_a_new_family_do_not_tell() -> None:
 
 
 def test_trees_as_arrays_answer_as_scikit_learn_does() -> None:
-    dice = np.random.default_rng(0)
-    table = dice.random((200, 5)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    table = rng.random((200, 5)).astype(np.float32)
     model = ExtraTreesRegressor(7, random_state=0).fit(table, table.sum(1))
     told = of_trees(model).predict(table.astype(np.float64)) / 7
     np.testing.assert_allclose(told, model.predict(table), rtol=1e-12)
@@ -63,14 +63,16 @@ def test_the_bound_holds_for_nine_in_ten_pairs_that_nobody_saw() -> None:
     model = Linear(hinged=True)
     bounds = calibrated(model, split.known)
     lower = bounds.lower(model.predict(split.judged), split.judged.gpu)
-    assert 0.87 <= (split.judged.retained >= lower).mean() <= 0.97
+    assert 0.87 <= (split.judged.throughput >= lower).mean() <= 0.97
 
 
 def test_a_stricter_bound_is_lower() -> None:
     model = Linear(hinged=True)
     bounds = calibrated(model, PAIRS)
-    guess = model.predict(PAIRS)
-    assert (bounds.lower(guess, PAIRS.gpu, 0.02) <= bounds.lower(guess, PAIRS.gpu, 0.3)).all()
+    estimate = model.predict(PAIRS)
+    assert (
+        bounds.lower(estimate, PAIRS.gpu, 0.02) <= bounds.lower(estimate, PAIRS.gpu, 0.3)
+    ).all()
 
 
 @given(part=st.floats(0.05, 0.95), seed=st.integers(0, 99))

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.model import InvalidFile
-from interlane.predict.degradation.multiway import Crowd, SuperAdditive, WeightedSum, fits
-from interlane.predict.degradation.online import Alarm, Online
-from interlane.predict.degradation.store import Model, Part, load, save, trained
-from interlane.predict.degradation.table import HALF_LIFE_S, Basis, Table
+from interlane.predict.slowdown.multiway import Crowd, SuperAdditive, WeightedSum, fits
+from interlane.predict.slowdown.online import Alarm, Online
+from interlane.predict.slowdown.store import ModelPart, SlowdownModel, load, save, trained
+from interlane.predict.slowdown.table import HALF_LIFE_S, CellBasis, SlowdownTable
 from interlane.testing.coruns import crowded_pairs
 
 PAIRS = crowded_pairs(8)
@@ -19,49 +19,51 @@ KNOWN = PAIRS.where((PAIRS.couples % 3 > 0) & (PAIRS.victim < 7) & (PAIRS.aggres
 
 
 @pytest.fixture(scope="module")
-def part() -> Part:
+def part() -> ModelPart:
     return trained(KNOWN)
 
 
 @pytest.fixture
-def table(part: Part) -> Table:
+def table(part: ModelPart) -> SlowdownTable:
     return trained(KNOWN).table
 
 
-def test_a_measured_pair_is_read_as_it_was_measured(table: Table) -> None:
+def test_a_measured_pair_is_read_as_it_was_measured(table: SlowdownTable) -> None:
     row = 0
     cell = int(KNOWN.gpu[row]), int(KNOWN.victim[row]), int(KNOWN.aggressor[row])
     found = table.read(*cell)
-    assert found.basis is Basis.MEASURED
-    assert found.retained == pytest.approx(KNOWN.retained[row], abs=0.05)
-    assert found.lower < found.retained
+    assert found.basis is CellBasis.MEASURED
+    assert found.throughput == pytest.approx(KNOWN.throughput[row], abs=0.05)
+    assert found.lower < found.throughput
 
 
-def test_a_workload_that_was_only_run_alone_gets_the_hinge(table: Table) -> None:
-    assert table.read(0, 7, 0).basis is Basis.HINGE
+def test_a_workload_that_was_only_run_alone_gets_the_hinge(table: SlowdownTable) -> None:
+    assert table.read(0, 7, 0).basis is CellBasis.HINGE
 
 
-def test_a_gpu_type_never_measured_gets_the_worst_of_those_that_were(table: Table) -> None:
+def test_a_gpu_type_never_measured_gets_the_worst_of_those_that_were(
+    table: SlowdownTable,
+) -> None:
     found = table.read(table.gpu("H100"), 0, 1)
-    assert found.basis is Basis.OTHER_GPU
+    assert found.basis is CellBasis.OTHER_GPU
     assert found.lower == table.lower[:, 0, 1].min()
 
 
 @given(gpu=st.integers(-1, 0), victim=st.integers(-1, 7), aggressor=st.integers(-1, 7))
-def test_reading_never_raises_and_never_promises_more_than_is_guessed(
-    part: Part, gpu: int, victim: int, aggressor: int
+def test_reading_never_raises_and_never_promises_more_than_is_estimated(
+    part: ModelPart, gpu: int, victim: int, aggressor: int
 ) -> None:
     found = part.table.read(gpu, victim, aggressor)
-    assert 0 < found.lower <= found.retained * (1 + 1e-9)
+    assert 0 < found.lower <= found.throughput * (1 + 1e-9)
 
 
-def test_bounds_for_schedulers_have_a_row_for_the_unknown(table: Table) -> None:
+def test_bounds_for_schedulers_have_a_row_for_the_unknown(table: SlowdownTable) -> None:
     padded = table.padded(0)
     assert padded.shape == (9, 9)
     assert padded[-1, 0] == table.read(0, -1, 0).lower
 
 
-def test_old_measurements_count_for_less(table: Table) -> None:
+def test_old_measurements_count_for_less(table: SlowdownTable) -> None:
     before = table.mean[0, 7, 0]
     table.measured(0, 7, 0, 0.5, now_s=0.0)
     table.refresh(0, now_s=0.0)
@@ -71,7 +73,9 @@ def test_old_measurements_count_for_less(table: Table) -> None:
     assert abs(table.mean[0, 7, 0] - before) < 0.01
 
 
-def test_a_measured_co_run_teaches_about_other_pairs_of_the_same_workload(table: Table) -> None:
+def test_a_measured_co_run_teaches_about_other_pairs_of_the_same_workload(
+    table: SlowdownTable,
+) -> None:
     online = Online(table)
     before = table.mean[0, 7, 5]
     for aggressor in range(5):
@@ -80,15 +84,15 @@ def test_a_measured_co_run_teaches_about_other_pairs_of_the_same_workload(table:
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True), st.integers(-1, 7))
-def test_nonsense_is_not_learned(part: Part, retained: float, victim: int) -> None:
-    if np.isfinite(retained) and retained > 0 and victim >= 0:
+def test_nonsense_is_not_learned(part: ModelPart, throughput: float, victim: int) -> None:
+    if np.isfinite(throughput) and throughput > 0 and victim >= 0:
         return
     online = Online(part.table)
-    assert online.learn(0, victim, 1, retained, 0.0)
+    assert online.learn(0, victim, 1, throughput, 0.0)
     assert online.since_fit == 0
 
 
-def test_the_alarm_rings_when_everything_is_slower_than_promised(table: Table) -> None:
+def test_the_alarm_rings_when_everything_is_slower_than_promised(table: SlowdownTable) -> None:
     online = Online(table)
     for row in np.random.default_rng(0).permutation(len(PAIRS))[:12]:
         online.learn(0, int(PAIRS.victim[row]), int(PAIRS.aggressor[row]), 0.05, 0.0)
@@ -103,7 +107,7 @@ def test_the_alarm_is_silent_at_the_promised_rate() -> None:
     assert not alarm.rings
 
 
-def test_probing_goes_on_until_enough_is_known(table: Table) -> None:
+def test_probing_goes_on_until_enough_is_known(table: SlowdownTable) -> None:
     anchors, online, tried = np.arange(6), Online(table), []
     while (anchor := table.next_probe(0, 7, anchors)) is not None:
         tried.append(anchor)
@@ -152,13 +156,13 @@ def test_memory_and_host_threads_are_hard_limits() -> None:
 
 
 @pytest.fixture
-def stored(part: Part, tmp_path: Path) -> Path:
+def stored(part: ModelPart, tmp_path: Path) -> Path:
     path = tmp_path / "m.ildeg"
-    save(Model({"side-by-side/training": part}, {"co_runs": len(KNOWN)}), path)
+    save(SlowdownModel({"side-by-side/training": part}, {"co_runs": len(KNOWN)}), path)
     return path
 
 
-def test_a_stored_model_guesses_and_reads_as_before(part: Part, stored: Path) -> None:
+def test_a_stored_model_estimates_and_reads_as_before(part: ModelPart, stored: Path) -> None:
     found = load(stored).part("side-by-side/training")
     np.testing.assert_array_equal(
         found.model.predict(PAIRS).mean, part.model.predict(PAIRS).mean
@@ -182,8 +186,8 @@ def test_a_table_of_another_version_is_refused_in_a_sentence(stored: Path) -> No
         load(stored)
 
 
-def test_a_duration_model_is_no_degradation_model(tmp_path: Path) -> None:
+def test_a_duration_model_is_no_slowdown_model(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(b'{"format": "interlane-duration-model", "version": 1}\n')
-    with pytest.raises(InvalidFile, match="no degradation model"):
+    with pytest.raises(InvalidFile, match="no slowdown model"):
         load(path)

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from interlane.traces.read.pai2020 import TABLES
-from interlane.traces.report.figure import Figure
+from interlane.traces.report.figure import ReportFigure
 from interlane.traces.report.report import FIGURES
-from interlane.traces.report.tables import Tables, read_tables
+from interlane.traces.report.tables import TraceTables, read_tables
 
 Row = tuple[object, ...]
 Write = Callable[..., Path]
-Numbers = Callable[[Tables, str], Mapping[str, float | None]]
+Numbers = Callable[[TraceTables, str], Mapping[str, float | None]]
 
 FILES = {
     "job": "pai_job_table",
@@ -25,7 +25,7 @@ FILES = {
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write tables as they were published: no header, one row a line."""
+    """Write tables as they were published: no header, one row per line."""
 
     def write(*, header: bool = False, **tables: Iterable[Row]) -> Path:
         for word, rows in tables.items():
@@ -96,7 +96,7 @@ METRICS: list[Row] = [
 
 
 @pytest.fixture
-def tables(write: Write) -> Tables:
+def tables(write: Write) -> TraceTables:
     """All seven tables, small enough to count by hand."""
     return read_tables(
         write(
@@ -112,10 +112,10 @@ def tables(write: Write) -> Tables:
 
 
 @pytest.fixture
-def figure() -> Callable[[Tables, str], Figure]:
+def figure() -> Callable[[TraceTables, str], ReportFigure]:
     """Make one figure by its key."""
 
-    def make(tables: Tables, key: str) -> Figure:
+    def make(tables: TraceTables, key: str) -> ReportFigure:
         made = {figure.key: figure for figure in (make(tables) for make in FIGURES)}
         return made[key]
 
@@ -123,10 +123,10 @@ def figure() -> Callable[[Tables, str], Figure]:
 
 
 @pytest.fixture
-def numbers(figure: Callable[[Tables, str], Figure]) -> Numbers:
+def numbers(figure: Callable[[TraceTables, str], ReportFigure]) -> Numbers:
     """Return the values of one figure by name."""
 
-    def values(tables: Tables, key: str) -> Mapping[str, float | None]:
+    def values(tables: TraceTables, key: str) -> Mapping[str, float | None]:
         return {name: number.value for name, number in figure(tables, key).numbers.items()}
 
     return values

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from interlane.model import InvalidFile
-from interlane.traces.report.figure import Figure
+from interlane.traces.report.figure import ReportFigure
 from interlane.traces.report.report import FIGURES, read, report_on
-from interlane.traces.report.tables import Tables, read_tables
+from interlane.traces.report.tables import TraceTables, read_tables
 
 Write = Callable[..., Path]
-Make = Callable[[Tables, str], Figure]
+Make = Callable[[TraceTables, str], ReportFigure]
 
 JOB = ("j", "i", "ann", "T", 1000, 2000)
 TASK = ("j", "worker", 1, "T", 1100, 2000, 600, 29, 50, "MISC")
@@ -23,11 +23,11 @@ TAG = ("i", "ann", "", "g", "ctr")
 MACHINE = ("m", "MISC", 96, 512, 8)
 
 
-def findings(tables: Tables) -> dict[tuple[str, str], int]:
+def findings(tables: TraceTables) -> dict[tuple[str, str], int]:
     return {(one.table, one.what): one.rows for one in tables.findings}
 
 
-def whole(tables: Tables) -> bool:
+def whole(tables: TraceTables) -> bool:
     """Return whether every figure is made and comes through JSON, which has no NaN."""
     document = json.dumps(report_on(tables).as_dict(), allow_nan=False)
     return len(json.loads(document)["figures"]) == len(FIGURES)
@@ -160,7 +160,9 @@ def _damaged(line: str, rng: Random) -> str:
     )
 
 
-def test_both_ways_through_a_table_give_the_same_rows(tables: Tables, write: Write) -> None:
+def test_both_ways_through_a_table_give_the_same_rows(
+    tables: TraceTables, write: Write
+) -> None:
     folder = write()
     path = folder / "pai_sensor_table.csv"
     path.write_text(path.read_text() + "ragged\n")
@@ -173,7 +175,7 @@ def test_both_ways_through_a_table_give_the_same_rows(tables: Tables, write: Wri
     }
 
 
-def test_a_gzip_and_a_header_line_change_nothing(tables: Tables, write: Write) -> None:
+def test_a_gzip_and_a_header_line_change_nothing(tables: TraceTables, write: Write) -> None:
     folder = write()
     path = folder / "pai_instance_table.csv"
     header = (

@@ -9,7 +9,7 @@ import pytest
 
 from interlane.traces.report.page import render
 from interlane.traces.report.report import report_on
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import TraceTables
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), "")
 
@@ -32,7 +32,7 @@ def opened(page: str, folder: Path) -> tuple[str, list[str]]:
 
 
 def test_every_plot_is_drawn_without_a_word_on_the_console(
-    tables: Tables, tmp_path: Path
+    tables: TraceTables, tmp_path: Path
 ) -> None:
     report = report_on(tables)
 
@@ -47,7 +47,7 @@ def test_every_plot_is_drawn_without_a_word_on_the_console(
     assert len(re.findall(r'class="(?:trace scatter|trace bars)', dom)) >= plots
 
 
-def test_a_script_that_fails_is_noticed(tables: Tables, tmp_path: Path) -> None:
+def test_a_script_that_fails_is_noticed(tables: TraceTables, tmp_path: Path) -> None:
     page = render(report_on(tables)).replace("\ndraw();", "\ndrew();")
 
     _, said = opened(page, tmp_path)

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from interlane.traces.report.tables import Tables, read_tables
+from interlane.traces.report.tables import TraceTables, read_tables
 
-Numbers = Callable[[Tables, str], Mapping[str, float | None]]
+Numbers = Callable[[TraceTables, str], Mapping[str, float | None]]
 
 
-def test_the_heaviest_users_are_counted_by_instances(tables: Tables, numbers: Numbers) -> None:
+def test_the_heaviest_users_are_counted_by_instances(
+    tables: TraceTables, numbers: Numbers
+) -> None:
     skew = numbers(tables, "user_skew")
 
     # ann has 4 + 2 + 1 + 1 instances, bob 2; 5 % of two users is one of them.
@@ -23,7 +25,7 @@ def test_the_heaviest_users_are_counted_by_instances(tables: Tables, numbers: Nu
     assert skew["bottom_half_most"] == 2
 
 
-def test_gangs_are_tasks_of_several_instances(tables: Tables, numbers: Numbers) -> None:
+def test_gangs_are_tasks_of_several_instances(tables: TraceTables, numbers: Numbers) -> None:
     gangs = numbers(tables, "gangs")
 
     # Gangs of 4, 2 and 2 among ten; GPUs 4 x 0.5 + 2 x 1 + 2 x 2 = 8 of 8.25.
@@ -36,7 +38,7 @@ def test_gangs_are_tasks_of_several_instances(tables: Tables, numbers: Numbers) 
 
 
 def test_a_gang_is_local_when_one_machine_ran_all_of_it(
-    tables: Tables, numbers: Numbers
+    tables: TraceTables, numbers: Numbers
 ) -> None:
     local = numbers(tables, "locality")
 
@@ -45,7 +47,9 @@ def test_a_gang_is_local_when_one_machine_ran_all_of_it(
     assert local["gangs_on_one_machine"] == pytest.approx(100 * 2 / 3)
 
 
-def test_submissions_fall_into_hours_of_utc_plus_8(tables: Tables, numbers: Numbers) -> None:
+def test_submissions_fall_into_hours_of_utc_plus_8(
+    tables: TraceTables, numbers: Numbers
+) -> None:
     hours = numbers(tables, "submissions")
 
     # Four tasks in hour 0 (08:00 there), one 25 hours later, which is 09:00 of the next day.
@@ -56,7 +60,7 @@ def test_submissions_fall_into_hours_of_utc_plus_8(tables: Tables, numbers: Numb
     assert hours["peak_hour"] == 8
 
 
-def test_run_times_are_those_of_instances(tables: Tables, numbers: Numbers) -> None:
+def test_run_times_are_those_of_instances(tables: TraceTables, numbers: Numbers) -> None:
     run = numbers(tables, "run_times")
 
     # Sorted: 900, six times 1000, 5990, twice 10000.
@@ -69,7 +73,7 @@ def test_run_times_are_those_of_instances(tables: Tables, numbers: Numbers) -> N
 
 
 def test_a_job_waits_until_the_first_of_its_tasks_starts(
-    tables: Tables, numbers: Numbers
+    tables: TraceTables, numbers: Numbers
 ) -> None:
     wait = numbers(tables, "queueing")
 
@@ -86,7 +90,7 @@ def test_a_job_waits_until_the_first_of_its_tasks_starts(
     assert wait["long_waiting_half"] == 0
 
 
-def test_requests_are_counted_by_instances(tables: Tables, numbers: Numbers) -> None:
+def test_requests_are_counted_by_instances(tables: TraceTables, numbers: Numbers) -> None:
     asked = numbers(tables, "requests")
 
     # CPUs: 2 once, 6 five times, 8 twice, 12 twice.
@@ -101,7 +105,7 @@ def test_requests_are_counted_by_instances(tables: Tables, numbers: Numbers) -> 
     assert asked["memory_p50"] == 29
 
 
-def test_use_is_what_sensors_measured(tables: Tables, numbers: Numbers) -> None:
+def test_use_is_what_sensors_measured(tables: TraceTables, numbers: Numbers) -> None:
     used = numbers(tables, "use")
 
     # Seven measured: CPUs 1, four times 3, 11, 13; GPUs 0, four times 0.5, 0.8, 1.
@@ -111,7 +115,7 @@ def test_use_is_what_sensors_measured(tables: Tables, numbers: Numbers) -> None:
     assert used["gpu_never_used"] == pytest.approx(100 / 7)
 
 
-def test_over_use_is_more_than_was_asked_for(tables: Tables, numbers: Numbers) -> None:
+def test_over_use_is_more_than_was_asked_for(tables: TraceTables, numbers: Numbers) -> None:
     over = numbers(tables, "over_use")
 
     # CPU: w20 used 13 of 12; the task's mean, 12 of 12, is not above.  Memory: w20 60 of 59.
@@ -122,7 +126,7 @@ def test_over_use_is_more_than_was_asked_for(tables: Tables, numbers: Numbers) -
 
 
 def test_machine_use_is_the_median_over_time_of_a_machine(
-    tables: Tables, numbers: Numbers
+    tables: TraceTables, numbers: Numbers
 ) -> None:
     busy = numbers(tables, "machine_use")
 
@@ -134,7 +138,7 @@ def test_machine_use_is_the_median_over_time_of_a_machine(
     assert busy["memory_p90_below_60"] == 100
 
 
-def test_waiting_for_disks_is_compared_with_work(tables: Tables, numbers: Numbers) -> None:
+def test_waiting_for_disks_is_compared_with_work(tables: TraceTables, numbers: Numbers) -> None:
     network = numbers(tables, "network_io")
 
     # Work is (20 + 40 + 60) / 3 = 40 %, waiting 0.02 %: a factor of 2000.
@@ -144,7 +148,7 @@ def test_waiting_for_disks_is_compared_with_work(tables: Tables, numbers: Number
 
 
 def test_without_sharing_every_instance_takes_whole_gpus(
-    tables: Tables, numbers: Numbers
+    tables: TraceTables, numbers: Numbers
 ) -> None:
     needed = numbers(tables, "sharing")
 
@@ -153,7 +157,7 @@ def test_without_sharing_every_instance_takes_whole_gpus(
     assert needed["saved_mean"] == pytest.approx(100 * (1 - 14.5 / 16))
 
 
-def test_busy_gpus_are_looked_at_at_full_hours(tables: Tables, numbers: Numbers) -> None:
+def test_busy_gpus_are_looked_at_at_full_hours(tables: TraceTables, numbers: Numbers) -> None:
     busy = numbers(tables, "contention")
 
     # At 3600 s three GPUs are in use, at 80, 100 and 0 %; at 7200 s one, at 0 %.
@@ -162,7 +166,7 @@ def test_busy_gpus_are_looked_at_at_full_hours(tables: Tables, numbers: Numbers)
     assert busy["idle"] == 50
 
 
-def test_recurrence_counts_the_jobs_of_a_group(tables: Tables, numbers: Numbers) -> None:
+def test_recurrence_counts_the_jobs_of_a_group(tables: TraceTables, numbers: Numbers) -> None:
     again = numbers(tables, "recurrence")
 
     # g1 ran three times and has four of the five tasks, g2 once.
@@ -173,7 +177,7 @@ def test_recurrence_counts_the_jobs_of_a_group(tables: Tables, numbers: Numbers)
     assert again["run_5_times"] == 0
 
 
-def test_workloads_are_known_by_their_names(tables: Tables, numbers: Numbers) -> None:
+def test_workloads_are_known_by_their_names(tables: TraceTables, numbers: Numbers) -> None:
     named = numbers(tables, "workloads")
 
     # bert: two tasks of five; ctr: two of five, whose five instances used 0.5 and once 0.
@@ -185,7 +189,9 @@ def test_workloads_are_known_by_their_names(tables: Tables, numbers: Numbers) ->
     assert named["nlp_whole_gpu_well_used"] == 100
 
 
-def test_cpus_per_gpu_of_machines_and_of_requests(tables: Tables, numbers: Numbers) -> None:
+def test_cpus_per_gpu_of_machines_and_of_requests(
+    tables: TraceTables, numbers: Numbers
+) -> None:
     ratio = numbers(tables, "cpu_per_gpu")
 
     assert ratio["machines_all"] == pytest.approx((96 + 64 + 96 + 96) / 18)
@@ -197,7 +203,7 @@ def test_cpus_per_gpu_of_machines_and_of_requests(tables: Tables, numbers: Numbe
     assert ratio["requests_8"] == pytest.approx((2 * 12 + 2 * 8) / (2 + 4))
 
 
-def test_allocation_is_held_time_of_all_time(tables: Tables, numbers: Numbers) -> None:
+def test_allocation_is_held_time_of_all_time(tables: TraceTables, numbers: Numbers) -> None:
     held = numbers(tables, "allocation")
 
     # From 1,100 to 100,000 s: 98,900 s.  m2 has 64 CPUs and 2 GPUs.

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import plotly.graph_objects as go  # type: ignore[import-untyped, unused-ignore]
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure
 from interlane.traces.report.page import render
-from interlane.traces.report.quality import Finding
+from interlane.traces.report.quality import QualityFinding
 from interlane.traces.report.report import Report, report_on
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import TraceTables
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>"
 VOID = {"meta", "img", "br", "link"}
@@ -58,7 +58,7 @@ def plots_of(text: str) -> dict[str, dict[str, object]]:
     return plots
 
 
-def test_the_page_loads_nothing_and_every_link_leads_into_it(tables: Tables) -> None:
+def test_the_page_loads_nothing_and_every_link_leads_into_it(tables: TraceTables) -> None:
     page = Page(render(report_on(tables)))
 
     assert page.handlers == []
@@ -66,7 +66,7 @@ def test_the_page_loads_nothing_and_every_link_leads_into_it(tables: Tables) -> 
     assert page.scripts == 3
 
 
-def test_every_plot_is_one_that_plotly_accepts_and_has_a_place(tables: Tables) -> None:
+def test_every_plot_is_one_that_plotly_accepts_and_has_a_place(tables: TraceTables) -> None:
     text = render(report_on(tables))
 
     plots = plots_of(text)
@@ -77,7 +77,7 @@ def test_every_plot_is_one_that_plotly_accepts_and_has_a_place(tables: Tables) -
         go.Figure(plot)
 
 
-def test_every_sentence_and_number_is_on_the_page(tables: Tables) -> None:
+def test_every_sentence_and_number_is_on_the_page(tables: TraceTables) -> None:
     report = report_on(tables)
 
     text = " ".join(Page(render(report)).text)
@@ -88,9 +88,13 @@ def test_every_sentence_and_number_is_on_the_page(tables: Tables) -> None:
 
 
 def test_a_hostile_name_stays_a_name() -> None:
-    plot = Plot("x", "y", (Curve(HOSTILE, [HOSTILE], [1.0]),), bars=True)
-    figure = Figure("k", HOSTILE, HOSTILE, {HOSTILE: Number(1.0, HOSTILE)}, (plot,), (HOSTILE,))
-    report = Report({"name": HOSTILE}, (figure,), (Finding(HOSTILE, HOSTILE, 1, 1, HOSTILE),))
+    plot = Plot("x", "y", (PlotCurve(HOSTILE, [HOSTILE], [1.0]),), bars=True)
+    figure = ReportFigure(
+        "k", HOSTILE, HOSTILE, {HOSTILE: Number(1.0, HOSTILE)}, (plot,), (HOSTILE,)
+    )
+    report = Report(
+        {"name": HOSTILE}, (figure,), (QualityFinding(HOSTILE, HOSTILE, 1, 1, HOSTILE),)
+    )
 
     text = render(report)
     page = Page(text)

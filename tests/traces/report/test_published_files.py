@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from interlane.traces.report.report import read
-from interlane.traces.report.tables import Tables, read_tables
+from interlane.traces.report.tables import TraceTables, read_tables
 
-Numbers = Callable[[Tables, str], Mapping[str, float | None]]
+Numbers = Callable[[TraceTables, str], Mapping[str, float | None]]
 
 pytestmark = pytest.mark.data
 

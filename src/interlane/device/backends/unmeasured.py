@@ -2,7 +2,7 @@
 
 
 class Unmeasured:
-    """A backend that leaves the books to what was declared."""
+    """A backend that leaves the state to what was declared."""
 
     def __init__(self, _: str) -> None:
         pass

@@ -9,11 +9,11 @@ from statistics import median
 from time import monotonic_ns
 from typing import Any, Final
 
-from interlane.device.bench.stage import Job, Stage
+from interlane.device.bench.stage import BenchJob, BenchStage
 
 ITERATION_MS: Final = 30.0
 """Of the jobs whose makespan is measured."""
-STRETCH: Final = 25
+SLOWDOWN: Final = 25
 """Iterations in a row under one condition: few, so that all meet the same machine."""
 STRETCHES: Final = 3
 LARGE: Final = "cpu:2GiB"
@@ -24,7 +24,7 @@ US: Final = 1e3
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class BenchFigure:
     """A measured figure beside its bound."""
 
     name: str
@@ -56,25 +56,25 @@ class Bench:
     """All figures, taken round by round."""
 
     def __init__(self) -> None:
-        self.look = Figure("revoke check", "us", 1.0)
-        self.iteration = Figure("iteration without hand-over", "us")
-        self.hand_over = Figure("hand-over between processes", "us", 200.0)
-        self.preemption = Figure("preemption, beyond the iteration under way", "ms", 5.0)
-        self.makespan = Figure("makespan of two jobs / sum of exclusive times", "x", 1.03)
-        self.half = Figure("the same on more cores than they use", "x")
-        self.killed = Figure("holder killed, next job runs after", "ms", 250.0)
-        self.restart = Figure("restart / switch", "x", 1000.0, is_least=True)
-        self.zygote = Figure("cold start / warm start", "x", 20.0, is_least=True)
+        self.look = BenchFigure("revoke check", "us", 1.0)
+        self.iteration = BenchFigure("iteration without hand-over", "us")
+        self.hand_over = BenchFigure("hand-over between processes", "us", 200.0)
+        self.preemption = BenchFigure("preemption, beyond the iteration under way", "ms", 5.0)
+        self.makespan = BenchFigure("makespan of two jobs / sum of exclusive times", "x", 1.03)
+        self.half = BenchFigure("the same on more cores than they use", "x")
+        self.killed = BenchFigure("holder killed, next job runs after", "ms", 250.0)
+        self.restart = BenchFigure("restart / switch", "x", 1000.0, is_least=True)
+        self.fork_server = BenchFigure("cold start / warm start", "x", 20.0, is_least=True)
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[BenchFigure, ...]:
         """In the order in which they are printed."""
         return (
             self.look, self.iteration, self.hand_over, self.preemption, self.makespan,
-            self.half, self.killed, self.restart, self.zygote,
+            self.half, self.killed, self.restart, self.fork_server,
         )  # fmt: skip
 
-    def run(self, stage: Stage, rounds: int, tell: Callable[[int], None]) -> None:
+    def run(self, stage: BenchStage, rounds: int, tell: Callable[[int], None]) -> None:
         """Measure all figures, ``rounds`` times."""
         batch = stage.run("calibrate", iteration_ms=ITERATION_MS)
         checkpoint = str(stage.folder / "checkpoint.pt")
@@ -92,19 +92,19 @@ class Bench:
             self._starts(stage, checkpoint, switch_ns)
             tell(done + 1)
 
-    def _checks(self, stage: Stage, socket: str) -> None:
+    def _checks(self, stage: BenchStage, socket: str) -> None:
         seen = stage.run("check", socket=socket)
         self.look.samples.append(seen["look_ns"] / US)
         self.iteration.samples.append(seen["iteration_ns"] / US)
 
-    def _hand_overs(self, stage: Stage, socket: str) -> float:
+    def _hand_overs(self, stage: BenchStage, socket: str) -> float:
         """Let two jobs take turns; return the median hand-over, in ns."""
         seen = _together(stage, socket, [{"iteration_ms": 1.0, "iterations": 600}] * 2)
         gaps = list(hand_overs(*seen))
         self.hand_over.samples.extend(gap / US for gap in gaps)
         return median(gaps)
 
-    def _kill(self, stage: Stage, socket: str) -> None:
+    def _kill(self, stage: BenchStage, socket: str) -> None:
         with (
             stage.job("hold", socket=socket) as holder,
             stage.job("turns", socket=socket, iteration_ms=0.0, iterations=1) as waiter,
@@ -117,7 +117,7 @@ class Bench:
             ((_, begun_ns, _),) = waiter.seen()
         self.killed.samples.append((begun_ns - killed_ns) / MS)
 
-    def _preempt(self, stage: Stage, socket: str) -> None:
+    def _preempt(self, stage: BenchStage, socket: str) -> None:
         low, high = _together(
             stage,
             socket,
@@ -128,16 +128,16 @@ class Bench:
         )
         self.preemption.samples.extend(late / MS for late in lateness(low, high))
 
-    def _starts(self, stage: Stage, checkpoint: str, switch_ns: float) -> None:
+    def _starts(self, stage: BenchStage, checkpoint: str, switch_ns: float) -> None:
         cold_ns = _start_ns(stage, checkpoint, warm=False)
         warm_ns = _start_ns(stage, checkpoint, warm=True)
         self.restart.samples.append(cold_ns / switch_ns)
-        self.zygote.samples.append(cold_ns / warm_ns)
+        self.fork_server.samples.append(cold_ns / warm_ns)
 
 
-def _makespans(stage: Stage, socket: str, batch: int) -> Iterator[float]:
+def _makespans(stage: BenchStage, socket: str, batch: int) -> Iterator[float]:
     """Let two jobs train in turns, and each alone right before or after."""
-    settings: dict[str, Any] = {"socket": socket, "batch": batch, "iterations": STRETCH}
+    settings: dict[str, Any] = {"socket": socket, "batch": batch, "iterations": SLOWDOWN}
     with stage.job("train", **settings) as one, stage.job("train", **settings) as other:
         one.ready()
         other.ready()
@@ -148,7 +148,7 @@ def _makespans(stage: Stage, socket: str, batch: int) -> Iterator[float]:
             yield together_ns / alone_ns
 
 
-def _span_ns(how: str, *jobs: Job) -> int:
+def _span_ns(how: str, *jobs: BenchJob) -> int:
     """Let jobs run a stretch; return the time from the first beginning to the last end."""
     for job in jobs:
         job.go(how)
@@ -156,7 +156,7 @@ def _span_ns(how: str, *jobs: Job) -> int:
     return max(end for _, end in spans) - min(begin for begin, _ in spans)
 
 
-def _start_ns(stage: Stage, checkpoint: str, *, warm: bool) -> int:
+def _start_ns(stage: BenchStage, checkpoint: str, *, warm: bool) -> int:
     """Return the time from the start of a job to the end of its first iteration."""
     begin_ns = monotonic_ns()
     with stage.job("first-step", warm=warm, checkpoint=checkpoint) as job:
@@ -165,7 +165,7 @@ def _start_ns(stage: Stage, checkpoint: str, *, warm: bool) -> int:
 
 
 def _together(
-    stage: Stage, socket: str, settings: Sequence[Mapping[str, Any]]
+    stage: BenchStage, socket: str, settings: Sequence[Mapping[str, Any]]
 ) -> list[list["Turn"]]:
     """Let jobs take turns; return the turns of each."""
     with ExitStack() as stack:

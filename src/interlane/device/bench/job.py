@@ -14,7 +14,7 @@ from time import monotonic_ns, sleep
 from typing import Any, Final
 
 from interlane.device.attach import attach
-from interlane.device.client import Client
+from interlane.device.client import DeviceClient
 
 WIDTH: Final = 512
 CHECKS: Final = 20_000
@@ -36,7 +36,7 @@ def turns(settings: dict[str, Any]) -> list[tuple[int, int, int]]:
         return [_turn(client, length_ns, pause_s) for _ in range(settings["iterations"])]
 
 
-def _turn(client: Client, length_ns: int, pause_s: float) -> tuple[int, int, int]:
+def _turn(client: DeviceClient, length_ns: int, pause_s: float) -> tuple[int, int, int]:
     if pause_s:
         sleep(pause_s)
     asked_ns = monotonic_ns()
@@ -173,7 +173,7 @@ def _model() -> Any:  # noqa: ANN401 - torch is not imported where this is read
     return torch.nn.Sequential(*layers)
 
 
-def _client(settings: dict[str, Any]) -> Client:
+def _client(settings: dict[str, Any]) -> DeviceClient:
     return attach(
         name="bench",
         socket=Path(settings["socket"]),

@@ -13,20 +13,20 @@ from time import monotonic, sleep
 from typing import Any, Final, TextIO
 
 from interlane.device.backends.cpu import ENVIRONMENT
-from interlane.device.launch import Process
-from interlane.device.zygote import caller
-from interlane.device.zygote.request import request_of, socket_of
+from interlane.device.fork_server import caller
+from interlane.device.fork_server.request import request_of, socket_of
+from interlane.device.launch import StartedProcess
 from interlane.model import InterlaneError
 
 START_S: Final = 300.0
-"""Seconds in which a daemon or a zygote must be up, on a machine that is very busy."""
+"""Seconds in which a daemon or a fork server must be up, on a machine that is very busy."""
 JOB: Final = "interlane.device.bench.job"
 
 
-class Job:
+class BenchJob:
     """A job with a line in each direction."""
 
-    def __init__(self, process: Process, to: TextIO, back: TextIO) -> None:
+    def __init__(self, process: StartedProcess, to: TextIO, back: TextIO) -> None:
         self.process = process
         self._to = to
         self._back = back
@@ -64,19 +64,19 @@ class Job:
         self._back.close()
 
 
-class Stage:
+class BenchStage:
     """A folder for sockets, and ways to start things there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = {**_rooted(os.environ), "OMP_NUM_THREADS": "1", **ENVIRONMENT}
-        self._zygote = socket_of(folder, sys.executable, self.environment)
+        self._fork_server = socket_of(folder, sys.executable, self.environment)
 
     def prepare(self) -> None:
-        """Have torch imported once, in a zygote."""
-        caller.launch(self._zygote, sys.executable, self.environment)
-        if not caller.await_zygote(self._zygote, START_S):
-            raise InterlaneError("no zygote came up; see 'interlane doctor' for torch.")
+        """Have torch imported once, in a fork server."""
+        caller.launch(self._fork_server, sys.executable, self.environment)
+        if not caller.await_fork_server(self._fork_server, START_S):
+            raise InterlaneError("no fork server came up; see 'interlane doctor' for torch.")
 
     @contextmanager
     def daemon(
@@ -101,7 +101,7 @@ class Stage:
             process.wait()
 
     @contextmanager
-    def job(self, kind: str, *, warm: bool = True, **settings: object) -> Iterator[Job]:
+    def job(self, kind: str, *, warm: bool = True, **settings: object) -> Iterator[BenchJob]:
         """Start a job."""
         command = [sys.executable, "-m", JOB, kind, json.dumps(settings)]
         to_job, our_end = os.pipe()
@@ -111,20 +111,22 @@ class Stage:
         finally:
             os.close(to_job)
             os.close(from_job)
-        job = Job(process, os.fdopen(our_end, "w"), os.fdopen(our_other_end))
+        job = BenchJob(process, os.fdopen(our_end, "w"), os.fdopen(our_other_end))
         try:
             yield job
         finally:
             job.close()
 
-    def _started(self, command: list[str], streams: tuple[int, int], *, warm: bool) -> Process:
+    def _started(
+        self, command: list[str], streams: tuple[int, int], *, warm: bool
+    ) -> StartedProcess:
         if not warm:
             return subprocess.Popen(
                 command, env=self.environment, stdin=streams[0], stdout=streams[1]
             )
         request = request_of(command, self.environment)
         assert request is not None
-        return caller.fork(request, self._zygote, (*streams, 2))
+        return caller.fork(request, self._fork_server, (*streams, 2))
 
     def run(self, kind: str, *, warm: bool = True, **settings: object) -> Any:  # noqa: ANN401
         """Run a job to its end."""
@@ -134,16 +136,16 @@ class Stage:
             return job.seen()
 
     def end(self) -> None:
-        """End the zygote."""
-        with suppress(OSError, caller.NoZygote):
-            os.kill(caller.pid_of(self._zygote), signal.SIGKILL)
+        """End the fork server."""
+        with suppress(OSError, caller.NoJobForkServer):
+            os.kill(caller.pid_of(self._fork_server), signal.SIGKILL)
 
 
 @contextmanager
-def staged() -> Iterator[Stage]:
+def staged() -> Iterator[BenchStage]:
     """Yield a stage, and leave nothing of it."""
     with tempfile.TemporaryDirectory(prefix="interlane-bench-") as folder:
-        stage = Stage(Path(folder))
+        stage = BenchStage(Path(folder))
         try:
             stage.prepare()
             yield stage

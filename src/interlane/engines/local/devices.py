@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from interlane.device.nvml import Gpu, Nvml, gpus
+from interlane.device.nvml import Nvml, NvmlGpu, gpus
 from interlane.device.specs import CUDA_CONTEXT_BYTES, DeviceSpec
 from interlane.model import (
     MILLI,
@@ -162,7 +162,7 @@ def _found(nvml: Nvml | None) -> list[_Unit]:
     return units
 
 
-def _units(gpu: Gpu) -> list[_Unit]:
+def _units(gpu: NvmlGpu) -> list[_Unit]:
     model = _model(gpu.name)
     if not gpu.mig:
         return [_Unit(model, gpu.uuid, gpu.memory_bytes >> 20)]

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from interlane import __version__
+from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon
 from interlane.device.rendezvous import SOCKET_PATH_BYTES
 from interlane.device.specs import DeviceSpec
-from interlane.device.wish import Wish
 from interlane.lanes.order import make_order
 from interlane.lanes.report import DaemonReport, RunReport, UnreadableReport
 from interlane.lanes.sharing import MeasuredSlowDown, make_sharing
@@ -120,9 +120,9 @@ class Lanes:
         """Share other devices from the next look on: another daemon takes over then."""
         self.settings = replace(self.settings, devices=devices)
 
-    def environment(self, base: Mapping[str, str], wish: Wish) -> dict[str, str]:
+    def environment(self, base: Mapping[str, str], request: LaneRequest) -> dict[str, str]:
         """Return an environment in which Python programs share the devices."""
-        return environment_of(wish, self.settings.socket, base)
+        return environment_of(request, self.settings.socket, base)
 
     def run(self, number: int) -> RunReport | None:
         """Return what became of an attempt that had this number; None if nobody knows."""

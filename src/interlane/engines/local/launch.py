@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from interlane.device.wish import Wish
+from interlane.device.lane_request import LaneRequest
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
 from interlane.engines.local.ranks import ranks_of
-from interlane.engines.local.runner import Process, ShimOrder
+from interlane.engines.local.runner import JobProcess, ShimOrder
 from interlane.live.files import job as spec
 from interlane.live.files.fields import VARIABLE
 from interlane.live.port import Attempt, Launch
@@ -72,10 +72,10 @@ def order_of(
     ]
     if lanes is not None and spec.takes_lane(job):
         (number,) = ranks[0].devices
-        wish = _wish(launch, number, hardware.shared[number].context_bytes)
-        envs = [lanes.environment(each, wish) for each in envs]
+        request = _request(launch, number, hardware.shared[number].context_bytes)
+        envs = [lanes.environment(each, request) for each in envs]
     processes = tuple(
-        Process(
+        JobProcess(
             (SHELL, "-c", job.command(job.roles[rank.task])),
             each,
             spec.memory_bytes_max(job, rank.task),
@@ -97,10 +97,10 @@ def run_number(attempt: Attempt) -> int:
     return crc32(f"{attempt.job_id}/{attempt.number}".encode()) or 1
 
 
-def _wish(launch: Launch, number: int, context_bytes: int) -> Wish:
+def _request(launch: Launch, number: int, context_bytes: int) -> LaneRequest:
     """Return what a job asks of the device daemon; the memory that it holds has its context."""
     memory = spec.gpu_memory(launch.job)
-    return Wish(
+    return LaneRequest(
         launch.attempt.job_id,
         number,
         launch.job.priority,

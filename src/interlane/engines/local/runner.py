@@ -35,7 +35,7 @@ log = logging.getLogger("interlane.live")
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class JobProcess:
     """One process of a job."""
 
     argv: tuple[str, ...]
@@ -49,7 +49,7 @@ class ShimOrder:
     """All that a shim needs to run an attempt."""
 
     attempt: Attempt
-    processes: tuple[Process, ...]
+    processes: tuple[JobProcess, ...]
     signal: int
     grace_s: float
     workdir: Path | None = None

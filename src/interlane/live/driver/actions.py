@@ -5,7 +5,7 @@ from typing import Final
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.reports import waiting
 from interlane.live.driver.state import attempt_of
-from interlane.live.store.record import HOLDING, Kind, Record, State, placement_document
+from interlane.live.store.record import HOLDING, JobRecord, Kind, State, placement_document
 from interlane.model import (
     Action,
     Cancelled,
@@ -54,7 +54,7 @@ def _note(action: Action, batch: Batch) -> bool:
     return False
 
 
-def _place(record: Record, placement: Placement, batch: Batch) -> None:
+def _place(record: JobRecord, placement: Placement, batch: Batch) -> None:
     if record.state is not State.QUEUED:
         return  # it was cancelled and has lost its place, both in this moment
     change = {
@@ -69,7 +69,7 @@ def _place(record: Record, placement: Placement, batch: Batch) -> None:
     batch.launch(batch.state.launch_of(placed, placement))
 
 
-def _grow(record: Record, more: Placement, batch: Batch) -> None:
+def _grow(record: JobRecord, more: Placement, batch: Batch) -> None:
     """Note what is added as held; it is given back if the engine cannot add it."""
     assert record.placement is not None
     added = placement_document(more)
@@ -82,15 +82,15 @@ def _grow(record: Record, more: Placement, batch: Batch) -> None:
     batch.launch(batch.state.launch_of(grown, more))
 
 
-def _stop(record: Record, in_favour_of: JobId, batch: Batch) -> None:
+def _stop(record: JobRecord, in_favour_of: JobId, batch: Batch) -> None:
     if record.state is State.STOPPING:
         return
     change = {"state": State.STOPPING, "reason": f"It makes way for job {in_favour_of}."}
-    batch.write(Kind.STOP_WISHED, record.id, change)
+    batch.write(Kind.STOP_WANTED, record.id, change)
     batch.stop(attempt_of(record))
 
 
-def _requeue(record: Record | None, why: str, work_lost_s: float, batch: Batch) -> bool:
+def _requeue(record: JobRecord | None, why: str, work_lost_s: float, batch: Batch) -> bool:
     """Note that a job's place is gone; nothing of the attempt may go on."""
     if record is None or record.state not in HOLDING:
         return False  # it ended in the same moment

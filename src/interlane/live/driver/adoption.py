@@ -11,7 +11,7 @@ from interlane.live.driver.batch import Batch
 from interlane.live.driver.state import DriverState, job_of
 from interlane.live.driver.users import KnownKeys, note_engine_key, put_on_record
 from interlane.live.port import Found, Observation
-from interlane.live.store.record import Kind, Record, State, placement_document
+from interlane.live.store.record import JobRecord, Kind, State, placement_document
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Cancelled, Recovered
@@ -46,7 +46,7 @@ class Adoption:
         job = job_of(record, batch.state.request_of(record.job))
         batch.learn(Recovered(job, record.ran_s, found.placement, found.started_s))
 
-    def _on_record(self, found: Found, batch: Batch, known: KnownKeys) -> Record:
+    def _on_record(self, found: Found, batch: Batch, known: KnownKeys) -> JobRecord:
         origin, state = found.origin, batch.state
         serial = origin.serial
         newest = self.store.jobs(JobsWanted(limit=1, before=serial + 1))
@@ -63,7 +63,7 @@ def _leave_out_numbers(remembered: int, state: DriverState) -> None:
         state.serial = state.serial_least = (remembered // SKIPPED + 1) * SKIPPED
 
 
-def _note_running(record: Record, found: Found, batch: Batch) -> Record:
+def _note_running(record: JobRecord, found: Found, batch: Batch) -> JobRecord:
     placed = {
         "state": State.STARTING,
         "attempt": found.attempt.number,

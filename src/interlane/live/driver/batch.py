@@ -10,7 +10,7 @@ from interlane.live.driver.inbox import Item
 from interlane.live.driver.state import DriverState
 from interlane.live.measure.monitor import Use
 from interlane.live.port import Attempt, Ended, Engine, Launch, Stop
-from interlane.live.store.record import Entry, Kind, Record, State, after
+from interlane.live.store.record import JobRecord, Kind, LogEntry, State, after
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.model import Event, JobId, Placement
 
@@ -24,8 +24,8 @@ class Batch:
     engine: Engine
     postpone: Callable[[float, Item], None]
     """Keeps an item until a later moment."""
-    entries: list[Entry] = field(default_factory=list)
-    changed: dict[JobId, Record] = field(default_factory=dict)
+    entries: list[LogEntry] = field(default_factory=list)
+    changed: dict[JobId, JobRecord] = field(default_factory=dict)
     keys: list[UsedKey] = field(default_factory=list)
     """Idempotency keys that were used for the first time."""
     drains: list[DrainRow] = field(default_factory=list)
@@ -33,18 +33,23 @@ class Batch:
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """Answers to those who wait, then actions to carry out."""
 
-    def write(self, kind: Kind, job_id: JobId, change: dict[str, Any]) -> Record:
+    def write(self, kind: Kind, job_id: JobId, change: dict[str, Any]) -> JobRecord:
         """Add an entry to the log; return the job's record after it."""
         state = self.state
         state.seq += 1
-        entry = Entry(state.seq, self.now_s, kind, job_id, change)
+        entry = LogEntry(state.seq, self.now_s, kind, job_id, change)
         record = after(state.jobs.get(job_id), entry)
         self.entries.append(entry)
         self.changed[job_id] = state.jobs[job_id] = record
         return record
 
     def end(
-        self, kind: Kind, record: Record, state: State, use: Use | None = None, **change: object
+        self,
+        kind: Kind,
+        record: JobRecord,
+        state: State,
+        use: Use | None = None,
+        **change: object,
     ) -> None:
         """Add the last entry of a job."""
         ended = {"state": state, "ended_s": self.now_s, "placement": None, **change}
@@ -83,6 +88,6 @@ class Batch:
         """Return where a job stands for the scheduler."""
         return self.state.scheduler.state(job_id)
 
-    def record(self, job_id: JobId) -> Record:
+    def record(self, job_id: JobId) -> JobRecord:
         """Return a job as this batch leaves it."""
         return self.changed.get(job_id) or self.state.jobs[job_id]

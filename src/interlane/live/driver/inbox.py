@@ -11,7 +11,7 @@ from typing import Any, Final
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.files.job import JobSpec
 from interlane.live.port import NeverBegan, NeverGrew, Observation, Report
-from interlane.live.store.record import Record
+from interlane.live.store.record import JobRecord
 from interlane.model import JobId, MachineId, Ticked
 
 BATCH_MAX: Final = 1_000
@@ -36,7 +36,7 @@ class Submit:
     job: JobSpec
     user: str
     key: Key | None
-    answer: "Future[Record]"
+    answer: "Future[JobRecord]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Cancel:
     job_id: JobId
     by: str
     version: int | None
-    answer: "Future[Record]"
+    answer: "Future[JobRecord]"
 
 
 @dataclass(frozen=True, slots=True)

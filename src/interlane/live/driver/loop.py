@@ -28,7 +28,7 @@ from interlane.live.driver.inbox import (
 )
 from interlane.live.driver.machines import machine_of, reports_in
 from interlane.live.driver.observer import EVERY_S, Observer
-from interlane.live.driver.reports import Reports
+from interlane.live.driver.reports import ReportIntake
 from interlane.live.driver.state import DriverState, MakeScheduler, Snapshot
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
@@ -51,7 +51,7 @@ from interlane.live.port import (
     Wanted,
     Withdrawn,
 )
-from interlane.live.store.record import Record
+from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
 from interlane.predict.recall import Recall
@@ -89,7 +89,7 @@ class Driver:
         self.stopped_because: InterlaneError | None = None
         """Why the driver gave up for good."""
         self.monitor = Monitor(engine.traits.turns, self._program_of)
-        self._reports = Reports(self.monitor)
+        self._reports = ReportIntake(self.monitor)
         self._users = Users(store)
         self._adoption = Adoption(store)
         self._ready = threading.Event()
@@ -108,7 +108,7 @@ class Driver:
 
     def open(self) -> None:
         """Begin without threads: whoever calls this calls ``turn`` and ``observed``, too."""
-        self.store.begin_life()
+        self.store.begin_epoch()
         self._clock = self._make_clock(self.store.ends().at_s)
         self.engine.start(self._inbox.put)
         self._state.show(self.store.open_jobs())
@@ -138,12 +138,12 @@ class Driver:
         """Return the time that events get."""
         return self._clock.now_s()
 
-    def submit(self, job: JobSpec, user: str, key: Key | None = None) -> "Future[Record]":
+    def submit(self, job: JobSpec, user: str, key: Key | None = None) -> "Future[JobRecord]":
         """Submit a job; the answer comes when it is stored."""
         self.engine.check(job)
         return self._asked(Submit(job, user, key, Future()))
 
-    def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[Record]":
+    def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[JobRecord]":
         """Cancel a job; the answer comes when that is stored, the end may come later."""
         return self._asked(Cancel(job_id, by, version, Future()))
 
@@ -155,11 +155,11 @@ class Driver:
         """Ask the scheduler; the question must not change it."""
         return self._asked(Ask(question, Future()))
 
-    def open_records(self) -> list[Record]:
+    def open_records(self) -> list[JobRecord]:
         """Return the jobs that have not ended."""
         return list(self._state.stored.values())
 
-    def open_record(self, job_id: str) -> Record | None:
+    def open_record(self, job_id: str) -> JobRecord | None:
         """Return a job that has not ended."""
         return self._state.stored.get(JobId(job_id))
 

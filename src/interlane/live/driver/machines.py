@@ -21,7 +21,7 @@ Known = Mapping[MachineId, Machine]
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class MachinesSeen:
     """All machines at one moment; a report makes the next, and events for a scheduler."""
 
     name: str
@@ -49,7 +49,7 @@ class Machines:
         yield from map(MachineDrained, sorted(self.drained))
         yield from self.occupied.values()
 
-    def after(self, report: MachineReport) -> "tuple[Machines, list[Event]]":
+    def after(self, report: MachineReport) -> "tuple[MachinesSeen, list[Event]]":
         """Return the machines after a report, and what a scheduler must learn."""
         match report:
             case MachineSeen(machine):
@@ -68,19 +68,19 @@ class Machines:
 
     def with_drain(
         self, machine_id: MachineId, *, drained: bool
-    ) -> "tuple[Machines, list[Event]]":
+    ) -> "tuple[MachinesSeen, list[Event]]":
         """Return the machines after an operator has drained one, or let it work again."""
         here = self.drained_here - {machine_id}
         now = replace(self, drained_here=here | {machine_id} if drained else here)
         return now, now.changes_of_drains(self)
 
-    def changes_of_drains(self, before: "Machines") -> list[Event]:
+    def changes_of_drains(self, before: "MachinesSeen") -> list[Event]:
         """Return what a scheduler must learn of drains that were others before."""
         begun = [MachineDrained(one) for one in sorted(self.drained - before.drained)]
         over = sorted((before.drained - self.drained) & self.known.keys())
         return [*begun, *map(MachineUndrained, over)]
 
-    def _with(self, machine: Machine) -> "tuple[Machines, list[Event]]":
+    def _with(self, machine: Machine) -> "tuple[MachinesSeen, list[Event]]":
         before = self.known.get(machine.id)
         if before == machine:
             return self, []
@@ -89,7 +89,7 @@ class Machines:
             return now, [MachineChanged(machine)]
         return now, [MachineJoined(machine), *now.changes_of_drains(self)]
 
-    def _without(self, machine_id: MachineId) -> "tuple[Machines, list[Event]]":
+    def _without(self, machine_id: MachineId) -> "tuple[MachinesSeen, list[Event]]":
         if machine_id not in self.known:
             return self, []
         left = {one: machine for one, machine in self.known.items() if one != machine_id}
@@ -102,7 +102,7 @@ def machine_of(report: MachineReport) -> MachineId:
     return report.machine.id if isinstance(report, MachineSeen) else report.machine_id
 
 
-def reports_in(observation: Observation, machines: Machines) -> Iterator[MachineReport]:
+def reports_in(observation: Observation, machines: MachinesSeen) -> Iterator[MachineReport]:
     """Yield reports that make up for all that were missed since machines were as they are."""
     there = {machine.id for machine in observation.machines}
     yield from (MachineGone(one) for one in machines.known if one not in there)

@@ -19,7 +19,7 @@ from interlane.live.port import (
     Pending,
 )
 from interlane.live.questions.estimates import asked_before
-from interlane.live.store.record import HOLDING, Kind, Record, State
+from interlane.live.store.record import HOLDING, JobRecord, Kind, State
 from interlane.model import (
     Cancelled,
     Finished,
@@ -44,7 +44,7 @@ GROW_AGAIN_S: Final = 30.0
 LOST: Final = "It went with its machine."
 
 
-class Reports:
+class ReportIntake:
     """Notes what the engine reports; a report of another attempt than the present is void."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -103,7 +103,7 @@ class Reports:
             case NeverBegan() if record is not None:
                 _requeue(record, batch)
 
-    def _ended(self, record: Record, report: Ended, batch: Batch) -> None:
+    def _ended(self, record: JobRecord, report: Ended, batch: Batch) -> None:
         if record.cancelled_by is not None:
             use = self._use(record, report)
             _cancelled(record, batch, use=use, exit_code=report.exit_code)
@@ -114,7 +114,7 @@ class Reports:
         else:
             self._finished(record, report, batch)
 
-    def _finished(self, record: Record, report: Ended, batch: Batch) -> None:
+    def _finished(self, record: JobRecord, report: Ended, batch: Batch) -> None:
         _let_go(record, batch)
         state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
         if state is State.SUCCEEDED:
@@ -124,11 +124,11 @@ class Reports:
         use = self._use(record, report)
         batch.end(Kind.ENDED, record, state, use, exit_code=report.exit_code, reason=why)
 
-    def _use(self, record: Record, report: Ended) -> Use | None:
+    def _use(self, record: JobRecord, report: Ended) -> Use | None:
         return None if report.use is None else self._monitor.over_all(record.id, report.use)
 
 
-def _holder(attempt: Attempt, state: DriverState) -> Record | None:
+def _holder(attempt: Attempt, state: DriverState) -> JobRecord | None:
     """Return the job whose present attempt this is."""
     record = state.jobs.get(attempt.job_id)
     if record is None or record.state not in HOLDING or record.attempt != attempt.number:
@@ -136,7 +136,7 @@ def _holder(attempt: Attempt, state: DriverState) -> Record | None:
     return record
 
 
-def _begun(record: Record, batch: Batch) -> None:
+def _begun(record: JobRecord, batch: Batch) -> None:
     batch.state.failed_starts.pop(record.id, None)
     if record.state is not State.STARTING:
         return
@@ -146,7 +146,7 @@ def _begun(record: Record, batch: Batch) -> None:
     batch.write(Kind.STARTED, record.id, {"state": State.RUNNING})
 
 
-def _still_runs(record: Record, batch: Batch) -> None:
+def _still_runs(record: JobRecord, batch: Batch) -> None:
     """Ask again for what was asked and perhaps not heard."""
     _begun(record, batch)
     if record.state is State.STOPPING:
@@ -155,18 +155,20 @@ def _still_runs(record: Record, batch: Batch) -> None:
         batch.launch(batch.state.launch_of(record, record.added))
 
 
-def _let_go(record: Record, batch: Batch) -> None:
+def _let_go(record: JobRecord, batch: Batch) -> None:
     """Tell the scheduler that a job has ended, also one that it has requeued meanwhile."""
     waits = batch.stands(record.id) is JobState.QUEUED
     batch.learn(Cancelled(record.id) if waits else Finished(record.id))
 
 
-def _cancelled(record: Record, batch: Batch, use: Use | None = None, **change: object) -> None:
+def _cancelled(
+    record: JobRecord, batch: Batch, use: Use | None = None, **change: object
+) -> None:
     batch.learn(Cancelled(record.id))
     batch.end(Kind.CANCELLED, record, State.CANCELLED, use, **change)
 
 
-def _preempted(record: Record, batch: Batch) -> None:
+def _preempted(record: JobRecord, batch: Batch) -> None:
     """Let a stopped job wait again; without checkpoints it has lost this attempt's work."""
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
     lost_s = attempted_s if record.job.checkpoint is None else 0.0
@@ -175,7 +177,7 @@ def _preempted(record: Record, batch: Batch) -> None:
     batch.write(Kind.PREEMPTED, record.id, waiting(ran_s=ran_s))
 
 
-def _lost(record: Record, batch: Batch) -> None:
+def _lost(record: JobRecord, batch: Batch) -> None:
     """Let a job wait again that went with its machine, whether that is known or not."""
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
     every_s = spec.checkpoint_s(record.job)
@@ -185,7 +187,7 @@ def _lost(record: Record, batch: Batch) -> None:
     batch.write(Kind.REQUEUED, record.id, waiting(ran_s=ran_s, reason=LOST))
 
 
-def _back_to_queue(record: Record, lost_s: float, batch: Batch, why: str = "") -> None:
+def _back_to_queue(record: JobRecord, lost_s: float, batch: Batch, why: str = "") -> None:
     """Tell the scheduler that a job waits again, unless it has requeued it by itself."""
     stands = batch.stands(record.id)
     if stands is JobState.STARTING:
@@ -194,7 +196,7 @@ def _back_to_queue(record: Record, lost_s: float, batch: Batch, why: str = "") -
         batch.learn(Preempted(record.id, lost_s))
 
 
-def _why_failed(record: Record, report: Ended) -> str | None:
+def _why_failed(record: JobRecord, report: Ended) -> str | None:
     if report.exit_code == 0 and report.why is None:
         return None
     if report.why == "limit":
@@ -204,7 +206,7 @@ def _why_failed(record: Record, report: Ended) -> str | None:
     return f"It ended with exit code {report.exit_code}."
 
 
-def _never_began(record: Record, report: NeverBegan, batch: Batch) -> None:
+def _never_began(record: JobRecord, report: NeverBegan, batch: Batch) -> None:
     """Let a job that could not be started wait before it tries again; its place is held.
 
     One that was to stop has failed at nothing.
@@ -216,7 +218,7 @@ def _never_began(record: Record, report: NeverBegan, batch: Batch) -> None:
         batch.postpone(batch.now_s + START_AGAIN_S * 2**failed, GiveBack(report))
 
 
-def _try_again(record: Record, why: str, batch: Batch) -> None:
+def _try_again(record: JobRecord, why: str, batch: Batch) -> None:
     """Let a job try again that could not be started, but not for ever."""
     failed_starts = batch.state.failed_starts
     failed = failed_starts[record.id] = failed_starts.get(record.id, 0) + 1
@@ -228,7 +230,7 @@ def _try_again(record: Record, why: str, batch: Batch) -> None:
         _requeue(record, batch, why)
 
 
-def _requeue(record: Record, batch: Batch, why: str | None = None) -> None:
+def _requeue(record: JobRecord, batch: Batch, why: str | None = None) -> None:
     """Let a job wait again whose attempt has not run, or of which nothing is left."""
     if record.cancelled_by is not None:
         _cancelled(record, batch)
@@ -243,7 +245,7 @@ def waiting(**more: object) -> dict[str, object]:
     return {"state": State.QUEUED, "placement": None, "growing": 0, **more}
 
 
-def _grew(record: Record, report: Grew, batch: Batch) -> None:
+def _grew(record: JobRecord, report: Grew, batch: Batch) -> None:
     if not record.growing or record.growth != report.growth:
         return
     if batch.stands(record.id) is JobState.GROWING:
@@ -251,7 +253,7 @@ def _grew(record: Record, report: Grew, batch: Batch) -> None:
     batch.write(Kind.GREW, record.id, {"growing": 0})
 
 
-def _never_grew(record: Record, report: NeverGrew, batch: Batch) -> None:
+def _never_grew(record: JobRecord, report: NeverGrew, batch: Batch) -> None:
     """Give back what was to be added; one that stops gives it back with all the rest."""
     if not record.growing or record.growth != report.growth:
         return

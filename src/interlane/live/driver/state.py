@@ -7,12 +7,12 @@ from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.endings import Endings
-from interlane.live.driver.machines import Machines
+from interlane.live.driver.machines import MachinesSeen
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
 from interlane.live.port import Attempt, Launch, Origin, Traits
-from interlane.live.questions.estimates import Guesses, remembered
-from interlane.live.store.record import HOLDING, Record, State
+from interlane.live.questions.estimates import LiveEstimates, remembered
+from interlane.live.store.record import HOLDING, JobRecord, State
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Request
@@ -39,9 +39,9 @@ class Snapshot:
     """Everything as it is stored at one moment; any thread may ask it."""
 
     now_s: float
-    records: tuple[Record, ...]
+    records: tuple[JobRecord, ...]
     """Jobs that have not ended."""
-    machines: Machines
+    machines: MachinesSeen
     traits: Traits
     make: MakeScheduler
     workload: RequestCounts = ()
@@ -69,7 +69,7 @@ class Snapshot:
             scheduler.learn(self.recovered(record), self.now_s)
         return scheduler
 
-    def recovered(self, record: Record) -> Recovered:
+    def recovered(self, record: JobRecord) -> Recovered:
         """Return what a scheduler must learn of a job that is there already."""
         job = job_of(record, self.request_of(record.job))
         started_s = record.started_s or 0.0
@@ -95,13 +95,13 @@ class DriverState:
         self._traits = traits
         self._trained = trained
         self._workload: RequestCounts = ()
-        self.machines = Machines(traits.cluster)
+        self.machines = MachinesSeen(traits.cluster)
         self.scheduler: Scheduler
         """Made by ``rebuild``."""
-        self.estimates = Guesses(trained)
-        self.jobs: dict[JobId, Record] = {}
+        self.estimates = LiveEstimates(trained)
+        self.jobs: dict[JobId, JobRecord] = {}
         """Jobs that have not ended."""
-        self.stored: dict[JobId, Record] = {}
+        self.stored: dict[JobId, JobRecord] = {}
         """The same as they are stored: what other threads may see."""
         self.failed_starts: dict[JobId, int] = {}
         """How often in a row a job could not be started."""
@@ -132,7 +132,7 @@ class DriverState:
         lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
         self._workload = tuple(Counter(self.request_of(one.job) for one in lately).items())
 
-    def show(self, records: Iterable[Record]) -> None:
+    def show(self, records: Iterable[JobRecord]) -> None:
         """Let other threads see jobs as they are stored."""
         self.stored = {record.id: record for record in records}
 
@@ -173,14 +173,14 @@ class DriverState:
         asked = [one for one in self.attempts() if not self.endings.holds(one)]
         return [*asked, *self.endings.attempts()]
 
-    def launch_of(self, record: Record, placement: Placement) -> Launch:
+    def launch_of(self, record: JobRecord, placement: Placement) -> Launch:
         """Return what the engine must know to begin an attempt, or to let it grow."""
         return Launch(
             attempt_of(record),
             record.job,
             self.request_of(record.job),
             placement,
-            record.guess_s,
+            record.estimate_s,
             Origin(record.serial, record.user, record.submitted_s, record.key),
             record.growth,
         )
@@ -194,7 +194,7 @@ class DriverState:
             return record.growing > 0 and record.growth == launch.growth
         return record.state is State.STARTING
 
-    def settle(self, changed: Mapping[JobId, Record]) -> None:
+    def settle(self, changed: Mapping[JobId, JobRecord]) -> None:
         """Show what is stored now, and drop the jobs that have ended."""
         for job_id, record in changed.items():
             if record.is_open:
@@ -205,12 +205,12 @@ class DriverState:
                 self.failed_starts.pop(job_id, None)
 
 
-def attempt_of(record: Record) -> Attempt:
+def attempt_of(record: JobRecord) -> Attempt:
     """Return the present or last attempt at a job."""
     return Attempt(record.id, record.attempt)
 
 
-def job_of(record: Record, request: Request) -> Job:
+def job_of(record: JobRecord, request: Request) -> Job:
     """Return a job as the scheduler knows it."""
     job = record.job
     return Job(
@@ -218,7 +218,7 @@ def job_of(record: Record, request: Request) -> Job:
         request,
         record.submitted_s,
         record.serial,
-        record.guess_s,
+        record.estimate_s,
         record.user,
         job.queue,
         job.priority,
@@ -228,6 +228,6 @@ def job_of(record: Record, request: Request) -> Job:
     )
 
 
-def holders_first(records: Iterable[Record]) -> list[Record]:
+def holders_first(records: Iterable[JobRecord]) -> list[JobRecord]:
     """Return jobs in the order in which a scheduler learns them: holders, then who waits."""
     return sorted(records, key=lambda one: (one.state not in HOLDING, one.serial))

@@ -29,7 +29,7 @@ from interlane.live.driver.state import DriverState, attempt_of, job_of
 from interlane.live.files.job import JobSpec
 from interlane.live.port import Origin, Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
-from interlane.live.store.record import Kind, Record, State, record_document
+from interlane.live.store.record import JobRecord, Kind, State, record_document
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.live.store.store import Store
 from interlane.model import Cancelled, InterlaneError, JobId, Submitted
@@ -42,7 +42,7 @@ ENGINE: Final = "@engine"
 
 _MADE: Final = (
     *("serial", "name", "user", "queue", "spec", "submitted_s"),
-    *("guess_s", "low_s", "high_s", "basis", "key"),
+    *("estimate_s", "low_s", "high_s", "basis", "key"),
 )
 """The fields of a new record that the log must tell."""
 
@@ -92,7 +92,7 @@ class Users:
             if record.key is not None and record.key not in keys:
                 self._withdraw(record, batch)
 
-    def _withdraw(self, record: Record, batch: Batch) -> None:
+    def _withdraw(self, record: JobRecord, batch: Batch) -> None:
         self._cancel(Cancel(record.id, record.user, None, Future()), batch)
 
     def _submit(self, item: Submit, batch: Batch, known: KnownKeys) -> None:
@@ -138,7 +138,7 @@ class Users:
             batch.stop(attempt_of(record))
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
-    def _cancellable(self, item: Cancel, state: DriverState) -> Record:
+    def _cancellable(self, item: Cancel, state: DriverState) -> JobRecord:
         """Return the job that is to be cancelled, or raise why it cannot be."""
         record = state.jobs.get(item.job_id) or self.store.job(item.job_id)
         if record is None:
@@ -173,20 +173,20 @@ def _keys_of(item: Item) -> Iterator[tuple[str, str]]:
             pass
 
 
-def note_engine_key(record: Record, batch: Batch, known: KnownKeys) -> None:
+def note_engine_key(record: JobRecord, batch: Batch, known: KnownKeys) -> None:
     """Note what the engine calls a job, so that it makes one job only."""
     if record.key is not None and (ENGINE, record.key) not in known:
         key = Key(record.key, digest_of(record.job))
         _note_key(ENGINE, key, record, batch, known)
 
 
-def _note_key(user: str, key: Key, record: Record, batch: Batch, known: KnownKeys) -> None:
+def _note_key(user: str, key: Key, record: JobRecord, batch: Batch, known: KnownKeys) -> None:
     used = UsedKey(user, key.text, key.digest, record.id)
     known[user, key.text] = used
     batch.keys.append(used)
 
 
-def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> Record:
+def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> JobRecord:
     """Put a job on record and tell the scheduler."""
     state = batch.state
     state.serial += 1
@@ -199,12 +199,12 @@ def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> R
 
 def put_on_record(
     job_id: JobId, serial: int, job: JobSpec, origin: Origin, batch: Batch
-) -> Record:
+) -> JobRecord:
     """Write the first entry of a job, with an estimate of how long it will run."""
     state, user, submitted_s = batch.state, origin.user, origin.submitted_s
     asked = asked_of(job_id, job, user, submitted_s, state.request_of(job))
-    guess = state.estimates.guess(asked)
-    record = Record(
+    estimate = state.estimates.estimate(asked)
+    record = JobRecord(
         serial,
         job_id,
         job.name,
@@ -212,10 +212,10 @@ def put_on_record(
         job.queue,
         job,
         submitted_s,
-        guess.seconds,
-        guess.low_s,
-        guess.high_s,
-        guess.basis,
+        estimate.seconds,
+        estimate.low_s,
+        estimate.high_s,
+        estimate.basis,
         key=origin.key,
     )
     document = record_document(record)

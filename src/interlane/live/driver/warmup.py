@@ -1,7 +1,7 @@
 """Compiled code is loaded before the first job comes."""
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.live.questions.estimates import Asked, Guesses
+from interlane.live.questions.estimates import JobFeatures, LiveEstimates
 from interlane.model import (
     Demand,
     Job,
@@ -24,10 +24,10 @@ def warm_up(scheduler: Scheduler) -> None:
     whole = one_task(
         Demand(gpus=max((machine.gpus for machine in scheduler.cluster), default=0))
     )
-    Guesses().guess(Asked(JobId("warm-up"), "warm-up", "", whole, 0.0, None))
+    LiveEstimates().estimate(JobFeatures(JobId("warm-up"), "warm-up", "", whole, 0.0, None))
     roles = Request((Task(Demand(cpu_milli=1)), Task(Demand(cpu_milli=1), role="other")))
-    for number, (request, guess_s) in enumerate(((whole, 1e9), (whole, 1.0), (roles, 1.0))):
-        job = Job(JobId(f"warm-up-{number}"), request, 0.0, number, guess_s, priority=number)
+    for number, (request, estimate_s) in enumerate(((whole, 1e9), (whole, 1.0), (roles, 1.0))):
+        job = Job(JobId(f"warm-up-{number}"), request, 0.0, number, estimate_s, priority=number)
         for action in scheduler.handle(Submitted(job), number * 1e6):
             if isinstance(action, Start):
                 scheduler.learn(Started(action.job_id, action.placement), 0.0)

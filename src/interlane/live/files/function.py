@@ -20,14 +20,14 @@ Callable = Annotated[str, Field(max_length=512, pattern=CALLABLE)]
 Module = Annotated[str, Field(max_length=256, pattern=MODULE)]
 
 
-class Batch(Strict):
+class BatchFields(Strict):
     """How many requests the handler gets together, and how long the first one waits."""
 
     max: int = Field(default=1, ge=1, le=1_024)
     window: Amount = 0
 
 
-class Replicas(Strict):
+class ReplicaFields(Strict):
     """How many replicas there may be."""
 
     max: int = Field(default=4, ge=1, le=256)
@@ -57,8 +57,8 @@ class FunctionSpec(Strict):
     concurrency: int = Field(
         default=1, ge=1, le=256, description="Calls at a time in one replica."
     )
-    batch: Batch = Batch()
-    replicas: Replicas = Replicas()
+    batch: BatchFields = BatchFields()
+    replicas: ReplicaFields = ReplicaFields()
     keep: Amount = Field(
         default=AUTO,
         description="auto: forecasts decide; else how long replicas stay after a request.",
@@ -73,7 +73,7 @@ class FunctionSpec(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FunctionAmounts:
     """The amounts of a function."""
 
     memory_mib: int
@@ -84,7 +84,7 @@ class Terms:
     """Seconds that replicas stay after a request; None where forecasts decide."""
 
 
-def terms_of(spec: FunctionSpec) -> Terms:
+def terms_of(spec: FunctionSpec) -> FunctionAmounts:
     """Return the amounts of a function, or say which cannot be."""
     memory_mib = amounts.memory_mib("memory", spec.memory)
     if not 0 < memory_mib <= MEMORY_MIB_MAX:
@@ -94,7 +94,7 @@ def terms_of(spec: FunctionSpec) -> Terms:
     twice = set(spec.secrets) & set(spec.env)
     if twice:
         raise InvalidField("secrets", min(twice), "env gives it a value already")
-    return Terms(
+    return FunctionAmounts(
         memory_mib,
         _span("deadline", spec.deadline),
         _span("load_deadline", spec.load_deadline),

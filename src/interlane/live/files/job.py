@@ -64,7 +64,7 @@ _SCRIPT: Final = re.compile(r"[\w.+-]+\.(?:py|sh|bash|ipynb|jl|R|pl|lua|js)(?![\
 _WORD: Final = re.compile(r"[\w.+-]+(?=\s|$)")
 
 
-class Mode(StrEnum):
+class ShareMode(StrEnum):
     """How a job shares its GPUs."""
 
     AUTO = "auto"
@@ -73,7 +73,7 @@ class Mode(StrEnum):
     LANES = "lanes"
 
 
-class Gpu(Strict):
+class GpuFields(Strict):
     """GPUs of each instance; ``memory`` and ``compute`` are asked of each GPU."""
 
     count: int = Field(default=1, ge=0, le=62)
@@ -89,7 +89,7 @@ class Gpu(Strict):
 class Resources(Strict):
     """What each instance of a job needs."""
 
-    gpu: Gpu | None = None
+    gpu: GpuFields | None = None
     cpu: Amount = 0
     memory: str | None = None
 
@@ -97,7 +97,7 @@ class Resources(Strict):
 class Share(Strict):
     """How a job may share GPUs with others."""
 
-    mode: Mode = Mode.AUTO
+    mode: ShareMode = ShareMode.AUTO
     max_slowdown: float | None = Field(default=None, ge=1.0, le=100.0)
 
 
@@ -108,7 +108,7 @@ class Gang(Strict):
     min: int | None = Field(default=None, ge=1, le=INSTANCES_MAX)
 
 
-class Times(Strict):
+class TimeFields(Strict):
     """How long a job is expected to run, and how long it may."""
 
     expected: Amount | None = None
@@ -141,7 +141,7 @@ class TaskSpec(Strict):
     )
 
 
-class Topology(Strict):
+class TopologyFields(Strict):
     """How close the instances of a job want to be: each names a level, such as rack."""
 
     same: LabelKey | None = Field(
@@ -184,8 +184,8 @@ class JobSpec(Strict):
         max_length=LABELS_MAX,
         description="Taints that a machine may have; it may have no others.",
     )
-    topology: Topology = Topology()
-    time: Times = Times()
+    topology: TopologyFields = TopologyFields()
+    time: TimeFields = TimeFields()
     checkpoint: Checkpoint | None = None
     run: Line | None = Field(
         default=None, description="A command line for /bin/sh, of tasks that have none."
@@ -233,7 +233,7 @@ class GpuMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopFields:
     """How to stop a job."""
 
     signal: int
@@ -260,7 +260,7 @@ def check_spec(spec: JobSpec) -> None:
     stop_of(spec)
     checkpoint_s(spec)
     _closeness(spec.topology)
-    if spec.share.mode is Mode.LANES and not takes_lane(spec):
+    if spec.share.mode is ShareMode.LANES and not takes_lane(spec):
         rule = "only one process on one GPU can take turns; spatial or exclusive suits others"
         raise InvalidField("share.mode", spec.share.mode.value, rule)
     if spec.workdir is not None and not spec.workdir.startswith("/"):
@@ -336,14 +336,14 @@ def request_of(
     return Request(tasks, Closeness(same=MACHINE_LEVEL) if len(tasks) > 1 else ANYWHERE)
 
 
-def _closeness(asked: Topology) -> Closeness:
+def _closeness(asked: TopologyFields) -> Closeness:
     if asked.same is not None and asked.spread == asked.same:
         rule = "same wants all in one of them; name another level, or leave one out"
         raise InvalidField("topology.spread", asked.spread, rule)
     if asked.pack is not None and asked.spread is not None:
         rule = "pack wants the opposite; name one of them"
         raise InvalidField("topology.spread", asked.spread, rule)
-    if asked == Topology():
+    if asked == TopologyFields():
         return ANYWHERE
     return Closeness(asked.same, asked.pack, asked.spread)
 
@@ -369,7 +369,7 @@ def _path(spec: JobSpec, at: int) -> str:
 def _demand(spec: JobSpec, at: int, cards_mib: Iterable[int]) -> Demand:
     """Return what an instance of a task asks for, where GPUs have so much memory."""
     task, path = spec.roles[at], _path(spec, at)
-    gpu = task.resources.gpu or Gpu(count=0)
+    gpu = task.resources.gpu or GpuFields(count=0)
     memory = _range_mib(f"{path}.gpu.memory", gpu.memory)
     share = _asked_milli(f"{path}.gpu.compute", gpu)
     if share is None:
@@ -394,13 +394,13 @@ def _gpu_milli(spec: JobSpec, share_milli: int) -> int:
     takes turns there is no such bound, and the job gets whole GPUs.
     """
     bound = spec.share.max_slowdown
-    if spec.share.mode is Mode.EXCLUSIVE or (bound is not None and not takes_lane(spec)):
+    if spec.share.mode is ShareMode.EXCLUSIVE or (bound is not None and not takes_lane(spec)):
         return MILLI
     least = 1 if bound is None else ceil(MILLI / bound)
     return max(least, share_milli)
 
 
-def _asked_milli(field: str, gpu: Gpu) -> int | None:
+def _asked_milli(field: str, gpu: GpuFields) -> int | None:
     if gpu.compute is None:
         return None
     low, high = amounts.ends(str(gpu.compute))
@@ -435,7 +435,7 @@ def takes_lane(spec: JobSpec) -> bool:
     """Tell whether a job takes turns: it may, and is one process on one GPU."""
     task, gpu = spec.roles[0], spec.roles[0].resources.gpu
     is_alone = len(spec.roles) == 1 and task.count == 1 and gpu is not None and gpu.count == 1
-    return is_alone and spec.share.mode is not Mode.SPATIAL
+    return is_alone and spec.share.mode is not ShareMode.SPATIAL
 
 
 def memory_bytes_max(spec: JobSpec, at: int) -> int | None:
@@ -474,7 +474,7 @@ def checkpoint_s(spec: JobSpec) -> float | None:
     return _span("checkpoint.interval", spec.checkpoint.interval) or 0.0
 
 
-def stop_of(spec: JobSpec) -> Stop:
+def stop_of(spec: JobSpec) -> StopFields:
     """Return how to stop a job."""
     asked = spec.checkpoint or Checkpoint()
     if asked.signal not in STOP_SIGNALS:
@@ -483,7 +483,7 @@ def stop_of(spec: JobSpec) -> Stop:
     grace_s = amounts.seconds("checkpoint.grace", asked.grace)
     if grace_s > GRACE_S_MAX:
         raise InvalidField("checkpoint.grace", asked.grace, f"at most {GRACE_S_MAX:g} s")
-    return Stop(signal.Signals[asked.signal].value, grace_s)
+    return StopFields(signal.Signals[asked.signal].value, grace_s)
 
 
 def program_of(spec: JobSpec) -> str:

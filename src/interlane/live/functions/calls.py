@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 
-class Outcome(Enum):
+class CallOutcome(Enum):
     """How a request ended."""
 
     GOOD = 0
@@ -23,7 +23,7 @@ class Outcome(Enum):
 class Reply(NamedTuple):
     """The end of a request: the answer as JSON, or a sentence."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     data: bytes
     retry_s: float | None = None
 
@@ -52,7 +52,7 @@ class Call:
         return True
 
 
-class Queue:
+class CallQueue:
     """Calls that wait, in the order of their deadlines.
 
     Those that go in batches wait for company until there is enough or their window closes.

@@ -18,20 +18,20 @@ from itertools import count
 from time import monotonic
 from typing import Final
 
-from interlane.live.files.function import FunctionSpec, Terms
-from interlane.live.functions.calls import Call, Outcome, Queue, Reply
+from interlane.live.files.function import FunctionAmounts, FunctionSpec
+from interlane.live.functions.calls import Call, CallOutcome, CallQueue, Reply
 from interlane.live.functions.figures import Counts, Latencies, Mean
 from interlane.live.functions.port import (
     Answered,
     CutOff,
-    Ended,
     Environment,
-    Failed,
     Ready,
+    ReplicaEnded,
+    ReplicaEngine,
+    ReplicaFailed,
     ReplicaReport,
-    Replicas,
 )
-from interlane.live.functions.replicas import Replica, Site, State
+from interlane.live.functions.replicas import Replica, ReplicaPlace, ReplicaState
 from interlane.live.functions.warmth import Band
 
 HANG_FACTOR: Final = 2.0
@@ -39,7 +39,7 @@ HANG_FACTOR: Final = 2.0
 BACKOFF_S: Final = 1.0
 """Seconds after a failed load in which nobody tries again; doubles each time."""
 BACKOFF_S_MAX: Final = 60.0
-LOAD_S_GUESS: Final = 1.0
+LOAD_S_ESTIMATE: Final = 1.0
 LOG_BYTES: Final = 1 << 16
 """What is kept of the newest output of a function."""
 
@@ -53,8 +53,8 @@ class Deployed:
     version: int
     deployed_s: float
     spec: FunctionSpec
-    terms: Terms
-    engine: Replicas
+    terms: FunctionAmounts
+    engine: ReplicaEngine
     on_short: Callable[["Deployed"], None]
     """Told when those who wait would be better off with another replica."""
     on_gone: Callable[["Deployed", Replica], None]
@@ -84,11 +84,11 @@ class Deployed:
     """Replicas that can take a call; the last was used last and is used next."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _queue: Queue = field(init=False)
+    _queue: CallQueue = field(init=False)
     _environment: Environment = field(init=False)
 
     def __post_init__(self) -> None:
-        self._queue = Queue(
+        self._queue = CallQueue(
             self._loop,
             batch=self.spec.batch.max,
             window_s=self.terms.batch_window_s,
@@ -99,14 +99,14 @@ class Deployed:
     @property
     def load_s_expected(self) -> float:
         """How long a replica takes to load."""
-        return LOAD_S_GUESS if self.load_s.value is None else self.load_s.value
+        return LOAD_S_ESTIMATE if self.load_s.value is None else self.load_s.value
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a replica."""
         return self._queue.waiting
 
-    def standing(self, state: State) -> list[Replica]:
+    def status(self, state: ReplicaState) -> list[Replica]:
         """Return the replicas in a state."""
         return [one for one in self.replicas if one.state is state]
 
@@ -140,10 +140,10 @@ class Deployed:
         """Return why a request cannot be taken in."""
         if self.waiting >= self.spec.queue and not self._free:
             said = f"{self.waiting} requests wait for {self.name} already; try again later."
-            return _reply(Outcome.FULL, said, self._wait_s())
+            return _reply(CallOutcome.FULL, said, self._wait_s())
         if now_s < self._again_s and not self.replicas:
             said = f"{self.name} cannot be loaded: {self.reason}"
-            return _reply(Outcome.UNAVAILABLE, said, self._again_s - now_s)
+            return _reply(CallOutcome.UNAVAILABLE, said, self._again_s - now_s)
         return None
 
     def _wait_s(self) -> float:
@@ -163,7 +163,7 @@ class Deployed:
                 f" ({self.reason})" if self.reason else ""
             )
             self._queue.drop(call)
-        if call.end(_reply(Outcome.LATE, f"{said}.")):
+        if call.end(_reply(CallOutcome.LATE, f"{said}.")):
             self.counts.late += 1
 
     # -- who answers whom -------------------------------------------------------------
@@ -196,11 +196,11 @@ class Deployed:
                 self._answered(replica, report)
             case Ready():
                 self._ready(replica)
-            case Failed():
+            case ReplicaFailed():
                 replica.kill(report.why)
             case CutOff():
                 self._cut_off(replica, report.begun)
-            case Ended():
+            case ReplicaEnded():
                 self._ended(replica, report.why)
 
     def _answered(self, replica: Replica, answer: Answered) -> None:
@@ -217,7 +217,7 @@ class Deployed:
         for call, reply in zip(calls, answer.replies, strict=True):
             if call.end(reply):
                 self._count(reply.outcome, now_s - call.at_s)
-        if replica.state is State.LEAVING:
+        if replica.state is ReplicaState.LEAVING:
             if not replica.calls:
                 replica.kill()
             return
@@ -226,11 +226,11 @@ class Deployed:
         if self._queue.waiting:
             self._dispatch()
 
-    def _count(self, outcome: Outcome, latency_s: float) -> None:
-        if outcome is Outcome.GOOD:
+    def _count(self, outcome: CallOutcome, latency_s: float) -> None:
+        if outcome is CallOutcome.GOOD:
             self.counts.answered += 1
             self.latencies.add(latency_s)
-        elif outcome is Outcome.RAISED:
+        elif outcome is CallOutcome.RAISED:
             self.counts.raised += 1
 
     # -- replicas ---------------------------------------------------------------------
@@ -241,11 +241,11 @@ class Deployed:
             return False
         if self._loop.time() < self._again_s:
             return False
-        if not any(one.state is not State.LEAVING for one in self.replicas):
+        if not any(one.state is not ReplicaState.LEAVING for one in self.replicas):
             return True
         return self.service_s.value is not None and self._wait_s() > self.load_s_expected
 
-    def grow(self, number: int, site: Site) -> None:
+    def grow(self, number: int, site: ReplicaPlace) -> None:
         """Start one more replica on a device."""
         replica = Replica(number, site, self._loop.time())
         self.replicas.append(replica)
@@ -254,9 +254,9 @@ class Deployed:
         replica.loaded = self._environment.load(number, site.device.gpu, tell)
 
     def _ready(self, replica: Replica) -> None:
-        if replica.state is not State.LOADING:
+        if replica.state is not ReplicaState.LOADING:
             return
-        replica.state, replica.ready_s = State.READY, self._loop.time()
+        replica.state, replica.ready_s = ReplicaState.READY, self._loop.time()
         self.load_s.add(replica.ready_s - replica.begun_s)
         self.failed_loads, self.reason, self._again_s = 0, None, 0.0
         self._free.append(replica)
@@ -273,7 +273,7 @@ class Deployed:
         """Let a replica end: at once if it is idle, else when it has answered."""
         if replica in self._free:
             self._free.remove(replica)
-        replica.state = State.LEAVING
+        replica.state = ReplicaState.LEAVING
         if not replica.calls:
             replica.kill()
 
@@ -294,16 +294,16 @@ class Deployed:
             if not was_begun and not call.tries:
                 call.tries = 1
                 self.take(call)
-            elif call.end(_reply(Outcome.LOST, said)):
+            elif call.end(_reply(CallOutcome.LOST, said)):
                 self.counts.lost += 1
 
     def _ended(self, replica: Replica, why: str) -> None:
         """Note that nothing is left of a replica."""
         self.replicas.remove(replica)
-        was, replica.state = replica.state, State.GONE
+        was, replica.state = replica.state, ReplicaState.GONE
         if replica.ready_s < float("inf"):
             self.counts.warm_s += self._loop.time() - replica.ready_s
-        if was is State.LOADING and not self.is_closing:
+        if was is ReplicaState.LOADING and not self.is_closing:
             self._load_failed(replica.failure or why)
         self.on_gone(self, replica)
         self._dispatch()
@@ -321,7 +321,7 @@ class Deployed:
     def refuse_all(self, said: str, retry_s: float) -> None:
         """Answer everybody who waits that it is in vain."""
         for call in self._queue.take(self.waiting):
-            if call.end(_reply(Outcome.UNAVAILABLE, said, retry_s)):
+            if call.end(_reply(CallOutcome.UNAVAILABLE, said, retry_s)):
                 self.counts.refused += 1
 
     # -- what passes ------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Deployed:
         hang_s = self.terms.deadline_s * HANG_FACTOR
         for replica in self.replicas:
             oldest_s = min((sent_s for sent_s, _ in replica.calls.values()), default=now_s)
-            if replica.state is State.LOADING:
+            if replica.state is ReplicaState.LOADING:
                 if now_s - replica.begun_s > self.terms.load_deadline_s:
                     limit_s = self.terms.load_deadline_s
                     replica.kill(f"It was not loaded within {limit_s:g} s, its load_deadline.")
@@ -374,5 +374,5 @@ class Deployed:
         del self.log[:-LOG_BYTES]
 
 
-def _reply(outcome: Outcome, said: str, retry_s: float | None = None) -> Reply:
+def _reply(outcome: CallOutcome, said: str, retry_s: float | None = None) -> Reply:
     return Reply(outcome, said.encode(), retry_s)

@@ -15,19 +15,19 @@ from itertools import count
 from typing import Final
 
 from interlane.functions.costs import Prices
-from interlane.functions.pool import Load, Wish
+from interlane.functions.pool import LoadReplica, PoolAction
 from interlane.live.files.function import FunctionSpec, terms_of
-from interlane.live.functions.calls import Call, Outcome, Reply
+from interlane.live.functions.calls import Call, CallOutcome, Reply
+from interlane.live.functions.colocation import Allocator, holdings_of
 from interlane.live.functions.deployed import Deployed
-from interlane.live.functions.lender import Lender, holdings_of
-from interlane.live.functions.port import Jobs, Replicas
-from interlane.live.functions.replicas import Replica, State
-from interlane.live.functions.sides import Sides
+from interlane.live.functions.interference_reports import Sides
+from interlane.live.functions.port import JobsPort, ReplicaEngine
+from interlane.live.functions.replicas import Replica, ReplicaState
 from interlane.live.functions.status import FunctionStatus, status_of
-from interlane.live.functions.warmth import MakeForecast, Standing, Warmth, warm_up
+from interlane.live.functions.warmth import MakeForecast, WarmStatus, Warmth, warm_up
 from interlane.live.measure import occupancy
-from interlane.live.measure.coruns import CoRun, Solo, function_workload
-from interlane.live.measure.occupancy import Device
+from interlane.live.measure.coruns import CoRun, SoloSpeed, function_workload
+from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.store.rows import FunctionRow
 from interlane.model import InterlaneError, Refusal, Workload
 
@@ -73,14 +73,16 @@ class FunctionSettings:
 class Gateway:
     """See the module's text."""
 
-    def __init__(self, jobs: Jobs, replicas: Replicas, settings: FunctionSettings) -> None:
+    def __init__(
+        self, jobs: JobsPort, replicas: ReplicaEngine, settings: FunctionSettings
+    ) -> None:
         self.jobs = jobs
         self.settings = settings
         self._replicas = replicas
         self._loop = asyncio.get_running_loop()
         self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
-        self._lender = Lender()
-        self.sides = Sides(self._lender, jobs.monitor, self._keep)
+        self._allocator = Allocator()
+        self.sides = Sides(self._allocator, jobs.monitor, self._keep)
         self._functions: dict[str, Deployed] = {}
         self._closing: set[Deployed] = set()
         """Functions that are gone but for replicas that still answer."""
@@ -151,7 +153,7 @@ class Gateway:
             self._warmth.forget(name)
             self.sides.forget(name)
             for call in self._let_go(deployed):
-                call.end(Reply(Outcome.UNAVAILABLE, f"{name} was deleted.".encode()))
+                call.end(Reply(CallOutcome.UNAVAILABLE, f"{name} was deleted.".encode()))
 
     def _put(self, row: FunctionRow) -> Deployed:
         spec = FunctionSpec.model_validate_json(row.spec)
@@ -222,7 +224,7 @@ class Gateway:
     def _place(self, deployed: Deployed) -> bool:
         """Start a replica where there is room; return whether there was."""
         number = next(self._numbers)
-        site = self._lender.lend(
+        site = self._allocator.lend(
             f"{deployed.name}/{number}",
             function_workload(deployed.name),
             deployed.terms.memory_mib,
@@ -242,12 +244,12 @@ class Gateway:
         needed_mib = deployed.terms.memory_mib
         best: list[tuple[Deployed, Replica]] = []
         best_cost = 0.0
-        for gpu, free_mib in self._lender.free_mib().items():
+        for gpu, free_mib in self._allocator.free_mib().items():
             idle = [
                 (other, one)
                 for other in self._functions.values()
                 if other is not deployed
-                for one in other.standing(State.READY)
+                for one in other.status(ReplicaState.READY)
                 if one.site.device.gpu == gpu and not one.calls
             ]
             chosen, cost = [], 0.0
@@ -263,8 +265,8 @@ class Gateway:
 
     def _worth(self) -> dict[str, float]:
         """Return what a warm replica of each function is worth."""
-        device_mib = self._lender.lendable_mib
-        prewarmer = self._warmth.prewarmer(self._standings(device_mib), device_mib)
+        device_mib = self._allocator.lendable_mib
+        prewarmer = self._warmth.prewarmer(self._statuses(device_mib), device_mib)
         return {name: prewarmer.worth(name) for name in prewarmer.names}
 
     def _refuse_in_vain(self, deployed: Deployed) -> None:
@@ -275,17 +277,17 @@ class Gateway:
                 f"{deployed.name} has no replica: {deployed.reason}", self.settings.slot_s
             )
 
-    def _standings(self, device_mib: int) -> list[Standing]:
+    def _statuses(self, device_mib: int) -> list[WarmStatus]:
         return [
-            _standing(one, is_kept=self._loop.time() < one.kept_until_s)
+            _status(one, is_kept=self._loop.time() < one.kept_until_s)
             for one in self._functions.values()
             if one.terms.memory_mib <= device_mib
         ]
 
-    def _carry_out(self, wishes: tuple[Wish, ...]) -> None:
-        for wish in wishes:
-            deployed = self._functions[wish.function]
-            if not isinstance(wish, Load):
+    def _carry_out(self, actions: tuple[PoolAction, ...]) -> None:
+        for action in actions:
+            deployed = self._functions[action.function]
+            if not isinstance(action, LoadReplica):
                 deployed.shrink()
             elif len(deployed.replicas) < deployed.spec.replicas.max and not self._place(
                 deployed
@@ -293,7 +295,7 @@ class Gateway:
                 self._wanting[deployed.name] = None
 
     def _gone(self, owner: Deployed, replica: Replica) -> None:
-        self._lender.leave(replica.site.id, self.jobs.now_s())
+        self._allocator.leave(replica.site.id, self.jobs.now_s())
         if owner in self._closing and not owner.replicas:
             self._closing.discard(owner)
             owner.release()
@@ -310,7 +312,7 @@ class Gateway:
                 self._refuse_in_vain(deployed)
 
     def _anybody_leaves(self) -> bool:
-        return any(one.state is State.LEAVING for _, one in self._all_replicas())
+        return any(one.state is ReplicaState.LEAVING for _, one in self._all_replicas())
 
     def _all_replicas(self) -> Iterator[tuple[Deployed, Replica]]:
         for deployed in (*self._functions.values(), *self._closing):
@@ -322,7 +324,7 @@ class Gateway:
         evicted = [
             (owner, one)
             for owner, one in self._all_replicas()
-            if one.site.id in replica_ids and one.state is not State.LEAVING
+            if one.site.id in replica_ids and one.state is not ReplicaState.LEAVING
         ]
         for owner, replica in evicted:
             owner.counts.evicted += 1
@@ -364,15 +366,15 @@ class Gateway:
             one.name: float(one.end_slot(self._warmth.band(one.name)))
             for one in self._functions.values()
         }
-        device_mib = self._lender.lendable_mib
-        standings = self._standings(device_mib)
-        if standings:
-            prewarmer = self._warmth.prewarmer(standings, device_mib)
+        device_mib = self._allocator.lendable_mib
+        statuses = self._statuses(device_mib)
+        if statuses:
+            prewarmer = self._warmth.prewarmer(statuses, device_mib)
             self._carry_out(prewarmer.slot_passed(counts))
         for deployed in self._evict(self.sides.end_slot(self.jobs.now_s())):
             self._wanting[deployed.name] = None  # elsewhere, once it is gone
 
-    def _keep(self, coruns: Sequence[CoRun], solos: Mapping[Workload, Solo]) -> None:
+    def _keep(self, coruns: Sequence[CoRun], solos: Mapping[Workload, SoloSpeed]) -> None:
         """Give co-runs to the machine's data set, while others are served."""
         self._loop.run_in_executor(None, self.jobs.monitor.tell, coruns, solos)
 
@@ -387,9 +389,9 @@ class Gateway:
     def _follow_jobs(self) -> None:
         now = self.jobs.snapshot()
         machines = tuple(now.machines.known.values())
-        self._evict(self._lender.follow(machines, holdings_of(now), now.now_s))
+        self._evict(self._allocator.follow(machines, holdings_of(now), now.now_s))
 
-    def _devices(self) -> Sequence[Device]:
+    def _devices(self) -> Sequence[DeviceUse]:
         return occupancy.devices(self.jobs.snapshot(), self.jobs.monitor.seen)
 
     # -- what is shown ----------------------------------------------------------------
@@ -417,11 +419,11 @@ def _must_own(deployed: Deployed, user: str, *, is_admin: bool) -> None:
         )
 
 
-def _standing(one: Deployed, *, is_kept: bool) -> Standing:
+def _status(one: Deployed, *, is_kept: bool) -> WarmStatus:
     """Return how a function stands; what is kept counts as loading, which never parts."""
-    ready = [] if is_kept else one.standing(State.READY)
+    ready = [] if is_kept else one.status(ReplicaState.READY)
     busy = sum(bool(replica.calls) for replica in ready)
-    return Standing(
+    return WarmStatus(
         one.name,
         one.terms.memory_mib,
         one.load_s_expected,

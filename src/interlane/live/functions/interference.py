@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from interlane.live.functions.figures import Mean
-from interlane.live.functions.replicas import Device
+from interlane.live.functions.replicas import FunctionDevice
 from interlane.live.measure.monitor import Use
-from interlane.live.measure.occupancy import Tenant
+from interlane.live.measure.occupancy import TenantUse
 from interlane.model import GpuRef, JobId
 
 LEAST_ITERATIONS: Final = 8
@@ -66,7 +66,9 @@ class Interference:
         self._calls: dict[GpuRef, int] = {}
 
     def look(
-        self, tenants: Mapping[GpuRef, Sequence[Tenant]], devices: Mapping[GpuRef, Device]
+        self,
+        tenants: Mapping[GpuRef, Sequence[TenantUse]],
+        devices: Mapping[GpuRef, FunctionDevice],
     ) -> AtWork | None:
         """Take in where jobs are and whether functions did anything; return which jobs work.
 
@@ -96,7 +98,7 @@ class Interference:
                     found[one.id].learn(one.use, beside=gpu in called)
         return at_work
 
-    def _is_old(self, tenants: Mapping[GpuRef, Sequence[Tenant]]) -> bool:
+    def _is_old(self, tenants: Mapping[GpuRef, Sequence[TenantUse]]) -> bool:
         """Tell whether all of this was seen before: of a job that is there, time passes."""
         return any(
             one.use is not None
@@ -124,7 +126,7 @@ def _known(before: _Known | None, use: Use) -> _Known:
     return before
 
 
-def _at_work(known: Mapping[JobId, _Known], there: Sequence[Tenant]) -> frozenset[JobId]:
+def _at_work(known: Mapping[JobId, _Known], there: Sequence[TenantUse]) -> frozenset[JobId]:
     return frozenset(
         one.id
         for one in there

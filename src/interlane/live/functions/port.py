@@ -6,7 +6,7 @@ happens on the event loop, and nothing waits: what becomes of a replica is repor
 
 What holds for every engine:
 
-* Reports of a replica come after ``load`` has returned.  ``Ended`` comes once, whatever
+* Reports of a replica come after ``load`` has returned.  ``ReplicaEnded`` comes once, whatever
   happens, and is the last.
 * Each call is answered at most once, and none after ``CutOff``.
 * A call that ``CutOff`` does not name was not begun and never will be: it may be sent again.
@@ -32,7 +32,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ReplicaFailed:
     """It cannot be loaded, or is of no use; it must be killed."""
 
     why: str
@@ -55,20 +55,20 @@ class CutOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ReplicaEnded:
     """Nothing is left of it, and its memory is free."""
 
     why: str
 
 
-ReplicaReport = Ready | Failed | Answered | CutOff | Ended
+ReplicaReport = Ready | ReplicaFailed | Answered | CutOff | ReplicaEnded
 Tell = Callable[[ReplicaReport], None]
 
 
 # -- the engine -----------------------------------------------------------------------
 
 
-class Loaded(Protocol):
+class ReplicaLoaded(Protocol):
     """A replica that was asked for."""
 
     @property
@@ -92,7 +92,7 @@ class Loaded(Protocol):
 class Environment(Protocol):
     """What replicas of one function have in common, such as imports; ready until closed."""
 
-    def load(self, number: int, gpu: GpuRef, tell: Tell) -> Loaded:
+    def load(self, number: int, gpu: GpuRef, tell: Tell) -> ReplicaLoaded:
         """Load a replica on a GPU; its number was never used before."""
         ...
 
@@ -101,7 +101,7 @@ class Environment(Protocol):
         ...
 
 
-class Replicas(Protocol):
+class ReplicaEngine(Protocol):
     """Runs replicas; see the module's text."""
 
     def check(self, spec: FunctionSpec) -> None:
@@ -136,7 +136,7 @@ class FunctionStore(Protocol):
         ...
 
 
-class Jobs(Protocol):
+class JobsPort(Protocol):
     """What functions see of jobs and of the devices that they share with them."""
 
     @property

@@ -6,14 +6,14 @@ from enum import StrEnum
 from typing import Final
 
 from interlane.live.functions.calls import Call
-from interlane.live.functions.port import Loaded
+from interlane.live.functions.port import ReplicaLoaded
 from interlane.model import GpuRef
 
 SERVED_MAX: Final = 4_096
 """Calls of a replica that are measured between two looks, the newest of them."""
 
 
-class State(StrEnum):
+class ReplicaState(StrEnum):
     """Where a replica stands."""
 
     LOADING = "loading"
@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Device:
+class FunctionDevice:
     """A device, and what functions do there."""
 
     gpu: GpuRef
@@ -35,24 +35,24 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ReplicaPlace:
     """The place of a replica."""
 
     id: str
     """Under which the lender knows the replica."""
-    device: Device
+    device: FunctionDevice
 
 
 class Replica:
     """One replica of a function."""
 
-    def __init__(self, number: int, site: Site, begun_s: float) -> None:
+    def __init__(self, number: int, site: ReplicaPlace, begun_s: float) -> None:
         self.number = number
         self.site = site
         self.begun_s = begun_s
         self.ready_s = float("inf")
-        self.state = State.LOADING
-        self.loaded: Loaded | None = None
+        self.state = ReplicaState.LOADING
+        self.loaded: ReplicaLoaded | None = None
         """What the engine runs."""
         self.calls: dict[int, tuple[float, list[Call]]] = {}
         """By number: when they were sent, and what goes together."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from interlane.live.auth import Role
 from interlane.live.files.function import FunctionSpec
-from interlane.live.functions.calls import Outcome, Reply
+from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.gateway import Gateway
 from interlane.live.http.access import PREFIX, PROBLEMS, User, Viewer, also
 from interlane.live.http.problems import problem
@@ -93,18 +93,18 @@ def _deadline_s(text: str) -> float:
 
 
 _STATUS: Final = {
-    Outcome.RAISED: HTTPStatus.BAD_GATEWAY,
-    Outcome.LOST: HTTPStatus.BAD_GATEWAY,
-    Outcome.NOT_JSON: HTTPStatus.UNPROCESSABLE_ENTITY,
-    Outcome.LATE: HTTPStatus.GATEWAY_TIMEOUT,
-    Outcome.FULL: HTTPStatus.SERVICE_UNAVAILABLE,
-    Outcome.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    CallOutcome.RAISED: HTTPStatus.BAD_GATEWAY,
+    CallOutcome.LOST: HTTPStatus.BAD_GATEWAY,
+    CallOutcome.NOT_JSON: HTTPStatus.UNPROCESSABLE_ENTITY,
+    CallOutcome.LATE: HTTPStatus.GATEWAY_TIMEOUT,
+    CallOutcome.FULL: HTTPStatus.SERVICE_UNAVAILABLE,
+    CallOutcome.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
 def answer_of(reply: Reply) -> Response:
     """Return what a caller sees of a reply."""
-    if reply.outcome is Outcome.GOOD:
+    if reply.outcome is CallOutcome.GOOD:
         return Response(reply.data, media_type="application/json")
     headers = {}
     if reply.retry_s is not None:

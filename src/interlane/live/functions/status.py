@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from interlane.live.files.function import FunctionSpec, Terms, terms_of
+from interlane.live.files.function import FunctionAmounts, FunctionSpec, terms_of
+from interlane.live.functions.colocation import ComparedSlowdown, device_name
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.figures import BUCKETS_S
-from interlane.live.functions.lender import Compared, device_name
-from interlane.live.functions.replicas import Replica, State
+from interlane.live.functions.replicas import Replica, ReplicaState
 from interlane.live.functions.warmth import Band
 
 
@@ -71,11 +71,11 @@ class FunctionStatus:
     latency_buckets: tuple[int, ...]
     """Answered requests by bucket of latency; see ``latency_edges_s``."""
     latency_sum_s: float
-    beside_jobs: tuple[Compared, ...]
+    beside_jobs: tuple[ComparedSlowdown, ...]
     """What jobs cost it, by device, where that was measured."""
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> FunctionAmounts:
         """The amounts that its file means."""
         return terms_of(FunctionSpec.model_validate(self.spec))
 
@@ -94,13 +94,13 @@ def status_of(
     *,
     slot_s: float,
     forecast: Band,
-    beside_jobs: Sequence[Compared],
+    beside_jobs: Sequence[ComparedSlowdown],
     now_s: float,
 ) -> FunctionStatus:
     """Return how a function is."""
     p50_s, p95_s, p99_s = one.latencies.quantiles(0.5, 0.95, 0.99)
     counts, slots = one.counts, tuple(one.slots)
-    ready = one.standing(State.READY)
+    ready = one.status(ReplicaState.READY)
     return FunctionStatus(
         name=one.name,
         user=one.user,
@@ -140,16 +140,16 @@ def status_of(
 
 
 def _state(one: Deployed) -> str:
-    if one.standing(State.READY):
+    if one.status(ReplicaState.READY):
         return "warm"
-    if one.standing(State.LOADING):
+    if one.status(ReplicaState.LOADING):
         return "loading"
     return "failed" if one.failed_loads else "cold"
 
 
 def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
     state = replica.state.value
-    if replica.state is State.READY:
+    if replica.state is ReplicaState.READY:
         state = "busy" if replica.calls else "idle"
     return ReplicaStatus(
         replica.number,

@@ -1,7 +1,7 @@
 """How many replicas each function should have: asks ``interlane.functions``.
 
 Each function is watched by itself, by a forecast and by a portfolio of advisors, so that
-functions can come and go.  The books of a decision are made from what is there at that moment.
+functions can come and go.  The state of a decision are made from what is there at that moment.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,28 +18,30 @@ from interlane.functions.pool import Pool
 from interlane.functions.portfolio import Portfolio
 from interlane.functions.prewarm import Prewarmer
 from interlane.model.function import Function
-from interlane.predict.arrivals.live import Forecast, Live, Trees
+from interlane.predict.arrivals.live import Forecaster, OnlineForecaster, Trees
 from interlane.predict.arrivals.series import DAY_S, HOUR_S, Floats
 
 TREES: Final = "trees"
-SERVICE_S_GUESS: Final = 0.1
+SERVICE_S_ESTIMATE: Final = 0.1
 
 
-MakeForecast = Callable[[str, float], Forecast]
+MakeForecast = Callable[[str, float], Forecaster]
 """From the name of a function and the time to a forecast of its requests alone."""
 
 
 def forecasts_of(trees: Trees, slot_s: float) -> MakeForecast:
     """Return a maker of forecasts by trees; untrained ones learn from nothing."""
 
-    def make(name: str, now_s: float) -> Forecast:
-        return Live(trees, functions=1, slot_s=slot_s, slot=int(now_s % DAY_S / slot_s))
+    def make(name: str, now_s: float) -> Forecaster:
+        return OnlineForecaster(
+            trees, functions=1, slot_s=slot_s, slot=int(now_s % DAY_S / slot_s)
+        )
 
     return make
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WarmStatus:
     """One function as it stands."""
 
     name: str
@@ -69,7 +71,7 @@ class Band:
 class _Watched:
     """Who watches one function."""
 
-    forecast: Forecast
+    forecast: Forecaster
     advisor: Advisor
     tells_forecast: bool
     weight: Floats
@@ -150,14 +152,14 @@ class Warmth:
             float(forecast.chances()[0]), max(1.0, float(middle)), max(1.0, float(high))
         )
 
-    def prewarmer(self, standings: Sequence[Standing], device_mib: int) -> Prewarmer:
-        """Return who decides, with books of what is there now; all must fit the device."""
-        for one in standings:
+    def prewarmer(self, statuses: Sequence[WarmStatus], device_mib: int) -> Prewarmer:
+        """Return who decides, with the state of what is there now; all must fit the device."""
+        for one in statuses:
             self._price(one, device_mib)
-        together = _Together([self._watched[one.name] for one in standings])
-        capacity = {one.name: float(self._watched[one.name].capacity[0]) for one in standings}
+        together = _Together([self._watched[one.name] for one in statuses])
+        capacity = {one.name: float(self._watched[one.name].capacity[0]) for one in statuses}
         return Prewarmer(
-            _books(standings, device_mib),
+            _state(statuses, device_mib),
             together,
             together,
             slot_s=self.slot_s,
@@ -165,7 +167,7 @@ class Warmth:
             prices=self._prices,
         )
 
-    def _price(self, one: Standing, device_mib: int) -> None:
+    def _price(self, one: WarmStatus, device_mib: int) -> None:
         """Let a function's watchers know what was measured of it."""
         watched = self._watched[one.name]
         costs = costs_of(
@@ -174,7 +176,7 @@ class Warmth:
             slot_s=self.slot_s,
             device_mib=device_mib,
         )
-        service_s = max(1e-4, one.service_s or SERVICE_S_GUESS)
+        service_s = max(1e-4, one.service_s or SERVICE_S_ESTIMATE)
         watched.weight[0] = costs.weight
         watched.capacity[0] = max(1.0, one.at_a_time * self.slot_s / service_s)
 
@@ -183,18 +185,18 @@ def warm_up() -> None:
     """Decide something that nobody sees, so that compiled code is loaded."""
     warmth = Warmth(HOUR_S)
     warmth.watch("warm-up", None, 0.0)
-    nothing = Standing("warm-up", 1, 1.0, None, 1, 0, 0, 0)
+    nothing = WarmStatus("warm-up", 1, 1.0, None, 1, 0, 0, 0)
     warmth.prewarmer([nothing], 1).slot_passed({"warm-up": 1.0})
     warmth.band("warm-up")
 
 
-def _function(one: Standing) -> Function:
+def _function(one: WarmStatus) -> Function:
     return Function(one.name, one.name, one.memory_mib, disk_load_s=one.load_s)
 
 
-def _books(standings: Sequence[Standing], device_mib: int) -> Pool:
-    pool = Pool(map(_function, standings), device_mib=device_mib)
-    for one in standings:
+def _state(statuses: Sequence[WarmStatus], device_mib: int) -> Pool:
+    pool = Pool(map(_function, statuses), device_mib=device_mib)
+    for one in statuses:
         for number in range(one.idle + one.busy + one.loading):
             pool.load(one.name, _worthless)
             if number < one.idle + one.busy:

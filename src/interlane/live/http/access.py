@@ -17,7 +17,7 @@ PAGE_MAX: Final = 500
 SERIAL_MAX: Final = 1 << 62
 
 
-class Needs:
+class RequiresRole:
     """Lets callers pass whose token has at least this role."""
 
     def __init__(self, role: Role) -> None:
@@ -44,9 +44,9 @@ class Needs:
         return caller
 
 
-Viewer = Annotated[Caller, Depends(Needs(Role.VIEWER))]
-User = Annotated[Caller, Depends(Needs(Role.USER))]
-Admin = Annotated[Caller, Depends(Needs(Role.ADMIN))]
+Viewer = Annotated[Caller, Depends(RequiresRole(Role.VIEWER))]
+User = Annotated[Caller, Depends(RequiresRole(Role.USER))]
+Admin = Annotated[Caller, Depends(RequiresRole(Role.ADMIN))]
 
 _PROBLEM: Final[dict[str, Any]] = {"content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {

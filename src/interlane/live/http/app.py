@@ -15,16 +15,16 @@ from interlane.live.http.fast_path import FastPath
 from interlane.live.http.news import News
 from interlane.live.http.problems import answer_with_problems
 from interlane.live.http.routes import jobs, machine, probes, tokens
-from interlane.live.http.service import Service
+from interlane.live.http.service import LiveService
 
 ROUTERS: Final = (jobs.routes, machine.routes, tokens.routes, functions, probes.routes)
 
 
-def make_app(service: Service, make_gateway: Callable[[], Gateway]) -> FastAPI:
+def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastAPI:
     """Return the application; functions begin and end with it, and run on its loop."""
 
     @asynccontextmanager
-    async def life(app: FastAPI) -> AsyncIterator[None]:
+    async def epoch(app: FastAPI) -> AsyncIterator[None]:
         loop, news = asyncio.get_running_loop(), News()
         app.state.news = news
         service.driver.on_commit = lambda seq: _tell(loop, news)
@@ -38,7 +38,7 @@ def make_app(service: Service, make_gateway: Callable[[], Gateway]) -> FastAPI:
     app = FastAPI(
         title="interlane",
         version=__version__,
-        lifespan=life,
+        lifespan=epoch,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

@@ -5,13 +5,13 @@ from typing import Any
 
 from interlane.lanes.report import ProcessReport
 from interlane.live.measure.monitor import Use
-from interlane.live.store.record import Entry, Record
+from interlane.live.store.record import JobRecord, LogEntry
 from interlane.live.view import MachineStatus
 from interlane.model import MILLI
 
 
 def job_document(
-    record: Record, use: Use | None = None, process: ProcessReport | None = None
+    record: JobRecord, use: Use | None = None, process: ProcessReport | None = None
 ) -> dict[str, Any]:
     """Return a job as the API shows it; the others are of one that is on a device now."""
     return {
@@ -28,8 +28,8 @@ def job_document(
         "exit_code": record.exit_code,
         "cancelled_by": record.cancelled_by,
         "ran_s": record.ran_s,
-        "guess": {
-            "seconds": record.guess_s,
+        "estimate": {
+            "seconds": record.estimate_s,
             "low_s": record.low_s,
             "high_s": record.high_s,
             "basis": record.basis,
@@ -43,7 +43,7 @@ def job_document(
     }
 
 
-def entry_document(entry: Entry) -> dict[str, Any]:
+def entry_document(entry: LogEntry) -> dict[str, Any]:
     """Return an entry of the log as the API shows it."""
     return {
         "seq": entry.seq,

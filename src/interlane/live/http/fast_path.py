@@ -14,7 +14,7 @@ from interlane.live.files.job import JobSpec
 from interlane.live.functions.routes import answer_of
 from interlane.live.http.access import PREFIX
 from interlane.live.http.routes.jobs import KEY_LENGTH_MAX, handed_in
-from interlane.live.http.service import Service
+from interlane.live.http.service import LiveService
 from interlane.model import InterlaneError
 
 JOBS: Final = f"{PREFIX}/jobs"
@@ -30,7 +30,7 @@ Short = Callable[[bytes], Awaitable[Asgi | None]]
 class FastPath:
     """Answers what is plain and passes the rest on."""
 
-    def __init__(self, app: Asgi, state: Any, service: Service) -> None:  # noqa: ANN401 - Starlette's bag
+    def __init__(self, app: Asgi, state: Any, service: LiveService) -> None:  # noqa: ANN401 - Starlette's bag
         self._app = app
         self._state = state
         self._service = service

@@ -14,10 +14,10 @@ from prometheus_client.core import (
 )
 
 from interlane import __version__
+from interlane.live.functions.colocation import ComparedSlowdown
 from interlane.live.functions.figures import BUCKETS_S
-from interlane.live.functions.lender import Compared
 from interlane.live.functions.status import FunctionStatus
-from interlane.live.measure.occupancy import Device
+from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.view import View
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
@@ -26,7 +26,7 @@ MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 def page(
     view: View,
     functions: Sequence[FunctionStatus],
-    slowed_jobs: Sequence[tuple[str, Compared]],
+    slowed_jobs: Sequence[tuple[str, ComparedSlowdown]],
 ) -> bytes:
     """Return the page of figures; ``slowed_jobs`` is what functions cost jobs."""
     registry = CollectorRegistry(auto_describe=False)
@@ -66,7 +66,7 @@ class _Figures:
         yield from _of_devices(view.devices())
 
 
-def _of_devices(devices: Sequence[Device]) -> Iterator[Metric]:
+def _of_devices(devices: Sequence[DeviceUse]) -> Iterator[Metric]:
     """Yield what goes on on devices, and how their jobs get on."""
     for field, name, about in (
         ("busy", "busy_ratio", "Share of the last seconds with an iteration."),
@@ -113,7 +113,7 @@ class _FunctionFigures:
     def __init__(
         self,
         functions: Sequence[FunctionStatus],
-        slowed_jobs: Sequence[tuple[str, Compared]],
+        slowed_jobs: Sequence[tuple[str, ComparedSlowdown]],
     ) -> None:
         self._functions = functions
         self._slowed_jobs = slowed_jobs
@@ -169,7 +169,7 @@ class _FunctionFigures:
         return histogram
 
 
-def _slowed(name: str, about: str, compared: Iterable[tuple[str, Compared]]) -> Metric:
+def _slowed(name: str, about: str, compared: Iterable[tuple[str, ComparedSlowdown]]) -> Metric:
     who = name.partition("_")[0]
     gauge = GaugeMetricFamily(f"interlane_{name}_ratio", about, labels=[who, "device", "kind"])
     for victim, one in compared:

@@ -11,7 +11,7 @@ from interlane.live.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class LiveService:
     """What can be seen, what can be done, and who may."""
 
     view: View
@@ -20,9 +20,9 @@ class Service:
     tokens: Tokens
 
 
-async def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
+async def _service(request: Request) -> LiveService:
+    service: LiveService = request.app.state.service
     return service
 
 
-The = Annotated[Service, Depends(_service)]
+The = Annotated[LiveService, Depends(_service)]

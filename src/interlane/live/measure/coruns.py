@@ -1,4 +1,4 @@
-"""The co-runs of this machine, kept as ``interlane predict degradation train`` reads them."""
+"""The co-runs of this machine, kept as ``interlane predict slowdown train`` reads them."""
 
 import logging
 from collections import deque
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from interlane.model import InvalidInput, Workload, WorkloadKind
-from interlane.predict.degradation.pairs import RETAINED_LEAST, RETAINED_MOST
+from interlane.predict.slowdown.pairs import THROUGHPUT_LEAST, THROUGHPUT_MOST
 from interlane.traces.colocation import own
 from interlane.traces.colocation.coruns import Corun, CoRuns, Way
 
@@ -30,7 +30,7 @@ log = logging.getLogger("interlane.live")
 
 
 @dataclass(frozen=True, slots=True)
-class Solo:
+class SoloSpeed:
     """What somebody does alone; what is not known is NaN."""
 
     busy: float
@@ -60,7 +60,7 @@ class CoRun(NamedTuple):
     slowdown: float
 
 
-Tell = Callable[[Sequence[CoRun], Mapping[Workload, Solo]], None]
+Tell = Callable[[Sequence[CoRun], Mapping[Workload, SoloSpeed]], None]
 """Told of co-runs, and of what workloads do alone as far as is known."""
 
 
@@ -80,21 +80,21 @@ class CoRunFiles:
         if (folder / own.CORUNS).exists():
             self._read()
 
-    def add(self, found: Sequence[CoRun], solos: Mapping[Workload, Solo]) -> None:
+    def add(self, found: Sequence[CoRun], solos: Mapping[Workload, SoloSpeed]) -> None:
         """Keep co-runs; a disk that is full costs the file, never a job."""
         with self._writing:
             for one in found:
                 for workload in (one.victim, one.aggressor):
                     self._learn(str(workload), solos.get(workload))
-                retained = min(RETAINED_MOST, max(RETAINED_LEAST, 1.0 / one.slowdown))
-                run = Corun(self._gpu_type, str(one.victim), str(one.aggressor), retained)
+                throughput = min(THROUGHPUT_MOST, max(THROUGHPUT_LEAST, 1.0 / one.slowdown))
+                run = Corun(self._gpu_type, str(one.victim), str(one.aggressor), throughput)
                 self._coruns[one.way].append(run)
             try:
                 self._write()
             except (InvalidInput, OSError) as error:
                 log.warning("The co-runs of this machine cannot be kept: %s", error)
 
-    def _learn(self, name: str, solo: Solo | None) -> None:
+    def _learn(self, name: str, solo: SoloSpeed | None) -> None:
         unknown = (np.nan,) * len(COUNTERS)
         if solo is None:
             self._profiles.setdefault(name, unknown)

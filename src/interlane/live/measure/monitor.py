@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from interlane.lanes.report import DeviceReport, ProcessReport, RunReport
-from interlane.live.measure.coruns import BESIDE, LANES, CoRun, Solo, Tell, job_workload
+from interlane.live.measure.coruns import BESIDE, LANES, CoRun, SoloSpeed, Tell, job_workload
 from interlane.live.measure.slowdown import Beside, in_turns
-from interlane.live.measure.window import Company, Look, Pair, Window, look_at
+from interlane.live.measure.window import Company, Look, PairWindow, Window, look_at
 from interlane.live.port import Measured
 from interlane.model import GpuRef, JobId, MachineId, Workload
 
@@ -36,20 +36,20 @@ class SeenDevice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class LastReport:
     """What was last reported, and what follows from it and from what was reported before."""
 
     devices: Mapping[GpuRef, SeenDevice]
     uses: Mapping[JobId, Use]
     processes: Mapping[JobId, ProcessReport]
     """Of every job, the process that does most."""
-    solos: Mapping[JobId, Solo]
+    solos: Mapping[JobId, SoloSpeed]
     """What jobs do when no other lane runs, of those of which it is known."""
     programs: Mapping[JobId, str]
     """What recurs of every job that somebody knows."""
 
     @property
-    def named_solos(self) -> dict[Workload, Solo]:
+    def named_solos(self) -> dict[Workload, SoloSpeed]:
         """What programs do when no other lane runs."""
         return {
             job_workload(self.programs[job_id]): solo
@@ -58,7 +58,7 @@ class Seen:
         }
 
 
-_UNSEEN: Final = Seen({}, {}, {}, {}, {})
+_UNSEEN: Final = LastReport({}, {}, {}, {}, {})
 _NOBODY: Final = Window(lambda company: None)
 """Knows no job."""
 
@@ -70,7 +70,7 @@ class _Daemon:
     window: Window
     programs: dict[JobId, str]
     """Asked for once, because a pair parts when one of its jobs is no longer on record."""
-    seen: Seen = _UNSEEN
+    seen: LastReport = _UNSEEN
     """Replaced as a whole, so that any thread may read it."""
 
 
@@ -89,14 +89,14 @@ class Monitor:
         self._program_of = program_of
         self._daemons: dict[GpuRef, _Daemon] = {}
         """By the first GPU that each shares: no other daemon shares it."""
-        self._merged: tuple[Sequence[Seen], Seen] = ((), _UNSEEN)
+        self._merged: tuple[Sequence[LastReport], LastReport] = ((), _UNSEEN)
         self.tell: Tell = lambda coruns, solos: None
         """Told of pairs that were together for long enough, once they part."""
         self.beside: Beside = lambda victim, others: None
         """Predicts slowdown where turns do not explain it."""
 
     @property
-    def seen(self) -> Seen | None:
+    def seen(self) -> LastReport | None:
         """What all daemons have reported, in any thread; None until one has."""
         parts = tuple(one.seen for one in tuple(self._daemons.values()))
         before, merged = self._merged
@@ -159,7 +159,7 @@ class Monitor:
         others_milli = [shares_milli[one] for one in company.others]
         return in_turns(shares_milli[company.job_id], others_milli, self._turns)
 
-    def _tell(self, parted: Mapping[Pair, float], daemon: _Daemon) -> None:
+    def _tell(self, parted: Mapping[PairWindow, float], daemon: _Daemon) -> None:
         """Tell of pairs that have parted, of those whose programs are known."""
         programs = daemon.programs
         found = {pair: slower for pair, slower in parted.items() if {*pair[:2]} <= {*programs}}
@@ -171,16 +171,16 @@ class Monitor:
             )
 
 
-def _corun(pair: Pair, slower: float, programs: Mapping[JobId, str]) -> CoRun:
+def _corun(pair: PairWindow, slower: float, programs: Mapping[JobId, str]) -> CoRun:
     way = BESIDE if pair.beside else LANES
     victim, aggressor = (job_workload(programs[one]) for one in (pair.victim, pair.aggressor))
     return CoRun(way, victim, aggressor, slower)
 
 
-def _seen(measured: Measured, look: Look, daemon: _Daemon) -> Seen:
+def _seen(measured: Measured, look: Look, daemon: _Daemon) -> LastReport:
     """Return what follows from the report of one daemon."""
     busy, gpus = daemon.window.busy(), dict(enumerate(measured.gpus))
-    return Seen(
+    return LastReport(
         {
             gpus[one.index]: SeenDevice(one, busy[one.index])
             for one in measured.report.devices
@@ -196,12 +196,12 @@ def _seen(measured: Measured, look: Look, daemon: _Daemon) -> Seen:
     )
 
 
-def _together(parts: Iterable[Seen]) -> Seen:
+def _together(parts: Iterable[LastReport]) -> LastReport:
     """Return what several daemons report; a job may be on devices of more than one."""
     devices: dict[GpuRef, SeenDevice] = {}
     uses: dict[JobId, Use] = {}
     processes: dict[JobId, ProcessReport] = {}
-    solos: dict[JobId, Solo] = {}
+    solos: dict[JobId, SoloSpeed] = {}
     programs: dict[JobId, str] = {}
     for part in parts:
         devices |= part.devices
@@ -211,7 +211,7 @@ def _together(parts: Iterable[Seen]) -> Seen:
             uses[job_id] = _sum(uses[job_id], use) if job_id in uses else use
         for job_id, process in part.processes.items():
             processes[job_id] = most_active((processes.get(job_id, process), process))
-    return Seen(devices, uses, processes, solos, programs)
+    return LastReport(devices, uses, processes, solos, programs)
 
 
 def _sum(one: Use, other: Use) -> Use:

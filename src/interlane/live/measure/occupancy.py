@@ -9,7 +9,7 @@ from typing import Final
 
 from interlane.lanes.report import DeviceReport, ProcessReport
 from interlane.live.driver.state import Snapshot
-from interlane.live.measure.monitor import Seen, Use, most_active
+from interlane.live.measure.monitor import LastReport, Use, most_active
 from interlane.model import MILLI, GpuRef, JobId, MachineId
 
 ABSENT: Final = "absent"
@@ -18,7 +18,7 @@ imports torch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantUse:
     """A job on a device."""
 
     id: JobId
@@ -45,7 +45,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneUse:
     """Jobs that take turns."""
 
     lane: int
@@ -57,7 +57,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceUse:
     """A device, what is held of it, and what goes on there."""
 
     machine: MachineId
@@ -67,7 +67,7 @@ class Device:
     memory_mib: int
     held_milli: int = 0
     held_memory_mib: int = 0
-    jobs: tuple[Tenant, ...] = ()
+    jobs: tuple[TenantUse, ...] = ()
     is_shared: bool = False
     """Whether the daemon answers; what follows means nothing if not."""
     booked_bytes: int = 0
@@ -77,18 +77,18 @@ class Device:
     """Share of the last seconds in which an iteration ran; None until it is known."""
     switches_per_s: float = 0.0
     quantum_s: float = 0.0
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[LaneUse, ...] = ()
 
 
-def devices(now: Snapshot, found: Seen | None) -> tuple[Device, ...]:
+def devices(now: Snapshot, found: LastReport | None) -> tuple[DeviceUse, ...]:
     """Return every device: what is held of it, and what goes on there if that is known."""
     return seen(held(now), found)
 
 
-def held(now: Snapshot) -> list[Device]:
+def held(now: Snapshot) -> list[DeviceUse]:
     """Return every device with what is held of it."""
     cluster = now.cluster
-    tenants: dict[tuple[MachineId, int], list[Tenant]] = {
+    tenants: dict[tuple[MachineId, int], list[TenantUse]] = {
         (machine.id, gpu): [] for machine in cluster for gpu in range(machine.gpus)
     }
     for record in now.records:
@@ -101,9 +101,9 @@ def held(now: Snapshot) -> list[Device]:
             memory_mib = demand.gpu_memory_mib * spot.instances
             for gpu in spot.gpus:
                 there = tenants.setdefault((spot.machine, gpu), [])
-                there.append(Tenant(record.id, milli, memory_mib))
+                there.append(TenantUse(record.id, milli, memory_mib))
     return [
-        Device(
+        DeviceUse(
             machine.id,
             gpu,
             machine.device(gpu).type,
@@ -118,14 +118,14 @@ def held(now: Snapshot) -> list[Device]:
     ]
 
 
-def seen(devices: Sequence[Device], found: Seen | None) -> tuple[Device, ...]:
+def seen(devices: Sequence[DeviceUse], found: LastReport | None) -> tuple[DeviceUse, ...]:
     """Return devices with what goes on there, if the daemon has told."""
     if found is None:
         return tuple(devices)
     return tuple(_with_lanes(device, found) for device in devices)
 
 
-def _with_lanes(device: Device, found: Seen) -> Device:
+def _with_lanes(device: DeviceUse, found: LastReport) -> DeviceUse:
     seen = found.devices.get(GpuRef(device.machine, device.gpu))
     if seen is None:
         return device
@@ -146,10 +146,10 @@ def _with_lanes(device: Device, found: Seen) -> Device:
     )
 
 
-def _lanes(report: DeviceReport) -> tuple[Lane, ...]:
+def _lanes(report: DeviceReport) -> tuple[LaneUse, ...]:
     names = {one.id: JobId(one.name) for one in report.processes}
     return tuple(
-        Lane(
+        LaneUse(
             lane.number,
             lane.size_bytes,
             tuple(names[one] for one in lane.members),
@@ -160,7 +160,9 @@ def _lanes(report: DeviceReport) -> tuple[Lane, ...]:
     )
 
 
-def _with_use(tenant: Tenant, processes: Sequence[ProcessReport], found: Seen) -> Tenant:
+def _with_use(
+    tenant: TenantUse, processes: Sequence[ProcessReport], found: LastReport
+) -> TenantUse:
     if not processes:
         return tenant
     first = most_active(processes)

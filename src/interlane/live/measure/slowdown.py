@@ -8,7 +8,7 @@ BY_SHARE: Final = "fair"
 
 
 Beside = Callable[[str, Sequence[str]], float | None]
-"""Predicts the slow-down of a program beside others in lanes of their own; None if unknown."""
+"""Predicts the slowdown of a program beside others in lanes of their own; None if unknown."""
 
 
 def in_turns(milli: int, others_milli: Iterable[int], order: str) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from interlane.lanes.report import DaemonReport, DeviceReport, ProcessReport, RunReport
-from interlane.live.measure.coruns import Solo
+from interlane.live.measure.coruns import SoloSpeed
 from interlane.model import MILLI, JobId
 
 WINDOW_S: Final = 10.0
@@ -28,7 +28,7 @@ TAKING_PART: Final = ("running", "holding", "waiting")
 NOTHING: Final = RunReport()
 
 
-class Pair(NamedTuple):
+class PairWindow(NamedTuple):
     """Two jobs that had a device to themselves, seen from the first."""
 
     victim: JobId
@@ -134,10 +134,10 @@ class Window:
         """Jobs that ran beside other lanes."""
         self._predicted: dict[JobId, _Sum] = {}
         """By job, over the looks since which it had run."""
-        self._together: dict[Pair, RunReport] = {}
+        self._together: dict[PairWindow, RunReport] = {}
         """What victims have done beside their aggressor so far."""
 
-    def heard(self, look: Look) -> dict[Pair, float]:
+    def heard(self, look: Look) -> dict[PairWindow, float]:
         """Take in a look; return the slowdown of pairs that have parted after some time."""
         if self._looks and self._looks[-1].report.pid != look.report.pid:
             self._looks.clear()  # its counters of devices begin anew
@@ -193,22 +193,24 @@ class Window:
         """Return the slowdown that was predicted for a job, over all of its time."""
         return self._predicted.get(job_id, _Sum()).mean
 
-    def solos(self, job_ids: Iterable[JobId]) -> dict[JobId, Solo]:
+    def solos(self, job_ids: Iterable[JobId]) -> dict[JobId, SoloSpeed]:
         """Return what jobs do when no other lane runs, of those of which it is known."""
         found = {one: self._solo(one) for one in job_ids}
         return {one: solo for one, solo in found.items() if solo is not None}
 
-    def _solo(self, job_id: JobId) -> Solo | None:
+    def _solo(self, job_id: JobId) -> SoloSpeed | None:
         alone = self._alone.get(job_id, NOTHING)
         worked_s = alone.present_s - alone.waited_s
         memory = [one.memory[job_id] for one in self._looks if job_id in one.memory]
         if alone.iterations < LEAST_ITERATIONS or worked_s <= 0 or not memory:
             return None
-        return Solo(min(1.0, alone.busy_s / worked_s), max(memory), alone.iterations / worked_s)
+        return SoloSpeed(
+            min(1.0, alone.busy_s / worked_s), max(memory), alone.iterations / worked_s
+        )
 
     # -- one look after another -------------------------------------------------------
 
-    def _compare(self, before: Look, now: Look) -> dict[Pair, float]:
+    def _compare(self, before: Look, now: Look) -> dict[PairWindow, float]:
         """See who ran since the look before: alone, in turns or beside other lanes."""
         ran = now.taking_part | {
             job_id
@@ -225,7 +227,7 @@ class Window:
                 continue
             self._note_done(job_id, done, beside=beside)
             if len(others) == 1:
-                pair = Pair(job_id, others[0], beside)
+                pair = PairWindow(job_id, others[0], beside)
                 self._together[pair] = self._together.get(pair, NOTHING) + done
                 pairs.add(pair)
         return self._part(self._together.keys() - pairs)
@@ -243,9 +245,9 @@ class Window:
             now.predicted[company.job_id] = slower
             self._predicted.setdefault(company.job_id, _Sum()).add(slower)
 
-    def _part(self, pairs: Iterable[Pair]) -> dict[Pair, float]:
+    def _part(self, pairs: Iterable[PairWindow]) -> dict[PairWindow, float]:
         """Forget pairs that are no longer together; return those that were for long enough."""
-        found: dict[Pair, float] = {}
+        found: dict[PairWindow, float] = {}
         for pair in list(pairs):
             done = self._together.pop(pair)
             slower = self.slowdown(pair.victim, done)

@@ -8,13 +8,13 @@ import numpy as np
 
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId, Request
 from interlane.model.units import MIB_PER_GIB
-from interlane.predict.guesses import Basis
-from interlane.predict.live import Guess, Live
+from interlane.predict.estimates import EstimateBasis
+from interlane.predict.live import DurationEstimate, OnlinePredictor
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
 
@@ -23,10 +23,10 @@ OFF_BY = 2.0
 
 
 ALIKE_MAX = 10_000
-"""Guesses that are kept."""
+"""Estimates that are kept."""
 
 REMEMBERED = 2_000
-"""Ended jobs that guesses are learned from at the start."""
+"""Ended jobs that estimates are learned from at the start."""
 
 
 FEW = 5
@@ -37,7 +37,7 @@ NONE_OFF_BY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EstimateBand:
     """An estimated run time; eight times in ten from ``low_s`` to ``high_s``."""
 
     seconds: float
@@ -48,8 +48,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is known of a job when it is handed in."""
+class JobFeatures:
+    """What is known of a job when it is submitted."""
 
     job_id: JobId
     program: str
@@ -61,24 +61,24 @@ class Asked:
     """Its name without the number; jobs alike in that count where the program is new."""
 
 
-class Guesses:
-    """Guesses at submission, and learns at the end.
+class LiveEstimates:
+    """Estimates at submission, and learns at the end.
 
-    Jobs alike that are handed in one after another get one guess, until something is learned:
-    a guess costs as much as everything else that a submission needs.
+    Jobs alike that are submitted one after another get one estimate, until something is
+    learned: an estimate costs as much as everything else that a submission needs.
     """
 
     def __init__(self, trained: Recall | None = None) -> None:
         """Begin with what a predictor was trained on, or with nothing."""
-        self._live = Live(trained or Recall())
-        self._by_name = Live(Recall())
+        self._live = OnlinePredictor(trained or Recall())
+        self._by_name = OnlinePredictor(Recall())
         self._is_trained = trained is not None
         self._runs: Counter[str] = Counter()
         """How many runs of each program have ended here."""
-        self._made: dict[tuple[object, ...], Span] = {}
-        """What was guessed since something was last learned."""
+        self._made: dict[tuple[object, ...], EstimateBand] = {}
+        """What was estimated since something was last learned."""
 
-    def guess(self, asked: Asked) -> Span:
+    def estimate(self, asked: JobFeatures) -> EstimateBand:
         """Return how long a job will run.
 
         What earlier runs of its program took counts most, then what its user expects, then
@@ -88,10 +88,10 @@ class Guesses:
         if alike not in self._made:
             if len(self._made) == ALIKE_MAX:
                 self._made.clear()
-            self._made[alike] = self._guessed(asked)
+            self._made[alike] = self._estimated(asked)
         return self._made[alike]
 
-    def learn(self, asked: Asked, ran_s: float) -> None:
+    def learn(self, asked: JobFeatures, ran_s: float) -> None:
         """Learn how long a job ran."""
         for live, run in ((self._live, _run(asked)), (self._by_name, _named(asked))):
             live.submitted(asked.job_id, run)
@@ -99,26 +99,26 @@ class Guesses:
         self._runs[asked.program] += 1
         self._made.clear()
 
-    def _guessed(self, asked: Asked) -> Span:
+    def _estimated(self, asked: JobFeatures) -> EstimateBand:
         found = _asked(self._live, asked.job_id, _run(asked))
         runs = self._runs[asked.program]
-        if found.basis > Basis.GROUP:
+        if found.basis > EstimateBasis.GROUP:
             expected_s = asked.expected_s
             if expected_s is not None:
                 low_s, high_s = expected_s / OFF_BY, expected_s * OFF_BY
-                return Span(expected_s, low_s, high_s, "what its user expects")
+                return EstimateBand(expected_s, low_s, high_s, "what its user expects")
             named = _asked(self._by_name, asked.job_id, _named(asked))
-            found = named if named.basis <= Basis.GROUP else found
+            found = named if named.basis <= EstimateBasis.GROUP else found
             runs = self._runs.total()
-        span = Span(found.seconds, found.low_s, found.high_s, found.basis.words)
+        span = EstimateBand(found.seconds, found.low_s, found.high_s, found.basis.words)
         return span if runs >= FEW or self._is_trained else _widened(span, runs)
 
 
-def _widened(span: Span, runs: int) -> Span:
+def _widened(span: EstimateBand, runs: int) -> EstimateBand:
     """Return a band that admits that little is known."""
     off_by = 1.0 + (FEW - 1.0) / runs if runs else NONE_OFF_BY
     rests = f"{runs} {'run' if runs == 1 else 'runs'}" if runs else "no run at all"
-    return Span(
+    return EstimateBand(
         span.seconds,
         min(span.low_s, span.seconds / off_by),
         max(span.high_s, span.seconds * off_by),
@@ -128,26 +128,26 @@ def _widened(span: Span, runs: int) -> Span:
 
 def remembered(
     store: Store, request_of: Callable[[JobSpec], Request], trained: Recall | None = None
-) -> Guesses:
-    """Return guesses that know the newest jobs that ended well."""
-    guesses = Guesses(trained)
+) -> LiveEstimates:
+    """Return estimates that know the newest jobs that ended well."""
+    estimates = LiveEstimates(trained)
     wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
     for record in reversed(store.jobs(wanted)):
         asked = asked_before(record, request_of(record.job))
-        guesses.learn(asked, record.ran_for_s(record.ended_s or 0.0))
-    return guesses
+        estimates.learn(asked, record.ran_for_s(record.ended_s or 0.0))
+    return estimates
 
 
-def asked_before(record: Record, request: Request) -> Asked:
-    """Return what was known of a job when it was handed in."""
+def asked_before(record: JobRecord, request: Request) -> JobFeatures:
+    """Return what was known of a job when it was submitted."""
     return asked_of(record.id, record.job, record.user, record.submitted_s, request)
 
 
 def asked_of(
     job_id: JobId, job: JobSpec, user: str, submitted_s: float, request: Request
-) -> Asked:
-    """Return what is known of a job that is handed in."""
-    return Asked(
+) -> JobFeatures:
+    """Return what is known of a job that is submitted."""
+    return JobFeatures(
         job_id,
         spec.program_of(job),
         user,
@@ -158,18 +158,18 @@ def asked_of(
     )
 
 
-def _asked(live: Live, job_id: JobId, run: Runs) -> Guess:
+def _asked(live: OnlinePredictor, job_id: JobId, run: Runs) -> DurationEstimate:
     found = live.submitted(job_id, run)
     live.forget(job_id)
     return found
 
 
-def _named(asked: Asked) -> Runs:
+def _named(asked: JobFeatures) -> Runs:
     """Return the run as one of all jobs of its name; a job without one is like no other."""
     return replace(_run(asked), group=(asked.name,))
 
 
-def _run(asked: Asked) -> Runs:
+def _run(asked: JobFeatures) -> Runs:
     tasks = asked.request.tasks
     types = sorted({kind for task in tasks for kind in task.demand.gpu_types})
     memory_mib = sum(task.instances * task.demand.memory_mib for task in tasks)

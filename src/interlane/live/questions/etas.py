@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.state import Snapshot, holders_first
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.live.store.store import Store
 from interlane.model import JobId, Recovered
 from interlane.predict.starts import Calibrated, StartBand
@@ -37,9 +37,9 @@ log = logging.getLogger("interlane.live")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A job that has not ended, and how long it is guessed to run, as a band."""
+    """A job that has not ended, and how long it is estimated to run, as a band."""
 
-    fact: Recovered
+    event: Recovered
     seconds: float
     low_s: float
     high_s: float
@@ -87,7 +87,7 @@ class Etas:
         """Jobs whose start will be compared with what was told."""
         return self._calibrated.awaited
 
-    def document(self, record: Record) -> dict[str, Any]:
+    def document(self, record: JobRecord) -> dict[str, Any]:
         """Say when a job is likely to start, as the API shows it."""
         now = self._snapshot()
         waits = record.state is State.QUEUED
@@ -104,7 +104,7 @@ class Etas:
             "because": self._because(record) if waits else None,
         }
 
-    def _because(self, record: Record) -> str:
+    def _because(self, record: JobRecord) -> str:
         """Say what a band rests on."""
         compared = self._calibrated.compared
         told = f"{compared} {'start was' if compared == 1 else 'starts were'} compared so far"
@@ -123,10 +123,10 @@ class Etas:
         self, job_ids: Sequence[JobId], now: Snapshot
     ) -> Mapping[JobId, Sequence[float]]:
         known = [
-            Known(now.recovered(one), one.guess_s, one.low_s, one.high_s)
+            Known(now.recovered(one), one.estimate_s, one.low_s, one.high_s)
             for one in holders_first(now.records)
         ]
-        here = {one.fact.job.id for one in known}
+        here = {one.event.job.id for one in known}
         # One that was looked at a moment ago may have ended.
         asked = [one for one in job_ids if one in here]
         return self._play(now.empty_scheduler, known, asked, now.now_s) if asked else {}

@@ -1,7 +1,7 @@
 """The jobs of the last days as a trace, and this machine as a cluster: to try what if on.
 
 A job that has ended ran for as long as it did; one that has not is taken to run for as long as
-was guessed, or for as long as it has run if that is longer.  Jobs that never got a place and
+was estimated, or for as long as it has run if that is longer.  Jobs that never got a place and
 never will (refused, or cancelled while they waited) are left out.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Label, Task
@@ -23,7 +23,7 @@ SHORTEST_S: Final = 0.001
 """A trace has no jobs of no length."""
 
 COLUMNS: Final = (
-    "job_id", "serial", "submit_s", "duration_s", "waited_s", "live_guess",
+    "job_id", "serial", "submit_s", "duration_s", "waited_s", "live_estimate",
     "role", "instances", "instances_min", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
     "memory_mib", "gpu_types", "same_machine", "user", "queue", "priority", "group", "family",
 )  # fmt: skip
@@ -48,7 +48,7 @@ def trace_text(store: Store, now: Snapshot, since_s: float) -> str:
     return text.getvalue()
 
 
-def _handed_in_since(store: Store, since_s: float) -> Iterator[Record]:
+def _handed_in_since(store: Store, since_s: float) -> Iterator[JobRecord]:
     before = None
     while page := store.jobs(JobsWanted(PAGE, before)):
         for record in page:
@@ -58,11 +58,11 @@ def _handed_in_since(store: Store, since_s: float) -> Iterator[Record]:
         before = page[-1].serial
 
 
-def _has_run_or_will(record: Record) -> bool:
+def _has_run_or_will(record: JobRecord) -> bool:
     return record.state is State.QUEUED or record.started_s is not None
 
 
-def _rows(record: Record, now: Snapshot, begin_s: float) -> Iterator[dict[str, Any]]:
+def _rows(record: JobRecord, now: Snapshot, begin_s: float) -> Iterator[dict[str, Any]]:
     job = record.job
     request = now.request_of(job)
     whole = {
@@ -71,7 +71,7 @@ def _rows(record: Record, now: Snapshot, begin_s: float) -> Iterator[dict[str, A
         "submit_s": record.submitted_s - begin_s,
         "duration_s": max(SHORTEST_S, _runs_s(record, now.now_s)),
         "waited_s": "" if record.started_s is None else record.started_s - record.submitted_s,
-        "live_guess": max(SHORTEST_S, record.guess_s),
+        "live_estimate": max(SHORTEST_S, record.estimate_s),
         "user": record.user,
         "queue": record.queue,
         "priority": job.priority,
@@ -107,9 +107,9 @@ def _pairs(labels: Iterable[Label]) -> str:
     return "|".join(sorted(f"{key}={value}" for key, value in labels))
 
 
-def _runs_s(record: Record, now_s: float) -> float:
+def _runs_s(record: JobRecord, now_s: float) -> float:
     """Return how long a job ran, or is thought to run."""
     if record.state is State.QUEUED:
-        return record.guess_s
+        return record.estimate_s
     ran_s = record.ran_for_s(record.ended_s or now_s)
-    return max(ran_s, record.guess_s) if record.is_open else ran_s
+    return max(ran_s, record.estimate_s) if record.is_open else ran_s

@@ -13,7 +13,7 @@ from typing import Final
 
 from interlane.live.driver.state import Snapshot
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import Entry, Kind, State
+from interlane.live.store.record import Kind, LogEntry, State
 from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId
 
@@ -53,7 +53,7 @@ class _Job:
     holds: bool
 
 
-class History:
+class LevelHistory:
     """Follows the log as far as somebody asks."""
 
     def __init__(self, store: Store, snapshot: Callable[[], Snapshot]) -> None:
@@ -120,7 +120,7 @@ class History:
                 self._learn(entry)
             self._seq = found[-1].seq
 
-    def _learn(self, entry: Entry) -> None:
+    def _learn(self, entry: LogEntry) -> None:
         match entry.kind:
             case Kind.SUBMITTED:
                 size = self.milli(JobSpec.model_validate(entry.change["spec"]))
@@ -145,14 +145,14 @@ class History:
             case (
                 Kind.STARTED
                 | Kind.CANCEL_ASKED
-                | Kind.STOP_WISHED
+                | Kind.STOP_WANTED
                 | Kind.GROW_PLACED
                 | Kind.GREW
                 | Kind.GROW_FAILED
             ):
                 pass
 
-    def _job(self, entry: Entry) -> _Job:
+    def _job(self, entry: LogEntry) -> _Job:
         """Return what is known of a job; one older than what was read is looked up."""
         if entry.job_id not in self._jobs:
             record = self._store.job(entry.job_id)

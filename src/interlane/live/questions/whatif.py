@@ -1,4 +1,4 @@
-"""Would a job start now, and where: asked of books that are made for the question."""
+"""Would a job start now, and where: asked of a scheduler that are made for the question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
 from interlane.live.measure.slowdown import in_turns
-from interlane.live.store.record import Record, placement_document
+from interlane.live.store.record import JobRecord, placement_document
 from interlane.model import Job, JobId, Placement, Refusal, Refuse, Start, Submitted
 
 PLANNED: Final = JobId("planned")
@@ -25,11 +25,11 @@ def plan_document(now: Snapshot, wanted: JobSpec, user: str) -> dict[str, Any]:
         wanted.priority, spec.checkpoint_s(wanted) or 0.0, spec.program_of(wanted),
         wanted.family or "",
     )  # fmt: skip
-    for wish in scheduler.handle(Submitted(job), now_s):
-        if isinstance(wish, Start) and wish.job_id == PLANNED:
-            return _would_start(wish.placement, records, _Joining(wanted, now))
-        if isinstance(wish, Refuse) and wish.job_id == PLANNED:
-            return {"answer": "never", **_nowhere(), **refusal_document(wish.refusal)}
+    for action in scheduler.handle(Submitted(job), now_s):
+        if isinstance(action, Start) and action.job_id == PLANNED:
+            return _would_start(action.placement, records, _Joining(wanted, now))
+        if isinstance(action, Refuse) and action.job_id == PLANNED:
+            return {"answer": "never", **_nowhere(), **refusal_document(action.refusal)}
     why = scheduler.explain(PLANNED, now_s)
     ahead = scheduler.ahead(PLANNED, now_s)
     return {"answer": "waits", **_nowhere(), **refusal_document(why), "ahead_count": len(ahead)}
@@ -42,7 +42,7 @@ class _Joining:
     wanted: JobSpec
     now: Snapshot
 
-    def slowdowns(self, others: Sequence[Record]) -> tuple[float | None, ...]:
+    def slowdowns(self, others: Sequence[JobRecord]) -> tuple[float | None, ...]:
         """Return what it and each of the others would be slowed down to, where it is known."""
         specs = [self.wanted, *(one.job for one in others)]
         if not others:
@@ -58,7 +58,7 @@ class _Joining:
 
 
 def _would_start(
-    placement: Placement, records: Sequence[Record], joining: _Joining
+    placement: Placement, records: Sequence[JobRecord], joining: _Joining
 ) -> dict[str, Any]:
     mine = {(spot.machine, gpu) for spot in placement.spots for gpu in spot.gpus}
     beside = [

@@ -51,7 +51,7 @@ _PHASES: Final = {
     "placed": "starting",
     "started": "running",
     "cancel asked": "stopping",
-    "stop wished": "stopping",
+    "stop wanted": "stopping",
     "preempted": "waiting",
     "start failed": "waiting",
     "requeued": "waiting",
@@ -67,7 +67,7 @@ class Kind(StrEnum):
     STARTED = "started"
     START_FAILED = "start failed"
     CANCEL_ASKED = "cancel asked"
-    STOP_WISHED = "stop wished"
+    STOP_WANTED = "stop wanted"
     GROW_PLACED = "grow placed"
     """More is held for a gang that runs: written before anything is started there."""
     GREW = "grew"
@@ -86,7 +86,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """All that is known of one job."""
 
     serial: int
@@ -97,8 +97,8 @@ class Record:
     job: JobSpec
     """As its user wrote it; the stored document calls it ``spec``."""
     submitted_s: float
-    guess_s: float
-    """How long it is guessed to run; eight times in ten from ``low_s`` to ``high_s``."""
+    estimate_s: float
+    """How long it is estimated to run; eight times in ten from ``low_s`` to ``high_s``."""
     low_s: float
     high_s: float
     basis: str = ""
@@ -161,7 +161,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One line of the log."""
 
     seq: int
@@ -172,10 +172,10 @@ class Entry:
     """Fields of the record with their new values."""
 
 
-_NAMES: Final = tuple(field.name for field in fields(Record))
+_NAMES: Final = tuple(field.name for field in fields(JobRecord))
 
 
-def after(record: Record | None, entry: Entry) -> Record:
+def after(record: JobRecord | None, entry: LogEntry) -> JobRecord:
     """Return a job's record after an entry; the first one makes it."""
     if record is None:
         return document_record({**entry.change, "id": entry.job_id})
@@ -183,24 +183,24 @@ def after(record: Record | None, entry: Entry) -> Record:
     return replace(record, **change, version=record.version + 1)
 
 
-def fold(entries: Iterable[Entry]) -> dict[JobId, Record]:
+def fold(entries: Iterable[LogEntry]) -> dict[JobId, JobRecord]:
     """Return the records that a whole log tells."""
-    records: dict[JobId, Record] = {}
+    records: dict[JobId, JobRecord] = {}
     for entry in entries:
         records[entry.job_id] = after(records.get(entry.job_id), entry)
     return records
 
 
-def record_document(record: Record) -> dict[str, Any]:
+def record_document(record: JobRecord) -> dict[str, Any]:
     """Return a record as what JSON knows."""
     document = {name: getattr(record, name) for name in _NAMES if name != "job"}
     return {**document, "spec": record.job.document}
 
 
-def document_record(document: Mapping[str, Any]) -> Record:
+def document_record(document: Mapping[str, Any]) -> JobRecord:
     """Return a record from its document; fields of later versions are passed over."""
     known = {name: value for name, value in document.items() if name in _NAMES}
-    return Record(**_typed(known), job=JobSpec.model_validate(document["spec"]))
+    return JobRecord(**_typed(known), job=JobSpec.model_validate(document["spec"]))
 
 
 def placement_document(placement: Placement) -> list[dict[str, Any]]:

@@ -32,9 +32,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from interlane.live.store.database import engine_of, failure, safe_url
 from interlane.live.store.record import (
     OPEN,
-    Entry,
+    JobRecord,
     Kind,
-    Record,
+    LogEntry,
     State,
     document_record,
     dumped,
@@ -43,10 +43,10 @@ from interlane.live.store.record import (
 from interlane.live.store.rows import DrainRow, Ends, FunctionRow, JobsWanted, TokenRow, UsedKey
 from interlane.live.store.tables import (
     DRAINS,
+    EPOCH,
     FUNCTIONS,
     JOBS,
     KEYS,
-    LIFE,
     LOG,
     TABLES,
     TOKENS,
@@ -72,7 +72,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = engine_of(url)
-        self._life = 0
+        self._epoch = 0
         with self._transaction() as connection:
             TABLES.create_all(connection)
         with self._transaction() as connection:
@@ -84,17 +84,17 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------
 
-    def begin_life(self) -> int:
+    def begin_epoch(self) -> int:
         """Take the database over from whoever wrote before; return the number of the life."""
         with self._transaction() as connection:
-            connection.execute(update(LIFE).values(number=LIFE.c.number + 1))
-            self._life = connection.execute(select(LIFE.c.number)).scalar_one()
-        return self._life
+            connection.execute(update(EPOCH).values(number=EPOCH.c.number + 1))
+            self._epoch = connection.execute(select(EPOCH.c.number)).scalar_one()
+        return self._epoch
 
     def commit(
         self,
-        entries: Sequence[Entry],
-        records: Iterable[Record],
+        entries: Sequence[LogEntry],
+        records: Iterable[JobRecord],
         keys: Sequence[UsedKey] = (),
         drains: Sequence[DrainRow] = (),
     ) -> None:
@@ -121,7 +121,7 @@ class Store:
 
     def _claim(self, connection: Connection) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
-        ours = update(LIFE).where(LIFE.c.number == self._life).values(number=self._life)
+        ours = update(EPOCH).where(EPOCH.c.number == self._epoch).values(number=self._epoch)
         if connection.execute(ours).rowcount != 1:
             raise Superseded(
                 f"Another server has taken {safe_url(self.url)} over; this one stops."
@@ -129,17 +129,17 @@ class Store:
 
     # -- jobs and the log -------------------------------------------------------------
 
-    def open_jobs(self) -> list[Record]:
+    def open_jobs(self) -> list[JobRecord]:
         """Return the jobs that have not ended, in the order of submission."""
         wanted = select(JOBS.c.document).where(JOBS.c.state.in_(sorted(OPEN)))
         return self._records(wanted.order_by(JOBS.c.serial))
 
-    def job(self, job_id: str) -> Record | None:
+    def job(self, job_id: str) -> JobRecord | None:
         """Return the record of a job."""
         found = self._records(select(JOBS.c.document).where(JOBS.c.id == job_id))
         return found[0] if found else None
 
-    def jobs(self, wanted: JobsWanted) -> list[Record]:
+    def jobs(self, wanted: JobsWanted) -> list[JobRecord]:
         """Return a page of jobs, the newest first."""
         asked = select(JOBS.c.document)
         if wanted.before is not None:
@@ -165,7 +165,9 @@ class Store:
             serial = connection.execute(select(func.max(JOBS.c.serial))).scalar()
         return Ends(serial=serial or 0) if row is None else Ends(row.seq, row.at_s, serial or 0)
 
-    def log(self, after: int = 0, limit: int = PAGE, job_id: str | None = None) -> list[Entry]:
+    def log(
+        self, after: int = 0, limit: int = PAGE, job_id: str | None = None
+    ) -> list[LogEntry]:
         """Return entries that follow one, the oldest first."""
         asked = select(LOG).where(LOG.c.seq > after).order_by(LOG.c.seq).limit(limit)
         if job_id is not None:
@@ -173,7 +175,7 @@ class Store:
         with self._transaction() as connection:
             return [_entry(row) for row in connection.execute(asked).mappings()]
 
-    def whole_log(self) -> Iterator[Entry]:
+    def whole_log(self) -> Iterator[LogEntry]:
         """Yield all of the log, the oldest entry first."""
         after = 0
         while page := self.log(after):
@@ -192,7 +194,7 @@ class Store:
                 for row in connection.execute(asked)
             ]
 
-    def _records(self, asked: Select[Any]) -> list[Record]:
+    def _records(self, asked: Select[Any]) -> list[JobRecord]:
         with self._transaction() as connection:
             texts = connection.execute(asked).scalars().all()
         return [document_record(json.loads(text)) for text in texts]
@@ -258,9 +260,9 @@ class Store:
             raise StoreFailed(failure(self.url, error)) from error
 
     def _check_version(self, connection: Connection) -> None:
-        found = connection.execute(select(LIFE.c.version)).scalar()
+        found = connection.execute(select(EPOCH.c.version)).scalar()
         if found is None:
-            connection.execute(insert(LIFE), [{"version": VERSION, "number": 0}])
+            connection.execute(insert(EPOCH), [{"version": VERSION, "number": 0}])
         elif found != VERSION:
             raise InvalidInput(
                 f"The database {safe_url(self.url)} has tables of version {found}, but this "
@@ -290,7 +292,7 @@ def _last_of_each(drains: Sequence[DrainRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _log_row(entry: Entry) -> dict[str, Any]:
+def _log_row(entry: LogEntry) -> dict[str, Any]:
     return {
         "seq": entry.seq,
         "at_s": entry.at_s,
@@ -300,12 +302,12 @@ def _log_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(row: RowMapping) -> Entry:
+def _entry(row: RowMapping) -> LogEntry:
     change = json.loads(row["change"])
-    return Entry(row["seq"], row["at_s"], Kind(row["kind"]), JobId(row["job_id"]), change)
+    return LogEntry(row["seq"], row["at_s"], Kind(row["kind"]), JobId(row["job_id"]), change)
 
 
-def _job_row(record: Record) -> dict[str, Any]:
+def _job_row(record: JobRecord) -> dict[str, Any]:
     return {
         "serial": record.serial,
         "id": record.id,

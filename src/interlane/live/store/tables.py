@@ -62,7 +62,7 @@ DRAINS: Final = Table(
     Column("by", String(64), nullable=False),
     Column("at_s", Float(53), nullable=False),
 )
-LIFE: Final = Table(
+EPOCH: Final = Table(
     "life",
     TABLES,
     Column("version", Integer, primary_key=True, autoincrement=False),

@@ -17,7 +17,7 @@ from interlane.mig.cms.rounding import lp_rounding
 from interlane.mig.covering import Cover, Covering, covering_of, plan_of
 from interlane.mig.demand import Problem
 from interlane.mig.greedy import no_room, shares_of
-from interlane.mig.plan import TOLERANCE, Effort, Outcome, Stop
+from interlane.mig.plan import TOLERANCE, Effort, SolvedPlan, StopReason
 from interlane.mig.pricing import rounded_up, simple_bound
 from interlane.model import InvalidInput
 
@@ -29,7 +29,7 @@ Algorithm = Callable[[CmsInstance, float | None], Solution]
 class LogGreedy:
     """Greedy covering of configurable machines: within a logarithm of the optimum."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return its plan."""
         return _outcome("log-greedy", problem, effort, lambda one, _: log_greedy(one))
 
@@ -38,7 +38,7 @@ class LogGreedy:
 class LpRounding:
     """Rounding of the linear program: within twice its value and two GPUs a profile."""
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return its plan."""
         return _outcome("lp-rounding", problem, effort, lambda one, _: lp_rounding(one))
 
@@ -49,7 +49,7 @@ class Scheme:
 
     eps: float = 0.1
 
-    def solve(self, problem: Problem, effort: Effort) -> Outcome:
+    def solve(self, problem: Problem, effort: Effort) -> SolvedPlan:
         """Return its plan."""
         return _outcome("ptas", problem, effort, lambda one, limit: ptas(one, self.eps, limit))
 
@@ -71,7 +71,7 @@ def cover_of(covering: Covering, schedule: Schedule) -> Cover:
     return Cover(schedule.used, gets)
 
 
-def _outcome(name: str, problem: Problem, effort: Effort, algorithm: Algorithm) -> Outcome:
+def _outcome(name: str, problem: Problem, effort: Effort, algorithm: Algorithm) -> SolvedPlan:
     if problem.pinned or problem.survive_gpu_loss:
         raise InvalidInput(
             f"Optimiser {name} plans with nothing pinned and no GPU to lose; "
@@ -89,10 +89,10 @@ def _outcome(name: str, problem: Problem, effort: Effort, algorithm: Algorithm) 
         # With more replicas the instance is narrower than the problem, and so is its bound.
         bound = max(bound, rounded_up(covering, solution.lower_bound + covering.constant))
     bound = min(bound, cost)
-    stopped = Stop.TIME if solution.is_cut_short else Stop.FINISHED
+    stopped = StopReason.TIME if solution.is_cut_short else StopReason.FINISHED
     if cost - bound < TOLERANCE:
-        stopped = Stop.OPTIMAL
-    return Outcome(name, plan, cost, bound, stopped, effort.clock() - begin_s, problem.notes)
+        stopped = StopReason.OPTIMAL
+    return SolvedPlan(name, plan, cost, bound, stopped, effort.clock() - begin_s, problem.notes)
 
 
 def _check_limits(problem: Problem, covering: Covering, schedule: Schedule) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from interlane.mig.cms.instance import CmsInstance, Schedule
 from interlane.mig.covering import Floats, Whole
-from interlane.mig.solver import ENDLESS, Column, Program
+from interlane.mig.solver import ENDLESS, Column, LinearProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class BlockProgram:
         self._pairs = np.argwhere(instance.amounts > 0)
         # Demands are scaled to 1, so that the solver's tolerance means the same to each.
         rows = [(1.0, ENDLESS)] * instance.jobs + [(0.0, ENDLESS)] * instance.blocks
-        self._program = Program(rows)
+        self._program = LinearProgram(rows)
         self._program.add(
             Column(cost, [(instance.jobs + at, float(n)) for at, n in enumerate(counts) if n])
             for cost, counts in zip(
@@ -91,10 +91,10 @@ def machines_for(
 ) -> Whole:
     """Return machines that supply some blocks, at the least cost; never dearer than ``start``.
 
-    This is a program of one column a configuration and one row a kind of block, whatever the
-    number of jobs.
+    This is a program of one column per configuration and one row per kind of block, whatever
+    the number of jobs.
     """
-    program = Program([(float(count), ENDLESS) for count in blocks.tolist()])
+    program = LinearProgram([(float(count), ENDLESS) for count in blocks.tolist()])
     program.add(
         Column(cost, [(at, float(n)) for at, n in enumerate(counts) if n])
         for cost, counts in zip(instance.costs.tolist(), instance.counts.tolist(), strict=True)

@@ -26,8 +26,8 @@ import numpy as np
 from interlane.mig.cms.instance import CmsInstance, Schedule, Solution, without_surplus
 from interlane.mig.cms.programs import BlockProgram, machines_for, whole_step, with_extra
 from interlane.mig.covering import Floats, Whole
-from interlane.mig.knapsack import Ask, Pattern, cheapest
-from interlane.mig.solver import ENDLESS, Column, Program
+from interlane.mig.knapsack import Pattern, ServiceNeed, cheapest
+from interlane.mig.solver import ENDLESS, Column, LinearProgram
 from interlane.model import InvalidField
 
 _ZERO = 1e-9
@@ -73,7 +73,7 @@ class _Master:
         self._instance = instance
         self._asks = [_ask(instance, job) for job in range(instance.jobs)]
         rows = [(0.0, ENDLESS)] * instance.blocks + [(1.0, ENDLESS)] * instance.jobs
-        self._program = Program(rows)
+        self._program = LinearProgram(rows)
         self._program.add(
             Column(cost, [(at, float(n)) for at, n in enumerate(counts) if n])
             for cost, counts in zip(
@@ -140,14 +140,14 @@ def _ceil(values: Floats) -> Whole:
     return found
 
 
-def _ask(instance: CmsInstance, job: int) -> Ask:
+def _ask(instance: CmsInstance, job: int) -> ServiceNeed:
     offered = instance.counts.sum(axis=0) > 0
     able = np.flatnonzero((instance.amounts[job] > 0) & offered).tolist()
     gives = tuple(instance.amounts[job, able].tolist())
-    return Ask(tuple(able), gives, float(instance.demands[job]), 1, instance.blocks)
+    return ServiceNeed(tuple(able), gives, float(instance.demands[job]), 1, instance.blocks)
 
 
-def _singles(ask: Ask) -> Iterator[Pattern]:
+def _singles(ask: ServiceNeed) -> Iterator[Pattern]:
     """Yield the patterns of one kind of block."""
     for block, gives in zip(ask.blocks, ask.gives, strict=True):
         pattern = [0] * ask.width

@@ -16,7 +16,7 @@ That is a factor of ``2 + eps`` once the optimum has ``2B / eps`` machines.  A s
 found by the program in whole numbers: it has a bounded number of machines, and in bounded
 configurations also of jobs.
 
-The machines are not doubled in fact: ``machines_for`` finds the fewest that supply the rounded
+The machines are not doubled indeed: ``machines_for`` finds the fewest that supply the rounded
 blocks, and is never worse.
 """
 

@@ -1,4 +1,4 @@
-"""Our own CSV: one row a measurement.
+"""Our own CSV: one row per measurement.
 
 Columns, in any order: ``model`` (the neural network), ``gpu`` (GPU model, as ``mig profiles``
 names it), ``profile``, ``batch``, ``processes`` (copies sharing the instance),

@@ -2,7 +2,7 @@
 
 Read from one file of all models, with columns ``model``, ``slices`` (1, 2, 3, 4, 7), ``batch``,
 ``processes``, ``throughput_total``, ``latency_s`` and ``ran`` (0 for what did not run).  The
-authors publish one file a model, with the throughput of one process; its product with
+authors publish one file per model, with the throughput of one process; its product with
 ``processes`` is the total.
 """
 

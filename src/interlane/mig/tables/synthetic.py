@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from interlane.mig.profiles import GpuModel, Profile, gpu_model
+from interlane.mig.profiles import GpuModel, MigProfile, gpu_model
 from interlane.mig.table import Measurement, PerformanceTable
 from interlane.model import UnknownName
 
@@ -114,7 +114,7 @@ def _rows(one: Family, gpu: GpuModel) -> Iterator[Measurement]:
 
 
 def _row(
-    one: Family, gpu: GpuModel, profile: Profile, batch: int, processes: int
+    one: Family, gpu: GpuModel, profile: MigProfile, batch: int, processes: int
 ) -> Measurement:
     slice_ms = one.compute_ms / _sm(profile) + one.traffic_ms / _memory_share(gpu, profile)
     busy_ms = batch * slice_ms
@@ -132,10 +132,10 @@ def _row(
     )
 
 
-def _sm(profile: Profile) -> int:
+def _sm(profile: MigProfile) -> int:
     return profile.sm or profile.compute_slices * SM_OF_A100_SLICE
 
 
-def _memory_share(gpu: GpuModel, profile: Profile) -> float:
+def _memory_share(gpu: GpuModel, profile: MigProfile) -> float:
     """Return the memory slices of a profile, on the scale of GPUs that have eight."""
     return 8 * profile.size / gpu.grid

@@ -14,16 +14,16 @@ from typing import Any, Final, TypeVar
 
 from interlane.mig.demand import GpuOffer, Problem, Service
 from interlane.mig.documents import plan_document, read_state, served_document
-from interlane.mig.entries import Entry
+from interlane.mig.entries import MigFileSection
 from interlane.mig.layouts import Rules
-from interlane.mig.plan import GpuPlan, Instance, Plan
-from interlane.mig.profiles import Kind as ProfileKind
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
+from interlane.mig.profiles import ProfileKind as ProfileKind
 from interlane.mig.profiles import gpu_model
 from interlane.mig.table import Measurement
-from interlane.mig.transition.steps import Action, Kind, Step, Transition, Verb
+from interlane.mig.transition.steps import Action, StepKind, Transition, TransitionStep, Verb
 from interlane.model import InvalidFile, InvalidInput
 
-Word = TypeVar("Word", Kind, Verb)
+Word = TypeVar("Word", StepKind, Verb)
 
 IS: Final = "mig transition"
 VERSION: Final = 1
@@ -60,7 +60,7 @@ def _action_document(action: Action) -> dict[str, Any]:
     }
 
 
-def _step_document(step: Step) -> dict[str, Any]:
+def _step_document(step: TransitionStep) -> dict[str, Any]:
     one = step.instance
     return {
         "verb": step.verb.value,
@@ -92,7 +92,7 @@ def problem_document(problem: Problem) -> dict[str, Any]:
         "kinds": sorted(kind.value for kind in problem.rules.kinds),
         "forbid_4g3g": problem.rules.forbid_4g3g,
         "survive_gpu_loss": problem.survive_gpu_loss,
-        "pinned": plan_document(Plan(problem.pinned)),
+        "pinned": plan_document(PartitionPlan(problem.pinned)),
         "serving": [
             {
                 "service": service,
@@ -115,7 +115,7 @@ def problem_document(problem: Problem) -> dict[str, Any]:
 
 def read_transition(document: object, file: str) -> tuple[Transition, Problem, str]:
     """Read a transition, what was asked for, and its id; refuse one that was changed."""
-    whole = Entry(file, "the file", document)
+    whole = MigFileSection(file, "the file", document)
     if whole.first(("is",)) != IS:
         raise InvalidFile(
             file, "this is no transition; make one with `interlane mig transition --save`."
@@ -128,8 +128,8 @@ def read_transition(document: object, file: str) -> tuple[Transition, Problem, s
         raise InvalidFile(file, f"the content does not match its id {name}; make it again.")
     current = read_state(whole.first(("current",)), file)
     target = read_state(whole.first(("target",)), file)
-    floors = Entry(file, "floors", whole.first(("floors",)))
-    asked = Entry(file, "asked", whole.first(("asked",)))
+    floors = MigFileSection(file, "floors", whole.first(("floors",)))
+    asked = MigFileSection(file, "asked", whole.first(("asked",)))
     problem = read_problem(asked, file)
     actions = [_read_action(entry) for entry in whole.entries("actions")]
     for number, action in enumerate(actions):
@@ -147,21 +147,21 @@ def read_transition(document: object, file: str) -> tuple[Transition, Problem, s
     return way, problem, name
 
 
-def _read_action(entry: Entry) -> Action:
+def _read_action(entry: MigFileSection) -> Action:
     after = entry.first(("after",))
     if not isinstance(after, list) or not all(isinstance(one, int) for one in after):
         raise entry.wrong("after", "a list of numbers")
-    kind = _word(Kind, entry, "is")
+    kind = _word(StepKind, entry, "is")
     return Action(kind, tuple(_read_step(one) for one in entry.entries("steps")), tuple(after))
 
 
-def _read_step(entry: Entry) -> Step:
+def _read_step(entry: MigFileSection) -> TransitionStep:
     model, profile = entry.text("model"), entry.text("profile")
     try:
         gpu_model(model).profile(profile)
     except InvalidInput as error:
         raise entry.error(str(error)) from None
-    return Step(
+    return TransitionStep(
         _word(Verb, entry, "verb"),
         entry.text("gpu"),
         model,
@@ -177,14 +177,14 @@ def _read_step(entry: Entry) -> Step:
     )
 
 
-def _word(words: type[Word], entry: Entry, key: str) -> Word:
+def _word(words: type[Word], entry: MigFileSection, key: str) -> Word:
     try:
         return words(entry.text(key))
     except ValueError:
         raise entry.wrong(key, f"one of {', '.join(one.value for one in words)}") from None
 
 
-def read_problem(asked: Entry, file: str) -> Problem:
+def read_problem(asked: MigFileSection, file: str) -> Problem:
     """Read what was asked for."""
     services = tuple(
         Service(

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 
 from interlane.mig.covering import free_names
 from interlane.mig.demand import Problem
-from interlane.mig.layouts import Slot, broken_rule
+from interlane.mig.layouts import SlicePlace, broken_rule
 from interlane.mig.match import matched
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
 from interlane.mig.profiles import gpu_model
-from interlane.mig.transition.order import Deed, Played, played, way_of
-from interlane.mig.transition.steps import Kind, Transition
+from interlane.mig.transition.order import PlannedAction, PlayedWay, played, way_of
+from interlane.mig.transition.steps import StepKind, Transition
 
 
 def exchange_and_compact(
-    current: Plan, plan: Plan, floors: Mapping[str, float], problem: Problem
+    current: PartitionPlan, plan: PartitionPlan, floors: Mapping[str, float], problem: Problem
 ) -> Transition:
     """Return the way of exchange-and-compact from what runs now to a plan."""
     exchange = _Exchange(current)
@@ -34,7 +34,7 @@ def exchange_and_compact(
     borrowed = exchange.borrowed
     compact = played(there, matched(plan, there).plan, floors, problem)
     left = {gpu.id for gpu in compact.reached.gpus if gpu.instances}
-    joined = Played(
+    joined = PlayedWay(
         (*exchange.log, *compact.log),
         {**exchange.models, **compact.models},
         compact.reached,
@@ -43,7 +43,7 @@ def exchange_and_compact(
     return way_of(current, joined, floors)
 
 
-def _services(current: Plan, plan: Plan) -> list[str]:
+def _services(current: PartitionPlan, plan: PartitionPlan) -> list[str]:
     names = (one.service for both in (current, plan) for _, one in both.instances)
     return [name for name in dict.fromkeys(names) if name]
 
@@ -57,22 +57,22 @@ class _Leaving:
 class _Exchange:
     """What is where during the first phase."""
 
-    def __init__(self, current: Plan) -> None:
+    def __init__(self, current: PartitionPlan) -> None:
         self.models = {gpu.id: gpu.model for gpu in current.gpus}
         self._held = {gpu.id: {one.slot: one for one in gpu.instances} for gpu in current.gpus}
-        self.log: list[Deed] = []
+        self.log: list[PlannedAction] = []
         self.borrowed: list[str] = []
 
-    def state(self) -> Plan:
+    def state(self) -> PartitionPlan:
         """Return what is there."""
-        return Plan(
+        return PartitionPlan(
             tuple(
                 GpuPlan(name, self.models[name], tuple(held[slot] for slot in sorted(held)))
                 for name, held in self._held.items()
             )
         )
 
-    def exchange(self, service: str, current: Plan, plan: Plan) -> None:
+    def exchange(self, service: str, current: PartitionPlan, plan: PartitionPlan) -> None:
         """Bring one service to the sizes that the plan has of it."""
         coming, leaving = _difference(service, current, plan)
         coming.sort(key=lambda pair: -pair[1].throughput_per_s)
@@ -91,7 +91,7 @@ class _Exchange:
     def _delete(self, one: _Leaving) -> None:
         slot = one.instance.slot
         self._held[one.gpu][slot] = Instance(slot.profile, slot.start)
-        self.log.append(Deed(Kind.DELETE, one.gpu, one.instance))
+        self.log.append(PlannedAction(StepKind.DELETE, one.gpu, one.instance))
 
     def _create(self, model: str, new: Instance) -> None:
         """Start an instance in the first slot that has its units free."""
@@ -106,32 +106,34 @@ class _Exchange:
             for idle in gone:
                 del held[idle]
             self.log.append(
-                Deed(Kind.REPARTITION, gpu, destroyed=tuple(sorted(gone)), made=(slot,))
+                PlannedAction(
+                    StepKind.REPARTITION, gpu, destroyed=tuple(sorted(gone)), made=(slot,)
+                )
             )
         held[slot] = replace(new, start=slot.start)
-        self.log.append(Deed(Kind.CREATE, gpu, held[slot]))
+        self.log.append(PlannedAction(StepKind.CREATE, gpu, held[slot]))
 
-    def _room(self, model: str, profile: str) -> tuple[str, Slot]:
+    def _room(self, model: str, profile: str) -> tuple[str, SlicePlace]:
         starts = gpu_model(model).profile(profile).starts
         for name, held in self._held.items():
             busy = [slot for slot, one in held.items() if one.service]
             if self.models[name] == model:
                 for start in starts:
-                    slot = Slot(start, profile)
+                    slot = SlicePlace(start, profile)
                     if all(_fit(model, slot, other) for other in busy):
                         return name, slot
         name = next(free_names(self._held))
         self._held[name], self.models[name] = {}, model
         self.borrowed.append(name)
-        return name, Slot(starts[0], profile)
+        return name, SlicePlace(starts[0], profile)
 
 
-def _fit(model: str, one: Slot, other: Slot) -> bool:
+def _fit(model: str, one: SlicePlace, other: SlicePlace) -> bool:
     return broken_rule(gpu_model(model), (one, other)) is None
 
 
 def _difference(
-    service: str, current: Plan, plan: Plan
+    service: str, current: PartitionPlan, plan: PartitionPlan
 ) -> tuple[list[tuple[str, Instance]], list[_Leaving]]:
     """Return what a service has too few of (by GPU model), and what it has too many of."""
     leaving = [

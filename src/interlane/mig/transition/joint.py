@@ -5,8 +5,8 @@ GPUs take each layout, and how many of each of its instances stay; an instance c
 whose layout has its slot.  What the layouts offer beyond that is free for new instances:
 
     max   kept
-    s.t.  new + kept instances of a service meet its rate        one row a service
-          new instances of a profile fit its free slots           one row a profile
+    s.t.  new + kept instances of a service meet its rate        one row per service
+          new instances of a profile fit its free slots           one row per profile
           kept instances stand in slots of chosen layouts         one row an instance
           GPUs of a group, of a model, and what all may cost      one row each
 
@@ -23,13 +23,21 @@ import numpy as np
 
 from interlane.mig.covering import ENOUGH, Floats, free_names, instance_of, spares
 from interlane.mig.demand import Problem
-from interlane.mig.layouts import Layout, Slot, broken_rule, maximal_layouts, undominated
+from interlane.mig.layouts import Layout, SlicePlace, broken_rule, maximal_layouts, undominated
 from interlane.mig.match import matched
 from interlane.mig.optimise import optimise
-from interlane.mig.plan import TOLERANCE, Effort, GpuPlan, Instance, Outcome, Plan, Stop
+from interlane.mig.plan import (
+    TOLERANCE,
+    Effort,
+    GpuPlan,
+    Instance,
+    PartitionPlan,
+    SolvedPlan,
+    StopReason,
+)
 from interlane.mig.profiles import gpu_model
-from interlane.mig.solver import ENDLESS, Column, Program
-from interlane.mig.transition.standing import may_stay
+from interlane.mig.solver import ENDLESS, Column, LinearProgram
+from interlane.mig.transition.present import may_stay
 from interlane.model import InvalidInput
 
 LIMIT_S: Final = 20.0
@@ -43,15 +51,15 @@ GAP: Final = 0.005
 class Joint:
     """A plan on the GPUs that are there, and how much of what runs stays."""
 
-    plan: Plan
+    plan: PartitionPlan
     kept: int
     """Instances that stay where they are and serve what they serve."""
     running: int
     most_kept: int
     """Proven: no plan within the cost keeps more."""
-    optimum: Outcome
+    optimum: SolvedPlan
     """The cheapest plan, regardless of what is there."""
-    stopped: Stop
+    stopped: StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class _Group:
     staying: tuple[Instance, ...]
     """Instances that may stay."""
     layouts: tuple[Layout, ...]
-    held: frozenset[Slot] = frozenset()
+    held: frozenset[SlicePlace] = frozenset()
     """Slots in which instances must stay, so that every GPU of the group is used."""
     is_frozen: bool = False
     """Whether nothing may join what stays."""
@@ -71,7 +79,7 @@ class _Group:
 
 def joint_plan(
     problem: Problem,
-    current: Plan,
+    current: PartitionPlan,
     *,
     slack: int = 1,
     effort: Effort | None = None,
@@ -125,17 +133,19 @@ def joint_plan(
     return found
 
 
-def _running(current: Plan) -> int:
+def _running(current: PartitionPlan) -> int:
     return sum(bool(one.service) for _, one in current.instances)
 
 
-def kept_of(plan: Plan, current: Plan) -> int:
+def kept_of(plan: PartitionPlan, current: PartitionPlan) -> int:
     """Count the instances of a plan that run now, in the same place, for the same service."""
     there = {(gpu.id, one.slot, one.service) for gpu, one in current.instances if one.service}
     return sum((gpu.id, one.slot, one.service) in there for gpu, one in plan.instances)
 
 
-def _apart(plan: Plan, problem: Problem, current: Plan, optimum: Outcome) -> Joint:
+def _apart(
+    plan: PartitionPlan, problem: Problem, current: PartitionPlan, optimum: SolvedPlan
+) -> Joint:
     running = _running(current)
     return Joint(plan, kept_of(plan, current), running, running, optimum, optimum.stopped)
 
@@ -144,7 +154,7 @@ class _Search:
     """The program: its columns in groups, and the way back from numbers to GPUs."""
 
     def __init__(
-        self, problem: Problem, current: Plan, cost: float, frozen: Collection[str]
+        self, problem: Problem, current: PartitionPlan, cost: float, frozen: Collection[str]
     ) -> None:
         self._problem = problem
         self._current = current
@@ -171,7 +181,7 @@ class _Search:
 
     # -- the program ------------------------------------------------------------------
 
-    def _made(self, cost: float) -> Program:
+    def _made(self, cost: float) -> LinearProgram:
         services = self._problem.services
         # Shares of a rate, not rates: services differ by orders of magnitude.
         rows: list[tuple[float, float]] = [(1.0 - ENOUGH, ENDLESS)] * len(services)
@@ -192,12 +202,12 @@ class _Search:
             (float(len(one.gpus)) if one.held else 0.0, float(len(one.gpus)))
             for one in self._groups
         ]
-        self._stay_row: dict[tuple[int, Slot], int] = {}
+        self._stay_row: dict[tuple[int, SlicePlace], int] = {}
         for number, group in enumerate(self._groups):
             for one in group.staying:
                 self._stay_row[number, one.slot] = len(rows)
                 rows.append((0.0, 0.0 if one.slot in group.held else ENDLESS))
-        program = Program(rows)
+        program = LinearProgram(rows)
         program.add(self._columns())
         program.make_whole()
         return program
@@ -252,7 +262,7 @@ class _Search:
 
     # -- running it -------------------------------------------------------------------
 
-    def run(self, begin: Plan, limit_s: float, optimum: Outcome) -> Joint | None:
+    def run(self, begin: PartitionPlan, limit_s: float, optimum: SolvedPlan) -> Joint | None:
         """Return what it came to; None if no plan was found."""
         running = _running(self._current)
         start = self._values_of(begin)
@@ -266,16 +276,16 @@ class _Search:
         # Before the first bound is found it is minus infinity.
         most = int(min(float(running), max(0.0, -solved.bound) + TOLERANCE))
         if kept >= most:
-            stopped = Stop.OPTIMAL
+            stopped = StopReason.OPTIMAL
         else:
-            stopped = Stop.TIME if solved.is_timeout else Stop.FINISHED
+            stopped = StopReason.TIME if solved.is_timeout else StopReason.FINISHED
         return Joint(plan, kept, running, max(most, kept), optimum, stopped)
 
-    def _values_of(self, plan: Plan) -> Floats | None:
+    def _values_of(self, plan: PartitionPlan) -> Floats | None:
         """Return a plan on these GPUs as values of the columns; None if it does not fit."""
         planned = {gpu.id: gpu for gpu in plan.gpus if gpu.instances}
         used: dict[tuple[int, int], int] = {}
-        stays: dict[tuple[int, Slot], int] = {}
+        stays: dict[tuple[int, SlicePlace], int] = {}
         new: dict[tuple[str, str, str], int] = {}
         groups = [
             *((n, gpu.id) for n, group in enumerate(self._groups) for gpu in group.gpus),
@@ -314,7 +324,7 @@ class _Search:
 
     # -- from numbers back to GPUs ----------------------------------------------------
 
-    def _plan(self, values: Sequence[int]) -> Plan:
+    def _plan(self, values: Sequence[int]) -> PartitionPlan:
         numbers = iter(values)
         used = [[next(numbers) for _ in group.layouts] for group in self._all]
         stays = {key: next(numbers) for key in self._stay_row}
@@ -323,11 +333,11 @@ class _Search:
         return self._filled(kept, free, self._trimmed(new, kept))
 
     def _laid(
-        self, used: list[list[int]], stays: dict[tuple[int, Slot], int]
-    ) -> tuple[dict[GpuPlan, list[Instance]], list[tuple[GpuPlan, Slot]]]:
+        self, used: list[list[int]], stays: dict[tuple[int, SlicePlace], int]
+    ) -> tuple[dict[GpuPlan, list[Instance]], list[tuple[GpuPlan, SlicePlace]]]:
         """Return what stays on each GPU that is used, and the slots that are free."""
         kept: dict[GpuPlan, list[Instance]] = {}
-        free: list[tuple[GpuPlan, Slot]] = []
+        free: list[tuple[GpuPlan, SlicePlace]] = []
         idle = [
             gpu
             for number, group in enumerate(self._groups)
@@ -383,9 +393,9 @@ class _Search:
     def _filled(
         self,
         kept: dict[GpuPlan, list[Instance]],
-        free: list[tuple[GpuPlan, Slot]],
+        free: list[tuple[GpuPlan, SlicePlace]],
         new: dict[tuple[int, tuple[str, str]], int],
-    ) -> Plan:
+    ) -> PartitionPlan:
         """Hand the free slots out, those first that nothing running stands in."""
         waiting: dict[tuple[str, str], list[str]] = {}
         for (row, block), times in new.items():
@@ -407,7 +417,9 @@ class _Search:
         ]
         gpus.sort(key=lambda gpu: order.get(gpu.id, len(order)))
         taken = {gpu.id for gpu in gpus}
-        return Plan((*gpus, *(one for one in spares(self._problem) if one.id not in taken)))
+        return PartitionPlan(
+            (*gpus, *(one for one in spares(self._problem) if one.id not in taken))
+        )
 
 
 def _taken(idle: list[GpuPlan], model: str, names: Iterator[str]) -> GpuPlan:
@@ -419,10 +431,10 @@ def _taken(idle: list[GpuPlan], model: str, names: Iterator[str]) -> GpuPlan:
     return GpuPlan(next(names), model)
 
 
-def _in_the_way(gpu: GpuPlan, slot: Slot) -> int:
-    facts = gpu_model(gpu.model)
+def _in_the_way(gpu: GpuPlan, slot: SlicePlace) -> int:
+    events = gpu_model(gpu.model)
     return sum(
-        bool(one.service) and broken_rule(facts, (one.slot, slot)) is not None
+        bool(one.service) and broken_rule(events, (one.slot, slot)) is not None
         for one in gpu.instances
     )
 
@@ -430,7 +442,7 @@ def _in_the_way(gpu: GpuPlan, slot: Slot) -> int:
 # -- groups ---------------------------------------------------------------------------
 
 
-def _groups(problem: Problem, current: Plan, frozen: set[str]) -> Iterator[_Group]:
+def _groups(problem: Problem, current: PartitionPlan, frozen: set[str]) -> Iterator[_Group]:
     pins = {gpu.id: frozenset(one.slot for one in gpu.instances) for gpu in problem.pinned}
     alike: dict[object, list[GpuPlan]] = {}
     for gpu in current.gpus:
@@ -440,7 +452,7 @@ def _groups(problem: Problem, current: Plan, frozen: set[str]) -> Iterator[_Grou
         alike.setdefault(key, []).append(gpu)
     for gpus in alike.values():
         first = gpus[0]
-        pinned = pins.get(first.id, frozenset[Slot]())
+        pinned = pins.get(first.id, frozenset[SlicePlace]())
         if first.id in frozen:
             yield _frozen_group(first)
             continue
@@ -460,7 +472,7 @@ def _frozen_group(gpu: GpuPlan) -> _Group:
 
 
 def _useful(
-    model: str, staying: Sequence[Instance], pinned: frozenset[Slot], problem: Problem
+    model: str, staying: Sequence[Instance], pinned: frozenset[SlicePlace], problem: Problem
 ) -> Iterator[Layout]:
     """Yield the layouts worth choosing: none offers the same slots to stay in, and more."""
     slots = {one.slot for one in staying}
@@ -470,9 +482,9 @@ def _useful(
         yield tuple(sorted(pinned))
         return
     if not slots:
-        yield from (one.witness for one in undominated(model, problem.rules))
+        yield from (one.verifier for one in undominated(model, problem.rules))
         return
-    worth: list[tuple[frozenset[Slot], dict[str, int], Layout]] = []
+    worth: list[tuple[frozenset[SlicePlace], dict[str, int], Layout]] = []
     for layout in found:
         counts: dict[str, int] = {}
         for slot in layout:
@@ -490,7 +502,7 @@ def _useful(
 
 
 def _fresh_layouts(model: str, problem: Problem) -> tuple[Layout, ...]:
-    return tuple(one.witness for one in undominated(model, problem.rules))
+    return tuple(one.verifier for one in undominated(model, problem.rules))
 
 
 def _layout_for(

@@ -1,9 +1,9 @@
 """The journal of a transition: what was begun, what is over, what went wrong, in order.
 
-A record is written before its step is begun (``Begun``) and after it is over (``Done``).  Who
-reads the journal after a crash therefore knows the fate of every step but those under way, at
-most one on each GPU, and theirs can be seen by looking at the GPUs.  ``Progress`` is where the
-records lead: which steps are over, which were begun, and which may begin.
+A record is written before its step is begun (``StepBegun``) and after it is over (``Done``).
+Who reads the journal after a crash therefore knows the fate of every step but those under way,
+at most one on each GPU, and theirs can be seen by looking at the GPUs.  ``TransitionProgress``
+is where the records lead: which steps are over, which were begun, and which may begin.
 
 A journal is text, one record a line: JSON with a checksum of itself.  A last line without its
 end is what a crash in the middle of writing leaves, and is passed over; any other line that
@@ -19,9 +19,9 @@ from typing import Any, Final
 from zlib import crc32
 
 from interlane.mig.demand import Problem
-from interlane.mig.plan import Plan
+from interlane.mig.plan import PartitionPlan
 from interlane.mig.transition.documents import read_transition
-from interlane.mig.transition.steps import Step, Transition, after_step, awaited
+from interlane.mig.transition.steps import Transition, TransitionStep, after_step, awaited
 from interlane.model import IllegalTransition, InterlaneError, InvalidFile
 
 VERSION: Final = 1
@@ -36,7 +36,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StepBegun:
     """A step is about to be carried out; nobody knows yet whether it was."""
 
     step: int
@@ -50,7 +50,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class StepFailure:
     """A step failed; it may have happened all the same."""
 
     step: int
@@ -75,20 +75,20 @@ class RolledBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class TransitionFinished:
     """Everything is where the way leads."""
 
 
-Record = Opened | Begun | Done | Failed | Replanned | RolledBack | Finished
+Record = Opened | StepBegun | Done | StepFailure | Replanned | RolledBack | TransitionFinished
 
 _RECORDS: Final[Mapping[str, type[Record]]] = {
     "opened": Opened,
-    "begun": Begun,
+    "begun": StepBegun,
     "done": Done,
-    "failed": Failed,
+    "failed": StepFailure,
     "replanned": Replanned,
     "rolled back": RolledBack,
-    "finished": Finished,
+    "finished": TransitionFinished,
 }
 _NAMES: Final = {kind: name for name, kind in _RECORDS.items()}
 
@@ -159,18 +159,18 @@ class Phase(StrEnum):
 
 NEXT: Final[Mapping[tuple[Phase, type[Record]], Phase]] = {
     (Phase.NEW, Opened): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Begun): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Failed): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, StepBegun): Phase.UNDER_WAY,
+    (Phase.UNDER_WAY, StepFailure): Phase.UNDER_WAY,
     (Phase.UNDER_WAY, Done): Phase.UNDER_WAY,
     (Phase.UNDER_WAY, Replanned): Phase.UNDER_WAY,
     (Phase.UNDER_WAY, RolledBack): Phase.UNDER_WAY,
     (Phase.OVER, RolledBack): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Finished): Phase.OVER,
+    (Phase.UNDER_WAY, TransitionFinished): Phase.OVER,
 }
 """The states of a transition; what is missing cannot happen."""
 
 
-class Progress:
+class TransitionProgress:
     """A transition and how far it has come, as its journal tells."""
 
     def __init__(self, way: Transition, problem: Problem, id: str) -> None:
@@ -185,11 +185,11 @@ class Progress:
 
     def _begin(self, way: Transition) -> None:
         self.way = way
-        self.steps: tuple[Step, ...] = tuple(step for _, step in way.steps)
+        self.steps: tuple[TransitionStep, ...] = tuple(step for _, step in way.steps)
         # Steps that were begun and are not over, with how often each has failed.
         self.begun: dict[int, int] = {}
         # What is there if every record is true, and nothing of what was begun has happened.
-        self.expected: Plan = way.current
+        self.expected: PartitionPlan = way.current
         # Each action's steps that are not over, and the actions that it waits for.
         numbers = count()
         self._left = [[next(numbers) for _ in action.steps] for action in way.actions]
@@ -210,7 +210,7 @@ class Progress:
         if following is None:
             raise IllegalTransition("The transition", self.phase.value, _NAMES[type(record)])
         match record:
-            case Begun(step) | Done(step) | Failed(step):
+            case StepBegun(step) | Done(step) | StepFailure(step):
                 self._step(record, step)
             case Replanned(_, document, frozen):
                 self.frozen = frozenset(frozen)
@@ -218,7 +218,7 @@ class Progress:
             case RolledBack(document):
                 self.is_back = True
                 self._begin(_way_in(document))
-            case Finished():
+            case TransitionFinished():
                 if any(self._left):
                     raise InterlaneError("Steps are left where all should be over.")
             case Opened():
@@ -227,11 +227,11 @@ class Progress:
 
     def _step(self, record: Record, number: int) -> None:
         is_begun = number in self.begun
-        if not is_begun and not (isinstance(record, Begun) and number in self.ready):
+        if not is_begun and not (isinstance(record, StepBegun) and number in self.ready):
             raise InterlaneError(f"Step {number} is in the journal before its time.")
-        if isinstance(record, Begun):
+        if isinstance(record, StepBegun):
             self.begun.setdefault(number, 0)
-        elif isinstance(record, Failed):
+        elif isinstance(record, StepFailure):
             self.begun[number] += 1
         else:
             self.expected = after_step(self.expected, self.steps[number])
@@ -250,9 +250,9 @@ def resumed(
     id: str,
     records: Iterable[Record],
     file: str,
-) -> Progress:
+) -> TransitionProgress:
     """Return the progress that a journal tells; refuse the journal of another transition."""
-    progress = Progress(way, problem, id)
+    progress = TransitionProgress(way, problem, id)
     for number, record in enumerate(records, 1):
         if isinstance(record, Opened) and (record.id, record.version) != (id, VERSION):
             raise InvalidFile(

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from interlane.mig.layouts import Slot
+from interlane.mig.layouts import SlicePlace
 from interlane.mig.plan import Instance
 from interlane.mig.profiles import gpu_model
-from interlane.mig.transition.steps import Step, Verb
+from interlane.mig.transition.steps import TransitionStep, Verb
 
 PROGRAM: Final = "nvidia-smi"
 ID: Final = "$GI"
@@ -29,7 +29,7 @@ NOTHING: Final = ("No MIG-enabled devices", "No GPU instances")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedInstance:
     """A GPU instance as the driver lists it."""
 
     gpu: str
@@ -45,10 +45,12 @@ _ROW: Final = re.compile(
 )
 
 
-def listed(text: str) -> list[Listed]:
+def listed(text: str) -> list[ListedInstance]:
     """Read the listing of ``nvidia-smi mig -lgi``."""
     rows = (_ROW.match(line) for line in text.splitlines())
-    return [Listed(r["gpu"], r["profile"], r["number"], int(r["start"])) for r in rows if r]
+    return [
+        ListedInstance(r["gpu"], r["profile"], r["number"], int(r["start"])) for r in rows if r
+    ]
 
 
 def list_command(gpu: str | None) -> list[str]:
@@ -62,7 +64,7 @@ def device(gpu: str) -> str:
     return found[1] if found else gpu
 
 
-def commands(step: Step, number: str = ID) -> list[list[str]]:
+def commands(step: TransitionStep, number: str = ID) -> list[list[str]]:
     """Return what nvidia-smi must do for a step; nothing for those of services."""
     mig = [PROGRAM, "mig", "-i", device(step.gpu)]
     slot = step.instance.slot
@@ -74,7 +76,7 @@ def commands(step: Step, number: str = ID) -> list[list[str]]:
     return []
 
 
-def service_command(step: Step, program: Iterable[str]) -> list[str]:
+def service_command(step: TransitionStep, program: Iterable[str]) -> list[str]:
     """Return the operator's command that starts or drains a service in a slot."""
     one = step.instance
     return [
@@ -89,11 +91,15 @@ def service_command(step: Step, program: Iterable[str]) -> list[str]:
     ]
 
 
-def observed(gpu: str, rows: Iterable[Listed], expected: Iterable[Instance]) -> list[Instance]:
+def observed(
+    gpu: str, rows: Iterable[ListedInstance], expected: Iterable[Instance]
+) -> list[Instance]:
     """Return the instances of a GPU; services as expected, where the slots still are."""
     known = {one.slot: one for one in expected}
     slots = [
-        Slot(row.start, row.profile) for row in rows if not gpu.isdigit() or row.gpu == gpu
+        SlicePlace(row.start, row.profile)
+        for row in rows
+        if not gpu.isdigit() or row.gpu == gpu
     ]
     return sorted(
         (known.get(slot, Instance(slot.profile, slot.start)) for slot in slots),

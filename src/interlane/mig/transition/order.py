@@ -26,10 +26,10 @@ from typing import Final, NamedTuple
 
 from interlane.mig.covering import free_names, instance_of
 from interlane.mig.demand import Problem
-from interlane.mig.layouts import Slot, broken_rule
-from interlane.mig.plan import Instance, Plan
+from interlane.mig.layouts import SlicePlace, broken_rule
+from interlane.mig.plan import Instance, PartitionPlan
 from interlane.mig.profiles import gpu_model
-from interlane.mig.transition.steps import Action, Kind, Step, Transition, Verb
+from interlane.mig.transition.steps import Action, StepKind, Transition, TransitionStep, Verb
 
 TRIES: Final = 12
 """Ways that are tried before borrowing more GPUs than need be proven."""
@@ -38,24 +38,24 @@ _SLACK: Final = 1e-9
 """Share of a floor by which sums of floating-point numbers may fall short."""
 
 
-class Deed(NamedTuple):
+class PlannedAction(NamedTuple):
     """One entry of the log of a way: a repartition, or a service created or deleted."""
 
-    kind: Kind
+    kind: StepKind
     gpu: str
     instance: Instance | None = None
-    destroyed: tuple[Slot, ...] = ()
-    made: tuple[Slot, ...] = ()
+    destroyed: tuple[SlicePlace, ...] = ()
+    made: tuple[SlicePlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedWay:
     """A way as it was played."""
 
-    log: tuple[Deed, ...]
+    log: tuple[PlannedAction, ...]
     models: Mapping[str, str]
     """Of every GPU on the way."""
-    reached: Plan
+    reached: PartitionPlan
     borrowed: tuple[str, ...]
 
     @property
@@ -65,8 +65,8 @@ class Played:
 
 
 def ordered(
-    current: Plan,
-    target: Plan,
+    current: PartitionPlan,
+    target: PartitionPlan,
     floors: Mapping[str, float],
     problem: Problem,
     *,
@@ -84,22 +84,22 @@ def ordered(
 
 
 def played(
-    current: Plan,
-    target: Plan,
+    current: PartitionPlan,
+    target: PartitionPlan,
     floors: Mapping[str, float],
     problem: Problem,
     *,
     exact: bool = False,
     frozen: Collection[str] = (),
     seed: int = 0,
-) -> Played:
+) -> PlayedWay:
     """Play ways until one borrows nothing, and return the best; as ``ordered``."""
     # A plan that survives the loss of a GPU has its services spread on purpose.
     exact = exact or problem.survive_gpu_loss
-    best: Played | None = None
+    best: PlayedWay | None = None
     for number in range(TRIES):
-        dice = Random(f"{seed}/{number}") if number else None
-        found = _Play(current, target, floors, problem, exact, frozenset(frozen), dice).run()
+        rng = Random(f"{seed}/{number}") if number else None
+        found = _Play(current, target, floors, problem, exact, frozenset(frozen), rng).run()
         if best is None or found.cost < best.cost:
             best = found
         if not best.borrowed:
@@ -112,7 +112,7 @@ def played(
 
 
 @cache
-def _clash(model: str, one: Slot, other: Slot) -> bool:
+def _clash(model: str, one: SlicePlace, other: SlicePlace) -> bool:
     """Tell whether two slots cannot be on one GPU at the same time."""
     return broken_rule(gpu_model(model), (one, other)) is not None
 
@@ -126,32 +126,32 @@ class _Play:
 
     def __init__(
         self,
-        current: Plan,
-        target: Plan,
+        current: PartitionPlan,
+        target: PartitionPlan,
         floors: Mapping[str, float],
         problem: Problem,
         exact: bool,  # noqa: FBT001 - the one caller is above
         frozen: frozenset[str],
-        dice: Random | None,
+        rng: Random | None,
     ) -> None:
         self._current, self._target, self._problem = current, target, problem
         self._floors = floors
-        self._dice = dice
+        self._rng = rng
         self._exact = exact
         self._frozen = frozen
         self._model = {gpu.id: gpu.model for gpu in (*target.gpus, *current.gpus)}
         self._given = current.throughputs()
         # GPU -> slot -> what runs there; slots of the plan are Instances of it.
-        self._busy: dict[str, dict[Slot, Instance]] = {name: {} for name in self._model}
-        self._idle: dict[str, set[Slot]] = {name: set() for name in self._model}
+        self._busy: dict[str, dict[SlicePlace, Instance]] = {name: {} for name in self._model}
+        self._idle: dict[str, set[SlicePlace]] = {name: set() for name in self._model}
         for gpu, one in current.instances:
             if one.service:
                 self._busy[gpu.id][one.slot] = one
             else:
                 self._idle[gpu.id].add(one.slot)
-        self._goal: dict[str, set[Slot]] = {name: set() for name in self._model}
+        self._goal: dict[str, set[SlicePlace]] = {name: set() for name in self._model}
         # Slots of the plan that wait for a service, and services that wait for slots.
-        self._open: dict[str, set[Slot]] = {name: set() for name in self._model}
+        self._open: dict[str, set[SlicePlace]] = {name: set() for name in self._model}
         self._pool: dict[_Key, list[Instance]] = {}
         self._leaving = {(gpu, slot) for gpu, held in self._busy.items() for slot in held}
         for gpu, one in target.instances:
@@ -162,14 +162,14 @@ class _Play:
             elif one.service:
                 self._open[gpu.id].add(one.slot)
                 self._pool.setdefault(self._key(gpu.id, one.slot), []).append(one)
-        self._placed: dict[tuple[str, Slot], Instance] = {}
+        self._placed: dict[tuple[str, SlicePlace], Instance] = {}
         self._borrowed: list[str] = []
-        self._log: list[Deed] = []
+        self._log: list[PlannedAction] = []
 
-    def _key(self, gpu: str, slot: Slot) -> _Key:
+    def _key(self, gpu: str, slot: SlicePlace) -> _Key:
         return (gpu, slot) if self._exact else (self._model[gpu], slot.profile)
 
-    def run(self) -> Played:
+    def run(self) -> PlayedWay:
         """Play until everything is where the plan wants it."""
         while True:
             while self._fill() or self._unblock():
@@ -181,11 +181,11 @@ class _Play:
             self._drain(gpu, slot)
         for gpu in self._model:
             self._cut(gpu, set())
-        return Played(tuple(self._log), self._model, self._reached(), tuple(self._borrowed))
+        return PlayedWay(tuple(self._log), self._model, self._reached(), tuple(self._borrowed))
 
-    def _reached(self) -> Plan:
+    def _reached(self) -> PartitionPlan:
         """Return the plan, with services where they came to be."""
-        return Plan(
+        return PartitionPlan(
             tuple(
                 replace(
                     gpu,
@@ -201,10 +201,10 @@ class _Play:
         floor = self._floors.get(service, 0.0)
         return self._given.get(service, 0.0) - floor * (1 - _SLACK)
 
-    def _shuffled(self, things: list[tuple[str, Slot]]) -> list[tuple[str, Slot]]:
+    def _shuffled(self, things: list[tuple[str, SlicePlace]]) -> list[tuple[str, SlicePlace]]:
         things.sort()
-        if self._dice is not None:
-            self._dice.shuffle(things)
+        if self._rng is not None:
+            self._rng.shuffle(things)
         return things
 
     # -- what happens -----------------------------------------------------------------
@@ -213,16 +213,16 @@ class _Play:
         self._idle[gpu].discard(one.slot)
         self._busy[gpu][one.slot] = one
         self._given[one.service] = self._given.get(one.service, 0.0) + one.throughput_per_s
-        self._log.append(Deed(Kind.CREATE, gpu, one))
+        self._log.append(PlannedAction(StepKind.CREATE, gpu, one))
 
-    def _drain(self, gpu: str, slot: Slot) -> None:
+    def _drain(self, gpu: str, slot: SlicePlace) -> None:
         one = self._busy[gpu].pop(slot)
         self._leaving.discard((gpu, slot))
         self._idle[gpu].add(slot)
         self._given[one.service] -= one.throughput_per_s
-        self._log.append(Deed(Kind.DELETE, gpu, one))
+        self._log.append(PlannedAction(StepKind.DELETE, gpu, one))
 
-    def _cut(self, gpu: str, wanted: set[Slot]) -> None:
+    def _cut(self, gpu: str, wanted: set[SlicePlace]) -> None:
         """Make slots that are missing; idle ones that nobody wants go at the same time."""
         missing = wanted - self._idle[gpu]
         if missing or not wanted:
@@ -234,12 +234,12 @@ class _Play:
             }
             self._repartition(gpu, gone, missing)
 
-    def _repartition(self, gpu: str, gone: set[Slot], made: set[Slot]) -> None:
+    def _repartition(self, gpu: str, gone: set[SlicePlace], made: set[SlicePlace]) -> None:
         if gone or made:
             self._idle[gpu] = (self._idle[gpu] - gone) | made
             self._log.append(
-                Deed(
-                    Kind.REPARTITION,
+                PlannedAction(
+                    StepKind.REPARTITION,
                     gpu,
                     destroyed=tuple(sorted(gone)),
                     made=tuple(sorted(made)),
@@ -248,13 +248,13 @@ class _Play:
 
     # -- what to do next --------------------------------------------------------------
 
-    def _blockers(self, gpu: str, slot: Slot) -> list[Slot]:
+    def _blockers(self, gpu: str, slot: SlicePlace) -> list[SlicePlace]:
         model = self._model[gpu]
         return [held for held in self._busy[gpu] if _clash(model, slot, held)]
 
     def _fill(self) -> bool:
         """Start services in every slot of the plan whose units are free."""
-        ready: list[tuple[str, Slot]] = []
+        ready: list[tuple[str, SlicePlace]] = []
         for gpu, slots in self._open.items():
             free = {slot for slot in slots if not self._blockers(gpu, slot)}
             if free:
@@ -297,7 +297,7 @@ class _Play:
                 moved = moved or bool(blockers)
         return moved
 
-    def _lacking(self, places: Iterable[tuple[str, Slot]]) -> dict[str, float]:
+    def _lacking(self, places: Iterable[tuple[str, SlicePlace]]) -> dict[str, float]:
         """Return what services would lack if the instances at these places were gone."""
         gone: dict[str, float] = {}
         for gpu, slot in places:
@@ -344,10 +344,10 @@ class _Play:
         self._goal[name], self._open[name] = set(), set()
         self._borrowed.append(name)
 
-    def _stopgaps(self, gpu: str, slot: Slot) -> "_Stopgaps":
+    def _stopgaps(self, gpu: str, slot: SlicePlace) -> "_Stopgaps":
         """Return temporary instances that let everything in the way of a slot go."""
         found = _Stopgaps([], {}, 0)
-        taken: dict[str, list[Slot]] = {}
+        taken: dict[str, list[SlicePlace]] = {}
         in_the_way = [(gpu, held) for held in self._blockers(gpu, slot)]
         for service, lack in self._lacking(in_the_way).items():
             left = lack
@@ -362,7 +362,11 @@ class _Play:
         return found
 
     def _stopgap(
-        self, service: str, lack: float, taken: Mapping[str, list[Slot]], found: "_Stopgaps"
+        self,
+        service: str,
+        lack: float,
+        taken: Mapping[str, list[SlicePlace]],
+        found: "_Stopgaps",
     ) -> tuple[str, str, Instance]:
         """Return where one temporary instance goes, the smallest that suffices."""
         for names in (self._model, found.models):
@@ -388,7 +392,9 @@ class _Play:
             for start in profile.starts
         ]
 
-    def _has_room(self, gpu: str, model: str, slot: Slot, taken: Iterable[Slot]) -> bool:
+    def _has_room(
+        self, gpu: str, model: str, slot: SlicePlace, taken: Iterable[SlicePlace]
+    ) -> bool:
         """Tell whether a slot is free of what runs, of what the plan wants, of ``taken``."""
         if gpu in self._frozen:
             return False
@@ -415,63 +421,69 @@ def _waste(one: Instance, lack: float, model: str) -> tuple[bool, float, int]:
 # -- what must wait for what ----------------------------------------------------------
 
 
-def way_of(current: Plan, way: Played, floors: Mapping[str, float]) -> Transition:
+def way_of(current: PartitionPlan, way: PlayedWay, floors: Mapping[str, float]) -> Transition:
     """Return a way that was played, with what must wait for what."""
     actions = merged(_actions(way.log, way.models, current, floors))
     return Transition(current, way.reached, floors, actions, way.borrowed)
 
 
 def _actions(
-    log: Iterable[Deed], models: Mapping[str, str], current: Plan, floors: Mapping[str, float]
+    log: Iterable[PlannedAction],
+    models: Mapping[str, str],
+    current: PartitionPlan,
+    floors: Mapping[str, float],
 ) -> list[Action]:
     """Return the log as actions, each after those that it must wait for."""
     waits = _Waits(current, floors)
     actions = []
-    for number, deed in enumerate(log):
-        model = models[deed.gpu]
-        if deed.kind is Kind.REPARTITION:
-            after = waits.repartition(number, deed)
+    for number, action in enumerate(log):
+        model = models[action.gpu]
+        if action.kind is StepKind.REPARTITION:
+            after = waits.repartition(number, action)
             steps = [
-                *(_slot_step(Verb.DESTROY, deed.gpu, model, slot) for slot in deed.destroyed),
-                *(_slot_step(Verb.MAKE, deed.gpu, model, slot) for slot in deed.made),
+                *(
+                    _slot_step(Verb.DESTROY, action.gpu, model, slot)
+                    for slot in action.destroyed
+                ),
+                *(_slot_step(Verb.MAKE, action.gpu, model, slot) for slot in action.made),
             ]
         else:
-            assert deed.instance is not None
-            is_create = deed.kind is Kind.CREATE
+            assert action.instance is not None
+            is_create = action.kind is StepKind.CREATE
             wait = waits.create if is_create else waits.delete
-            after = wait(number, deed.gpu, deed.instance)
+            after = wait(number, action.gpu, action.instance)
             verb = Verb.START if is_create else Verb.DRAIN
-            steps = [Step(verb, deed.gpu, model, deed.instance)]
-        actions.append(Action(deed.kind, tuple(steps), tuple(sorted(after))))
+            steps = [TransitionStep(verb, action.gpu, model, action.instance)]
+        actions.append(Action(action.kind, tuple(steps), tuple(sorted(after))))
     return actions
 
 
-def _slot_step(verb: Verb, gpu: str, model: str, slot: Slot) -> Step:
-    return Step(verb, gpu, model, Instance(slot.profile, slot.start))
+def _slot_step(verb: Verb, gpu: str, model: str, slot: SlicePlace) -> TransitionStep:
+    return TransitionStep(verb, gpu, model, Instance(slot.profile, slot.start))
 
 
 class _Waits:
     """What happened last to every slot, and the starts and drains of every service."""
 
-    def __init__(self, current: Plan, floors: Mapping[str, float]) -> None:
+    def __init__(self, current: PartitionPlan, floors: Mapping[str, float]) -> None:
         self._floors = floors
         self._given = current.throughputs()
         # GPU -> its last repartition; (GPU, slot) -> what made it, started or drained it last.
         self._cut: dict[str, int] = {}
-        self._last: dict[tuple[str, Slot], int] = {}
+        self._last: dict[tuple[str, SlicePlace], int] = {}
         # Service -> its starts so far, with what each gives; and what its drains took.
         self._starts: dict[str, list[tuple[int, float]]] = {}
         self._taken: dict[str, float] = {}
 
-    def repartition(self, number: int, deed: Deed) -> set[int]:
+    def repartition(self, number: int, action: PlannedAction) -> set[int]:
         """Return what a repartition waits for: drains of what it destroys, and the last."""
-        after = {self._cut[deed.gpu]} if deed.gpu in self._cut else set[int]()
-        for slot in deed.destroyed:
-            last = self._last.pop((deed.gpu, slot), None)
+        after = {self._cut[action.gpu]} if action.gpu in self._cut else set[int]()
+        for slot in action.destroyed:
+            last = self._last.pop((action.gpu, slot), None)
             after |= set() if last is None else {last}
-        self._cut[deed.gpu] = number
-        for slot in deed.made:
-            self._last[deed.gpu, slot] = number
+        self._cut[action.gpu] = number
+        for slot in action.made:
+            self._last[action.gpu, slot] = number
         return after
 
     def create(self, number: int, gpu: str, one: Instance) -> set[int]:
@@ -503,13 +515,13 @@ def merged(actions: list[Action]) -> tuple[Action, ...]:
     before = _ancestors(actions)
     partner: dict[int, int] = {}
     for number, action in enumerate(actions):
-        if action.kind is not Kind.DELETE:
+        if action.kind is not StepKind.DELETE:
             continue
         gone = action.steps[0].instance
         for start in sorted(action.after, reverse=True):
             made = actions[start]
             if (
-                made.kind is Kind.CREATE
+                made.kind is StepKind.CREATE
                 and start not in partner.values()
                 and made.steps[0].instance.profile == gone.profile
                 and made.steps[0].instance.service == gone.service
@@ -544,7 +556,7 @@ def _joined(actions: list[Action], partner: Mapping[int, int]) -> tuple[Action, 
         if number in drains:
             place[drains[number]] = len(joined)
             other = actions[drains[number]]
-            action = Action(Kind.MIGRATE, (*action.steps, *other.steps), action.after)
+            action = Action(StepKind.MIGRATE, (*action.steps, *other.steps), action.after)
         joined.append(action)
     # Drains move forward to their starts, so what they wait for is known by then.
     return tuple(

@@ -1,11 +1,12 @@
-"""An independent witness: replay a transition and say what is wrong with it, in sentences.
+"""An independent verifier: replay a transition and say what is wrong with it, in sentences.
 
-It shares no code with what orders actions.  It keeps books of its own, one row a slot, and
+It shares no code with what orders actions.  It keeps state of its own, one row per slot, and
 looks at every moment: after each step, and in the middle of it.  A service that is draining
 gives nothing from the first moment on, and one that is starting gives nothing until the last.
 
 ``faults_in_order`` carries the actions out one by one; ``faults_at_once`` lets them overlap as
-their waits allow, each taking a time drawn from dice, which is how a controller would run them.
+their waits allow, each taking a time drawn from random generator, which is how a controller
+would run them.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from heapq import heappop, heappush
 from random import Random
 
 from interlane.mig.check import layout_faults
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
 
 SLACK = 1e-6
 """Share of a floor by which sums of floating-point numbers may fall short."""
@@ -23,7 +24,7 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """One step as the witness sees it."""
+    """One step as the verifier sees it."""
 
     verb: str
     gpu: str
@@ -35,15 +36,15 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """One action as the witness sees it."""
+class ReplayedAction:
+    """One action as the verifier sees it."""
 
     doings: tuple[Doing, ...]
     after: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Witnessed:
+class Verified:
     """What a replay saw."""
 
     faults: tuple[str, ...]
@@ -55,10 +56,10 @@ class Witnessed:
     """GPU, profile, start and service of all that was there at the end."""
 
 
-class _Books:
+class _State:
     """What is where: (GPU, start) -> profile, service, throughput."""
 
-    def __init__(self, begin: Plan, floors: Mapping[str, float]) -> None:
+    def __init__(self, begin: PartitionPlan, floors: Mapping[str, float]) -> None:
         self._floors = floors
         self._models = {gpu.id: gpu.model for gpu in begin.gpus}
         self._slots: dict[tuple[str, int], tuple[str, str, float]] = {
@@ -147,63 +148,69 @@ def _said(doing: Doing) -> str:
 
 
 def faults_in_order(
-    begin: Plan, deeds: Sequence[Deed], floors: Mapping[str, float]
-) -> Witnessed:
+    begin: PartitionPlan, actions: Sequence[ReplayedAction], floors: Mapping[str, float]
+) -> Verified:
     """Replay actions one by one."""
-    books = _Books(begin, floors)
-    books.look()
-    for number, deed in enumerate(deeds):
-        if any(other >= number for other in deed.after):
-            books.faults.append(f"Action {number} waits for one that comes later.")
-        for doing in deed.doings:
-            books.begin(doing)
-            books.end(doing)
-    return _witnessed(books)
+    state = _State(begin, floors)
+    state.look()
+    for number, action in enumerate(actions):
+        if any(other >= number for other in action.after):
+            state.faults.append(f"Action {number} waits for one that comes later.")
+        for doing in action.doings:
+            state.begin(doing)
+            state.end(doing)
+    return _verified(state)
 
 
 def faults_at_once(
-    begin: Plan, deeds: Sequence[Deed], floors: Mapping[str, float], dice: Random
-) -> Witnessed:
-    """Replay actions as soon as their waits allow, with durations from the dice."""
-    books = _Books(begin, floors)
-    books.look()
-    waiting = {number: {*deed.after} for number, deed in enumerate(deeds)}
+    begin: PartitionPlan,
+    actions: Sequence[ReplayedAction],
+    floors: Mapping[str, float],
+    rng: Random,
+) -> Verified:
+    """Replay actions as soon as their waits allow, with durations from the random generator."""
+    state = _State(begin, floors)
+    state.look()
+    waiting = {number: {*action.after} for number, action in enumerate(actions)}
     busy: set[str] = set()
     running: list[tuple[float, int, int]] = []
     now_s = 0.0
     while waiting or running:
         for number in [one for one, left in waiting.items() if not left]:
-            gpus = {doing.gpu for doing in deeds[number].doings}
+            gpus = {doing.gpu for doing in actions[number].doings}
             if not gpus & busy:
                 del waiting[number]
                 busy |= gpus
-                books.begin(deeds[number].doings[0])
-                heappush(running, (now_s + dice.expovariate(1.0), number, 0))
+                state.begin(actions[number].doings[0])
+                heappush(running, (now_s + rng.expovariate(1.0), number, 0))
         if not running:
-            books.faults.append(f"{len(waiting)} actions wait for each other for ever.")
+            state.faults.append(f"{len(waiting)} actions wait for each other for ever.")
             break
         now_s, number, at = heappop(running)
-        doings = deeds[number].doings
-        books.end(doings[at])
+        doings = actions[number].doings
+        state.end(doings[at])
         if at + 1 < len(doings):
-            books.begin(doings[at + 1])
-            heappush(running, (now_s + dice.expovariate(1.0), number, at + 1))
+            state.begin(doings[at + 1])
+            heappush(running, (now_s + rng.expovariate(1.0), number, at + 1))
             continue
         busy -= {doing.gpu for doing in doings}
         for left in waiting.values():
             left.discard(number)
-    return _witnessed(books)
+    return _verified(state)
 
 
-def _witnessed(books: _Books) -> Witnessed:
-    return Witnessed(tuple(books.faults), books.moments, books.lowest, books.content())
+def _verified(state: _State) -> Verified:
+    return Verified(tuple(state.faults), state.moments, state.lowest, state.content())
 
 
-def deeds_of(document: Mapping[str, object]) -> list[Deed]:
+def actions_of(document: Mapping[str, object]) -> list[ReplayedAction]:
     """Read the actions of a transition's document."""
     actions = document["actions"]
     assert isinstance(actions, list)
-    return [Deed(tuple(_doings(action["steps"])), tuple(action["after"])) for action in actions]
+    return [
+        ReplayedAction(tuple(_doings(action["steps"])), tuple(action["after"]))
+        for action in actions
+    ]
 
 
 def _doings(steps: Sequence[Mapping[str, object]]) -> Iterator[Doing]:

@@ -15,24 +15,30 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from interlane.mig.demand import Problem
-from interlane.mig.plan import Plan
+from interlane.mig.plan import PartitionPlan
 from interlane.mig.transition.documents import transition_document
 from interlane.mig.transition.joint import joint_plan
 from interlane.mig.transition.journal import (
-    Begun,
     Done,
-    Failed,
-    Finished,
     Opened,
     Phase,
-    Progress,
     Record,
     Replanned,
     RolledBack,
+    StepBegun,
+    StepFailure,
+    TransitionFinished,
+    TransitionProgress,
 )
 from interlane.mig.transition.order import ordered
-from interlane.mig.transition.standing import standing
-from interlane.mig.transition.steps import Content, Step, Transition, after_step, content_of
+from interlane.mig.transition.present import present
+from interlane.mig.transition.steps import (
+    Content,
+    Transition,
+    TransitionStep,
+    after_step,
+    content_of,
+)
 from interlane.model import InterlaneError, InvalidInput
 
 RETRIES: Final = 2
@@ -48,15 +54,15 @@ class StepFailed(InterlaneError):
 class Executor(Protocol):
     """Carries steps out on GPUs."""
 
-    def observe(self, expected: Plan) -> Plan:
+    def observe(self, expected: PartitionPlan) -> PartitionPlan:
         """Return what is there; who cannot see services trusts ``expected`` for them."""
         ...
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: TransitionStep) -> None:
         """Begin a step; others may be under way, on other GPUs."""
         ...
 
-    def ended(self) -> tuple[Step, StepFailed | None]:
+    def ended(self) -> tuple[TransitionStep, StepFailed | None]:
         """Wait until a step that was begun is over; return it, and why it failed if it did."""
         ...
 
@@ -67,7 +73,7 @@ Write = Callable[[Record], None]
 Tell = Callable[[str], None]
 
 
-class End(StrEnum):
+class RunEnd(StrEnum):
     """How a run ended."""
 
     DONE = "done"
@@ -76,11 +82,11 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """What a run came to."""
 
-    end: End
-    state: Plan
+    end: RunEnd
+    state: PartitionPlan
     """What is there."""
     steps: int
     """Steps that this run carried out."""
@@ -89,12 +95,12 @@ class Ended:
     why: str = ""
 
 
-class Run:
+class TransitionRun:
     """One run over a transition, from wherever its journal has come."""
 
     def __init__(
         self,
-        progress: Progress,
+        progress: TransitionProgress,
         executor: Executor,
         write: Write,
         *,
@@ -109,16 +115,16 @@ class Run:
         self._most_retries = retries
         self._most_replans = replans
         self._steps = self._retries = self._replans = 0
-        self._under_way: dict[Step, int] = {}
+        self._under_way: dict[TransitionStep, int] = {}
         """Steps that the executor carries out now, with their numbers."""
 
-    def forward(self) -> Ended:
+    def forward(self) -> RunEnded:
         """Go on, forward or back as the journal has it, to the end."""
         if self._progress.phase is Phase.NEW:
             self._note(Opened(self._progress.id))
         return self._loop()
 
-    def back(self) -> Ended:
+    def back(self) -> RunEnded:
         """Go back to the beginning, wherever the transition has come."""
         progress = self._progress
         if progress.phase is Phase.NEW:
@@ -129,7 +135,7 @@ class Run:
 
     # -- the loop ---------------------------------------------------------------------
 
-    def _loop(self) -> Ended:
+    def _loop(self) -> RunEnded:
         progress = self._progress
         while progress.phase is not Phase.OVER:
             observed = self._observed()
@@ -138,12 +144,12 @@ class Run:
             if trouble is None:
                 self._begin_all()
             elif not self._under_way and not self._replanned(observed, trouble):
-                return self._ended(End.GAVE_UP, trouble.why)
+                return self._ended(RunEnd.GAVE_UP, trouble.why)
             if self._under_way:
                 self._await_one()
-        return self._ended(End.ROLLED_BACK if progress.is_back else End.DONE, "")
+        return self._ended(RunEnd.ROLLED_BACK if progress.is_back else RunEnd.DONE, "")
 
-    def _note_what_happened(self, observed: Plan) -> None:
+    def _note_what_happened(self, observed: PartitionPlan) -> None:
         """Note steps as over that seemed to have failed, or of which nobody knew."""
         progress = self._progress
         for number in [*progress.begun]:
@@ -153,7 +159,7 @@ class Run:
                 if _content(observed, {step.gpu}) == _content(happened, {step.gpu}):
                     self._note(Done(number))
 
-    def _trouble(self, observed: Plan) -> "_Trouble | None":
+    def _trouble(self, observed: PartitionPlan) -> "_Trouble | None":
         """Return why the way cannot be gone on, if it cannot."""
         progress = self._progress
         for number, failures in progress.begun.items():
@@ -174,11 +180,11 @@ class Run:
         again = [n for n in progress.begun if progress.steps[n] not in self._under_way]
         for number in (*again, *progress.ready):
             step = progress.steps[number]
-            self._note(Begun(number))
+            self._note(StepBegun(number))
             self._under_way[step] = number
             self._executor.begin(step)
         if not self._under_way:
-            self._note(Finished())
+            self._note(TransitionFinished())
 
     def _await_one(self) -> None:
         step, failure = self._executor.ended()
@@ -190,21 +196,21 @@ class Run:
         else:
             self._retries += 1
             self._tell(f"{step}: {failure}")
-            self._note(Failed(number, str(failure)))
+            self._note(StepFailure(number, str(failure)))
 
-    def _observed(self) -> Plan:
+    def _observed(self) -> PartitionPlan:
         return self._executor.observe(self._progress.expected)
 
     def _note(self, record: Record) -> None:
         self._write(record)
         self._progress.learn(record)
 
-    def _ended(self, end: End, why: str) -> Ended:
-        return Ended(end, self._observed(), self._steps, self._retries, self._replans, why)
+    def _ended(self, end: RunEnd, why: str) -> RunEnded:
+        return RunEnded(end, self._observed(), self._steps, self._retries, self._replans, why)
 
     # -- other ways -------------------------------------------------------------------
 
-    def _replanned(self, observed: Plan, trouble: "_Trouble") -> bool:
+    def _replanned(self, observed: PartitionPlan, trouble: "_Trouble") -> bool:
         """Take another way from what is there; False if there is none."""
         self._replans += 1
         if self._replans > self._most_replans:
@@ -222,9 +228,9 @@ class Run:
         self._note(Replanned(trouble.why, self._document(way), sorted(trouble.frozen)))
         return True
 
-    def _way_back(self, observed: Plan) -> Transition:
+    def _way_back(self, observed: PartitionPlan) -> Transition:
         origin, problem = self._progress.origin, self._progress.problem
-        there = _standing(observed, problem)
+        there = _present(observed, problem)
         return ordered(there, origin.current, origin.floors, problem, exact=True)
 
     def _document(self, way: Transition) -> dict[str, object]:
@@ -240,32 +246,34 @@ class _Trouble:
     """GPUs that cannot be changed."""
 
 
-def _content(state: Plan, gpus: Collection[str]) -> Content:
+def _content(state: PartitionPlan, gpus: Collection[str]) -> Content:
     """Return what is on some of the GPUs."""
     return frozenset(one for one in content_of(state) if one[0] in gpus)
 
 
 def replanned(
-    observed: Plan, origin: Transition, problem: Problem, frozen: frozenset[str]
+    observed: PartitionPlan, origin: Transition, problem: Problem, frozen: frozenset[str]
 ) -> Transition:
     """Return a way from what is really there to where the transition was going.
 
     Where GPUs cannot be changed, another plan is made around them.
     """
-    there = _standing(observed, problem)
+    there = _present(observed, problem)
     target = origin.target
     if frozen:
         target = _with_idle(joint_plan(problem, there, frozen=frozen).plan, there, frozen)
     return ordered(there, target, origin.floors, problem, frozen=frozen)
 
 
-def _with_idle(plan: Plan, there: Plan, frozen: frozenset[str]) -> Plan:
+def _with_idle(
+    plan: PartitionPlan, there: PartitionPlan, frozen: frozenset[str]
+) -> PartitionPlan:
     """Return the plan with frozen GPUs as they are, their idle slots included."""
     held = [gpu for gpu in there.gpus if gpu.id in frozen and gpu.instances]
-    return Plan((*held, *(gpu for gpu in plan.gpus if gpu.id not in frozen)))
+    return PartitionPlan((*held, *(gpu for gpu in plan.gpus if gpu.id not in frozen)))
 
 
-def _standing(observed: Plan, problem: Problem) -> Plan:
+def _present(observed: PartitionPlan, problem: Problem) -> PartitionPlan:
     known = {service.name for service in problem.services}
     retired = {one.service for _, one in observed.instances if one.service} - known
-    return standing(observed, problem, retired)
+    return present(observed, problem, retired)

@@ -5,9 +5,9 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from interlane.mig.plan import Plan
+from interlane.mig.plan import PartitionPlan
 from interlane.mig.transition.run import StepFailed
-from interlane.mig.transition.steps import Step, Times, after_step
+from interlane.mig.transition.steps import StepTimes, TransitionStep, after_step
 
 
 class SimulatedGpus:
@@ -20,36 +20,36 @@ class SimulatedGpus:
 
     def __init__(
         self,
-        state: Plan,
+        state: PartitionPlan,
         *,
-        dice: Random | None = None,
+        rng: Random | None = None,
         fail_rate: float = 0.0,
-        times: Times | None = None,
+        times: StepTimes | None = None,
         broken: Collection[str] = (),
-        keep: Callable[[Plan], None] | None = None,
+        keep: Callable[[PartitionPlan], None] | None = None,
     ) -> None:
         self.state = state
         self.elapsed_s = 0.0
-        self._dice = dice or Random(0)
+        self._rng = rng or Random(0)
         self._fail_rate = fail_rate
-        self._times = times or Times()
+        self._times = times or StepTimes()
         self._broken = frozenset(broken)
         self._keep = keep
-        self._under_way: list[tuple[float, int, Step]] = []
+        self._under_way: list[tuple[float, int, TransitionStep]] = []
         """Steps by when they end; the number makes the order total."""
         self._numbers = count()
 
-    def observe(self, expected: Plan) -> Plan:
+    def observe(self, expected: PartitionPlan) -> PartitionPlan:
         """Return what is there."""
         return self.state
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: TransitionStep) -> None:
         """Begin a step, which takes its time."""
         # Steps take a quarter more or less than they should.
-        takes_s = self._times.of(step) * self._dice.uniform(0.75, 1.25)
+        takes_s = self._times.of(step) * self._rng.uniform(0.75, 1.25)
         heappush(self._under_way, (self.elapsed_s + takes_s, next(self._numbers), step))
 
-    def ended(self) -> tuple[Step, StepFailed | None]:
+    def ended(self) -> tuple[TransitionStep, StepFailed | None]:
         """Let the next step end, well or not."""
         self.elapsed_s, _, step = heappop(self._under_way)
         try:
@@ -58,18 +58,18 @@ class SimulatedGpus:
             return step, failure
         return step, None
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: TransitionStep) -> None:
         if step.gpu in self._broken:
             raise StepFailed(f"{step.gpu} does not answer.")
-        if self._dice.random() >= self._fail_rate:
+        if self._rng.random() >= self._fail_rate:
             self._become(after_step(self.state, step))
             return
-        if self._dice.random() < 1 / 3:
+        if self._rng.random() < 1 / 3:
             self._become(after_step(self.state, step))
             raise StepFailed("the answer was lost.")
         raise StepFailed("it was refused for now.")
 
-    def _become(self, state: Plan) -> None:
+    def _become(self, state: PartitionPlan) -> None:
         if self._keep is not None:
             self._keep(state)
         self.state = state

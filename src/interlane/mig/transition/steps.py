@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from interlane.mig.layouts import Slot, broken_rule
-from interlane.mig.plan import GpuPlan, Instance, Plan
+from interlane.mig.layouts import SlicePlace, broken_rule
+from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
 from interlane.mig.profiles import gpu_model
 from interlane.model import InterlaneError
 
@@ -32,7 +32,7 @@ class Verb(StrEnum):
     DESTROY = "destroy"
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """What an action is."""
 
     CREATE = "create"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransitionStep:
     """The least that can happen; slots are made and destroyed without a service."""
 
     verb: Verb
@@ -60,8 +60,8 @@ class Step:
 class Action:
     """Steps that belong together, in their order."""
 
-    kind: Kind
-    steps: tuple[Step, ...]
+    kind: StepKind
+    steps: tuple[TransitionStep, ...]
     after: tuple[int, ...] = ()
     """Actions that must be over before this one begins, by their place in the transition."""
 
@@ -72,18 +72,18 @@ class Action:
 
     def __str__(self) -> str:
         match self.kind:
-            case Kind.MIGRATE:
+            case StepKind.MIGRATE:
                 start, drain = self.steps
                 return (
                     f"migrate {drain.instance.service} from {drain.instance.slot} on "
                     f"{drain.gpu} to {start.instance.slot} on {start.gpu}"
                 )
-            case Kind.REPARTITION:
+            case StepKind.REPARTITION:
                 gone = [str(s.instance.slot) for s in self.steps if s.verb is Verb.DESTROY]
                 made = [str(s.instance.slot) for s in self.steps if s.verb is Verb.MAKE]
                 cut = " ".join(made) or "nothing"
                 return f"repartition {self.gpus[0]}: {' '.join(gone) or 'free units'} -> {cut}"
-            case Kind.CREATE | Kind.DELETE:
+            case StepKind.CREATE | StepKind.DELETE:
                 (step,) = self.steps
                 where = f"{step.instance.slot} on {step.gpu}"
                 return f"{self.kind.value} {step.instance.service} in {where}"
@@ -92,12 +92,12 @@ class Action:
 class ImpossibleStep(InterlaneError):
     """A step does not fit what is there."""
 
-    def __init__(self, step: Step, why: str) -> None:
+    def __init__(self, step: TransitionStep, why: str) -> None:
         super().__init__(f"Cannot {step}: {why}.")
         self.step = step
 
 
-def after_step(state: Plan, step: Step) -> Plan:
+def after_step(state: PartitionPlan, step: TransitionStep) -> PartitionPlan:
     """Return what is there after a step; refuse one that does not fit what is there."""
     gpus = {gpu.id: gpu for gpu in state.gpus}
     gpu = gpus.get(step.gpu, GpuPlan(step.gpu, step.model))
@@ -125,14 +125,14 @@ def after_step(state: Plan, step: Step) -> Plan:
         del held[slot.start]
     instances = tuple(held[start] for start in sorted(held))
     gpus[step.gpu] = replace(gpu, instances=instances)
-    return Plan(tuple(gpus.values()))
+    return PartitionPlan(tuple(gpus.values()))
 
 
-Content = frozenset[tuple[str, Slot, str]]
+Content = frozenset[tuple[str, SlicePlace, str]]
 """GPU, slot and service of everything that is there."""
 
 
-def content_of(state: Plan) -> Content:
+def content_of(state: PartitionPlan) -> Content:
     """Return what is there, for comparison: figures and empty GPUs do not count."""
     return frozenset((gpu.id, one.slot, one.service) for gpu, one in state.instances)
 
@@ -141,8 +141,8 @@ def content_of(state: Plan) -> Content:
 class Transition:
     """A way from what runs now to a plan."""
 
-    current: Plan
-    target: Plan
+    current: PartitionPlan
+    target: PartitionPlan
     floors: Mapping[str, float]
     """What each service has at every moment, at least."""
     actions: tuple[Action, ...]
@@ -151,13 +151,13 @@ class Transition:
     """GPUs that neither what runs now nor the plan uses, and the way needs."""
 
     @property
-    def steps(self) -> Iterator[tuple[int, Step]]:
+    def steps(self) -> Iterator[tuple[int, TransitionStep]]:
         """Every step with its action's place, in order."""
         return ((at, step) for at, one in enumerate(self.actions) for step in one.steps)
 
     def counts(self) -> dict[str, int]:
         """Return how many actions of each kind there are."""
-        return {kind.value: sum(a.kind is kind for a in self.actions) for kind in Kind}
+        return {kind.value: sum(a.kind is kind for a in self.actions) for kind in StepKind}
 
     @property
     def kept(self) -> int:
@@ -220,7 +220,7 @@ def waves(actions: Sequence[Action]) -> list[list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class StepTimes:
     """Seconds that each kind of step takes.
 
     A slot is made and destroyed in about a second; a server takes its time to load its model
@@ -232,7 +232,7 @@ class Times:
     drain_s: float = 10.0
     destroy_s: float = 1.0
 
-    def of(self, step: Step) -> float:
+    def of(self, step: TransitionStep) -> float:
         """Return how long a step takes."""
         match step.verb:
             case Verb.MAKE:
@@ -245,7 +245,7 @@ class Times:
                 return self.destroy_s
 
 
-def makespan_s(actions: Sequence[Action], times: Times) -> float:
+def makespan_s(actions: Sequence[Action], times: StepTimes) -> float:
     """Return how long actions take if each begins as soon as it may and its GPUs are free."""
     over_s: list[float] = []
     for action, before in zip(actions, awaited(actions), strict=True):
@@ -254,6 +254,6 @@ def makespan_s(actions: Sequence[Action], times: Times) -> float:
     return max(over_s, default=0.0)
 
 
-def one_by_one_s(actions: Iterable[Action], times: Times) -> float:
+def one_by_one_s(actions: Iterable[Action], times: StepTimes) -> float:
     """Return how long actions take one after another."""
     return sum(times.of(step) for action in actions for step in action.steps)

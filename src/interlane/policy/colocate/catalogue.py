@@ -6,8 +6,8 @@ from typing import Final
 
 from interlane.model import UnknownName
 from interlane.policy.colocate.place import Bounded, Colocator, Smore
-from interlane.policy.colocate.slowdown import Mode, Tolls
-from interlane.predict.degradation.multiway import WeightedSum
+from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
+from interlane.predict.slowdown.multiway import WeightedSum
 
 COLOCATORS: Final[Mapping[str, Callable[..., Colocator]]] = MappingProxyType(
     {"colocate": Bounded, "smore": Smore}
@@ -15,9 +15,13 @@ COLOCATORS: Final[Mapping[str, Callable[..., Colocator]]] = MappingProxyType(
 """Where a function goes; the first is ours and the default."""
 
 
-def make_colocator(name: str, modes: Mapping[str, Mode]) -> tuple[Colocator, Tolls]:
-    """Return a colocator and the numbers it decides by: bounds, or guesses for SMore's."""
+def make_colocator(
+    name: str, modes: Mapping[str, SharingTables]
+) -> tuple[Colocator, Slowdowns]:
+    """Return a colocator and the numbers it decides by: bounds, or estimates for SMore's."""
     if name not in COLOCATORS:
         raise UnknownName("colocator", name, COLOCATORS)
-    tolls = Tolls(modes, WeightedSum(), cautious=False) if name == "smore" else Tolls(modes)
-    return COLOCATORS[name](tolls), tolls
+    slowdowns = (
+        Slowdowns(modes, WeightedSum(), cautious=False) if name == "smore" else Slowdowns(modes)
+    )
+    return COLOCATORS[name](slowdowns), slowdowns

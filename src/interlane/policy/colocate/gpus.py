@@ -23,7 +23,7 @@ BURST: Final = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Gpu:
+class ColocatedGpu:
     """One GPU with a training job on it, or none, and functions beside."""
 
     id: GpuRef
@@ -67,14 +67,14 @@ class Gpu:
 class Gpus:
     """All GPUs, indexed by what could be placed there: type, free memory, tokens left."""
 
-    def __init__(self, gpus: Iterable[Gpu] = ()) -> None:
-        self.by_id: dict[GpuRef, Gpu] = {}
-        self.order: list[Gpu] = []
+    def __init__(self, gpus: Iterable[ColocatedGpu] = ()) -> None:
+        self.by_id: dict[GpuRef, ColocatedGpu] = {}
+        self.order: list[ColocatedGpu] = []
         """The same in a fixed order, for blind draws."""
-        self._buckets: dict[tuple[str, int, int], list[Gpu]] = {}
-        self._at: dict[Gpu, tuple[tuple[str, int, int], int]] = {}
+        self._buckets: dict[tuple[str, int, int], list[ColocatedGpu]] = {}
+        self._at: dict[ColocatedGpu, tuple[tuple[str, int, int], int]] = {}
         """Where each GPU stands in the index."""
-        self._warm: dict[str, dict[Gpu, None]] = {}
+        self._warm: dict[str, dict[ColocatedGpu, None]] = {}
         """Workload -> GPUs on which it runs, in the order they came."""
         for gpu in gpus:
             self.add(gpu)
@@ -82,13 +82,13 @@ class Gpus:
     def __len__(self) -> int:
         return len(self.order)
 
-    def add(self, gpu: Gpu) -> None:
+    def add(self, gpu: ColocatedGpu) -> None:
         """Take in a GPU that has come."""
         self.by_id[gpu.id] = gpu
         self.order.append(gpu)
         self.place_in_index(gpu)
 
-    def remove(self, gpu: Gpu) -> None:
+    def remove(self, gpu: ColocatedGpu) -> None:
         """Forget a GPU that is gone."""
         del self.by_id[gpu.id]
         self.order.remove(gpu)
@@ -96,7 +96,7 @@ class Gpus:
         for there in self._warm.values():
             there.pop(gpu, None)
 
-    def place_in_index(self, gpu: Gpu) -> None:
+    def place_in_index(self, gpu: ColocatedGpu) -> None:
         """Put a GPU where it belongs after something about it has changed; O(1)."""
         key = gpu.gpu_type, gpu.memory_mib.bit_length(), int(gpu.tokens_s > 0)
         old = self._at.get(gpu)
@@ -108,7 +108,7 @@ class Gpus:
         self._at[gpu] = key, len(members)
         members.append(gpu)
 
-    def _take_out_of_index(self, gpu: Gpu) -> None:
+    def _take_out_of_index(self, gpu: ColocatedGpu) -> None:
         key, place = self._at.pop(gpu)
         members = self._buckets[key]
         last = members.pop()
@@ -116,23 +116,23 @@ class Gpus:
             members[place] = last
             self._at[last] = key, place
 
-    def note_warm(self, workload: str, gpu: Gpu) -> None:
+    def note_warm(self, workload: str, gpu: ColocatedGpu) -> None:
         """Remember that a workload's model is on a GPU."""
         self._warm.setdefault(workload, {})[gpu] = None
 
-    def note_cold(self, workload: str, gpu: Gpu) -> None:
+    def note_cold(self, workload: str, gpu: ColocatedGpu) -> None:
         """Forget it."""
         self._warm.get(workload, {}).pop(gpu, None)
 
-    def is_warm(self, workload: str, gpu: Gpu) -> bool:
+    def is_warm(self, workload: str, gpu: ColocatedGpu) -> bool:
         """Tell whether a workload's model is on a GPU."""
         return gpu in self._warm.get(workload, ())
 
-    def warm(self, workload: str, most: int) -> Iterator[Gpu]:
+    def warm(self, workload: str, most: int) -> Iterator[ColocatedGpu]:
         """Yield a few GPUs on which the workload's model is."""
         yield from islice(self._warm.get(workload, ()), most)
 
-    def draw(self, function: Function, most: int, dice: Random) -> list[Gpu]:
+    def draw(self, function: Function, most: int, rng: Random) -> list[ColocatedGpu]:
         """Return up to so many GPUs that have room, all of them if there are no more.
 
         Buckets say beforehand which GPUs are out of the question, so that no draw is wasted
@@ -150,11 +150,11 @@ class Gpus:
         if total <= most:
             drawn = [gpu for bucket in members for gpu in bucket]
         else:
-            drawn = _drawn(members, dice.sample(range(total), most))
+            drawn = _drawn(members, rng.sample(range(total), most))
         return [gpu for gpu in drawn if gpu.memory_mib >= function.memory_mib]
 
 
-def _drawn(buckets: list[list[Gpu]], places: list[int]) -> list[Gpu]:
+def _drawn(buckets: list[list[ColocatedGpu]], places: list[int]) -> list[ColocatedGpu]:
     """Return the members at these places of the buckets laid end to end."""
     found, first, bucket = [], 0, 0
     for place in sorted(places):
@@ -165,13 +165,13 @@ def _drawn(buckets: list[list[Gpu]], places: list[int]) -> list[Gpu]:
     return found
 
 
-def gpus_of(machines: Iterable[Machine]) -> list[Gpu]:
+def gpus_of(machines: Iterable[Machine]) -> list[ColocatedGpu]:
     """Return the GPUs of machines, all of them idle.
 
     Pooled machines do not tell theirs apart and lend nothing, nor do devices that are lost.
     """
     return [
-        Gpu(GpuRef(machine.id, number), device.type, device.memory_mib)
+        ColocatedGpu(GpuRef(machine.id, number), device.type, device.memory_mib)
         for machine in machines
         if not machine.pooled
         for number in range(machine.gpus)

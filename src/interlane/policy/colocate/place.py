@@ -1,10 +1,10 @@
 """Where a function goes: SMore's rule, and ours.
 
-SMore (Algorithm 1): take the waiting function with the highest gain over degradation, draw d
+SMore (Algorithm 1): take the waiting function with the highest gain over slowdown, draw d
 GPUs blindly, leave out those without room and those that would lose too much, take the least
 degrading one, or the first when in a hurry; else the function waits again.
 
-Ours decides on bounds instead of guesses, draws from GPUs that have room, counts what the
+Ours decides on bounds instead of estimates, draws from GPUs that have room, counts what the
 function itself suffers and a cold start, lets training lose a part of its time over a window
 rather than at every moment, chooses how to share, and takes a function away again (never the
 training job) when measurements broke the promise twice in a row.
@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 from interlane.model import GpuRef, InvalidField, Refusal, Tier
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT, WINDOW_S, Gpu, Gpus
-from interlane.policy.colocate.slowdown import Toll, Tolls
+from interlane.policy.colocate.gpus import LIMIT, WINDOW_S, ColocatedGpu, Gpus
+from interlane.policy.colocate.slowdown import Slowdown, Slowdowns
 
 DRAWS: Final = 32
 """GPUs that are looked at for a function when nobody else waits."""
@@ -30,18 +30,18 @@ MISSES: Final = 2
 NOTICED_S: Final = 180.0
 """Seconds in which that many have been measured."""
 COLD_COST: Final = 0.2
-"""What a cold start counts against a GPU, as a slow-down."""
+"""What a cold start counts against a GPU, as a slowdown."""
 LEAST_COST: Final = 0.01
 NOBODY: Final[Mapping[str, GpuRef]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FunctionPlacement:
     """Where a function goes, and how it shares the GPU there."""
 
-    gpu: Gpu
+    gpu: ColocatedGpu
     mode: str
-    toll: Toll
+    slowdown: Slowdown
     is_warm: bool = False
     instead: tuple[Function, ...] = ()
     """Idle functions that leave the GPU for it."""
@@ -55,23 +55,23 @@ class Colocator(Protocol):
         ...
 
     def place(
-        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
-    ) -> Site | Refusal:
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, rng: Random
+    ) -> FunctionPlacement | Refusal:
         """Return where it goes, given how many others wait."""
         ...
 
 
 NOWHERE: Final = Refusal(
     Tier.CAPACITY,
-    "No GPU that was looked at has the memory and bears the slow-down.",
-    "It is tried again; lower its memory or allow more slow-down.",
+    "No GPU that was looked at has the memory and bears the slowdown.",
+    "It is tried again; lower its memory or allow more slowdown.",
 )
 
 
-def expected_priority(function: Function, gpus: Gpus, tolls: Tolls) -> float:
-    """Return the gain in use over the degradation beside typical training jobs."""
+def expected_priority(function: Function, gpus: Gpus, slowdowns: Slowdowns) -> float:
+    """Return the gain in use over the slowdown beside typical training jobs."""
     costs = [
-        _toll(tolls, next(iter(tolls.modes)), gpu, function).training - 1.0
+        _slowdown(slowdowns, next(iter(slowdowns.modes)), gpu, function).training - 1.0
         for gpu in gpus.order[:: max(1, len(gpus) // 8)]
     ]
     return function.use / max(LEAST_COST, sum(costs) / len(costs))
@@ -81,7 +81,7 @@ def expected_priority(function: Function, gpus: Gpus, tolls: Tolls) -> float:
 class Smore:
     """SMore's Algorithm 1, on point estimates."""
 
-    tolls: Tolls
+    slowdowns: Slowdowns
     choices: int = 8
     limit: float = LIMIT
     hurry_from: int = 64
@@ -91,28 +91,30 @@ class Smore:
     def __post_init__(self) -> None:
         if self.choices < 1:
             raise InvalidField("choices", self.choices, "it must be 1 or more")
-        self.mode = self.mode or next(iter(self.tolls.modes))
+        self.mode = self.mode or next(iter(self.slowdowns.modes))
 
     def priority(self, function: Function, gpus: Gpus) -> float:
-        """Return expected gain over expected degradation."""
-        return expected_priority(function, gpus, self.tolls)
+        """Return expected gain over expected slowdown."""
+        return expected_priority(function, gpus, self.slowdowns)
 
     def place(
-        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
-    ) -> Site | Refusal:
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, rng: Random
+    ) -> FunctionPlacement | Refusal:
         """Return the least degrading of d random GPUs that is acceptable."""
-        best: Site | None = None
-        for number in dice.sample(range(len(gpus)), min(self.choices, len(gpus))):
+        best: FunctionPlacement | None = None
+        for number in rng.sample(range(len(gpus)), min(self.choices, len(gpus))):
             gpu = gpus.order[number]
             if not _fits(function, gpu):
                 continue
-            toll = _toll(self.tolls, self.mode, gpu, function)
-            if toll.training > 1.0 + self.limit or toll.own > function.p99_limit:
+            slowdown = _slowdown(self.slowdowns, self.mode, gpu, function)
+            if slowdown.training > 1.0 + self.limit or slowdown.own > function.p99_limit:
                 continue
-            site = Site(gpu, self.mode, toll, gpus.is_warm(function.workload, gpu))
+            site = FunctionPlacement(
+                gpu, self.mode, slowdown, gpus.is_warm(function.workload, gpu)
+            )
             if waiting >= self.hurry_from:
                 return site
-            if best is None or toll.training < best.toll.training:
+            if best is None or slowdown.training < best.slowdown.training:
                 best = site
         return best or NOWHERE
 
@@ -121,7 +123,7 @@ class Smore:
 class Bounded:
     """Ours: bounds, a budget over a window, the function's own p99, warm GPUs first."""
 
-    tolls: Tolls
+    slowdowns: Slowdowns
     draws: int = DRAWS
     limit: float = LIMIT
     window_s: float = WINDOW_S
@@ -131,12 +133,12 @@ class Bounded:
             raise InvalidField("draws", self.draws, "it must be 1 or more")
 
     def priority(self, function: Function, gpus: Gpus) -> float:
-        """Return expected gain over expected degradation."""
-        return expected_priority(function, gpus, self.tolls)
+        """Return expected gain over expected slowdown."""
+        return expected_priority(function, gpus, self.slowdowns)
 
     def place(
-        self, function: Function, gpus: Gpus, waiting: int, now_s: float, dice: Random
-    ) -> Site | Refusal:
+        self, function: Function, gpus: Gpus, waiting: int, now_s: float, rng: Random
+    ) -> FunctionPlacement | Refusal:
         """Return the GPU and the way to share with the most gain for what it costs.
 
         Few are looked at when many wait, and more before it has to wait itself.
@@ -144,101 +146,127 @@ class Bounded:
         warm = list(gpus.warm(function.workload, WARM_DRAWS))
         few = max(LEAST_DRAWS, self.draws // (1 + waiting // 4))
         is_last = few >= len(gpus)
-        drawn = [*warm, *gpus.draw(function, few, dice)]
+        drawn = [*warm, *gpus.draw(function, few, rng)]
         found = self._best(function, drawn, gpus, now_s, tries=is_last)
         if found is None and not is_last:
-            more = gpus.draw(function, self.draws, dice)
+            more = gpus.draw(function, self.draws, rng)
             found = self._best(function, more, gpus, now_s, tries=True)
         return found or NOWHERE
 
     def _best(
-        self, function: Function, drawn: list[Gpu], gpus: Gpus, now_s: float, *, tries: bool
-    ) -> Site | None:
-        """Return the cheapest that keeps all promises, else, if it ``tries``, a guess.
+        self,
+        function: Function,
+        drawn: list[ColocatedGpu],
+        gpus: Gpus,
+        now_s: float,
+        *,
+        tries: bool,
+    ) -> FunctionPlacement | None:
+        """Return the cheapest that keeps all promises, else, if it ``tries``, an estimate.
 
-        What training suffers is bounded in any case.  A function that is slower than guessed
+        What training suffers is bounded in any case.  A function that is slower than estimated
         is measured and goes again; without a place it would have suffered more.
         """
         best, best_cost = None, 0.0
-        doubtful: list[Site] = []
+        doubtful: list[FunctionPlacement] = []
         for gpu in drawn:
             if not _fits(function, gpu):
                 continue
             is_warm = gpus.is_warm(function.workload, gpu)
-            for mode in (gpu.mode,) if gpu.functions else tuple(self.tolls.modes):
-                toll = _toll(self.tolls, mode, gpu, function)
-                site, cost = Site(gpu, mode, toll, is_warm), _cost(toll, is_warm=is_warm)
-                if toll.p99 <= 1.0 and self._is_borne(gpu, toll, function.stay_s, now_s):
+            for mode in (gpu.mode,) if gpu.functions else tuple(self.slowdowns.modes):
+                slowdown = _slowdown(self.slowdowns, mode, gpu, function)
+                site, cost = (
+                    FunctionPlacement(gpu, mode, slowdown, is_warm),
+                    _cost(slowdown, is_warm=is_warm),
+                )
+                if slowdown.p99 <= 1.0 and self._is_borne(
+                    gpu, slowdown, function.stay_s, now_s
+                ):
                     if best is None or cost < best_cost:
                         best, best_cost = site, cost
-                elif tries and self._can_pay(gpu, toll, function.stay_s, now_s):
+                elif tries and self._can_pay(gpu, slowdown, function.stay_s, now_s):
                     doubtful.append(site)
-        return best or self._guessed(function, doubtful, now_s)
+        return best or self._estimated(function, doubtful, now_s)
 
-    def _guessed(self, function: Function, doubtful: list[Site], now_s: float) -> Site | None:
-        """Return the first place at which promises are kept, as far as is guessed."""
+    def _estimated(
+        self, function: Function, doubtful: list[FunctionPlacement], now_s: float
+    ) -> FunctionPlacement | None:
+        """Return the first place at which promises are kept, as far as is estimated."""
         for site in doubtful:
-            guess = _toll(self.tolls, site.mode, site.gpu, function, guessed=True)
-            if guess.p99 <= 1.0 and self._is_borne(site.gpu, guess, function.stay_s, now_s):
+            estimate = _slowdown(self.slowdowns, site.mode, site.gpu, function, estimated=True)
+            if estimate.p99 <= 1.0 and self._is_borne(
+                site.gpu, estimate, function.stay_s, now_s
+            ):
                 return site
         return None
 
-    def _is_borne(self, gpu: Gpu, toll: Toll, stay_s: float, now_s: float) -> bool:
+    def _is_borne(
+        self, gpu: ColocatedGpu, slowdown: Slowdown, stay_s: float, now_s: float
+    ) -> bool:
         """Tell whether training would lose no more than promised."""
         if gpu.trainer is None:
             return True
         # Who lost more than its due is left alone until it has caught up.
         tokens_s = gpu.settle(now_s, self.limit, self.window_s)
-        return tokens_s >= max(0.0, _loss(toll) - self.limit) * stay_s
+        return tokens_s >= max(0.0, _loss(slowdown) - self.limit) * stay_s
 
-    def _can_pay(self, gpu: Gpu, toll: Toll, stay_s: float, now_s: float) -> bool:
-        """Tell whether training has saved up what is lost until a wrong guess is noticed."""
-        return self._is_borne(gpu, toll, min(stay_s, NOTICED_S), now_s)
-
-
-def _cost(toll: Toll, *, is_warm: bool) -> float:
-    own = toll.own - 1.0
-    return LEAST_COST + (toll.training - 1.0) + own + (0.0 if is_warm else COLD_COST)
+    def _can_pay(
+        self, gpu: ColocatedGpu, slowdown: Slowdown, stay_s: float, now_s: float
+    ) -> bool:
+        """Tell whether training has saved up what is lost until a wrong estimate is noticed."""
+        return self._is_borne(gpu, slowdown, min(stay_s, NOTICED_S), now_s)
 
 
-def _loss(toll: Toll) -> float:
-    """Return the part of its time that training loses at a slow-down."""
-    return 1.0 - 1.0 / toll.training
+def _cost(slowdown: Slowdown, *, is_warm: bool) -> float:
+    own = slowdown.own - 1.0
+    return LEAST_COST + (slowdown.training - 1.0) + own + (0.0 if is_warm else COLD_COST)
 
 
-def _fits(function: Function, gpu: Gpu) -> bool:
+def _loss(slowdown: Slowdown) -> float:
+    """Return the part of its time that training loses at a slowdown."""
+    return 1.0 - 1.0 / slowdown.training
+
+
+def _fits(function: Function, gpu: ColocatedGpu) -> bool:
     return gpu.memory_mib >= function.memory_mib and (
         not function.gpu_types or gpu.gpu_type in function.gpu_types
     )
 
 
-def _spared(gpu: Gpu, idle: Mapping[str, GpuRef]) -> Gpu:
+def _spared(gpu: ColocatedGpu, idle: Mapping[str, GpuRef]) -> ColocatedGpu:
     """Return a GPU as it would be without its idle functions."""
     staying = [one for one in gpu.functions if one.id not in idle]
     freed_mib = sum(one.memory_mib for one in gpu.functions if one.id in idle)
     return replace(gpu, functions=staying, memory_mib=gpu.memory_mib + freed_mib)
 
 
-def _toll(
-    tolls: Tolls, mode: str, gpu: Gpu, function: Function, *, guessed: bool = False
-) -> Toll:
-    return tolls.toll(mode, gpu.gpu_type, gpu.trainer, gpu.functions, function, guessed=guessed)
+def _slowdown(
+    slowdowns: Slowdowns,
+    mode: str,
+    gpu: ColocatedGpu,
+    function: Function,
+    *,
+    estimated: bool = False,
+) -> Slowdown:
+    return slowdowns.slowdown(
+        mode, gpu.gpu_type, gpu.trainer, gpu.functions, function, estimated=estimated
+    )
 
 
 @dataclass
-class Harvest:
-    """Keeps the books of GPUs while functions come and go: facts in, decisions out.
+class Colocation:
+    """Keeps the state of GPUs while functions come and go: events in, decisions out.
 
-    A body tells it what training runs where, asks where functions go, and reports what was
+    An engine tells it what training runs where, asks where functions go, and reports what was
     measured.  It never stops a training job.
     """
 
     gpus: Gpus
     colocator: Colocator
-    tolls: Tolls
+    slowdowns: Slowdowns
     limit: float = LIMIT
     window_s: float = WINDOW_S
-    dice: Random = field(default_factory=lambda: Random(0))
+    rng: Random = field(default_factory=lambda: Random(0))
 
     def begin_training(
         self, gpu_id: GpuRef, workload: str, memory_mib: int, use: float, now_s: float
@@ -275,20 +303,20 @@ class Harvest:
         waiting: int,
         now_s: float,
         idle: Mapping[str, GpuRef] = NOBODY,
-    ) -> Site | Refusal:
+    ) -> FunctionPlacement | Refusal:
         """Return where a function goes, and hold its place.
 
         ``idle`` are functions that have nothing to do, and their GPUs: where there is no other
         place, those of one GPU leave.
         """
-        site = self.colocator.place(function, self.gpus, waiting, now_s, self.dice)
+        site = self.colocator.place(function, self.gpus, waiting, now_s, self.rng)
         if isinstance(site, Refusal) and idle:
             site = self._instead(function, waiting, now_s, idle)
         if isinstance(site, Refusal):
             return site
         gpu = site.gpu
         gpu.settle(now_s, self.limit, self.window_s)
-        gpu.mode, gpu.loss = site.mode, _loss(site.toll)
+        gpu.mode, gpu.loss = site.mode, _loss(site.slowdown)
         gpu.functions.append(function)
         gpu.memory_mib -= function.memory_mib
         gpu.use += function.use
@@ -298,12 +326,12 @@ class Harvest:
 
     def _instead(
         self, function: Function, waiting: int, now_s: float, idle: Mapping[str, GpuRef]
-    ) -> Site | Refusal:
+    ) -> FunctionPlacement | Refusal:
         """Return where a function could go if idle ones were gone, and let those leave."""
         known = list(dict.fromkeys(idle.values()))
-        drawn = self.dice.sample(known, min(len(known), LEAST_DRAWS))
+        drawn = self.rng.sample(known, min(len(known), LEAST_DRAWS))
         spared = Gpus([_spared(self.gpus.by_id[gpu_id], idle) for gpu_id in drawn])
-        site = self.colocator.place(function, spared, waiting, now_s, self.dice)
+        site = self.colocator.place(function, spared, waiting, now_s, self.rng)
         if isinstance(site, Refusal):
             return site
         gpu = self.gpus.by_id[site.gpu.id]
@@ -363,17 +391,19 @@ class Harvest:
         gpu.misses = 0
         return worst
 
-    def _alone(self, gpu: Gpu, function: Function) -> float:
-        toll = self.tolls.toll(gpu.mode, gpu.gpu_type, gpu.trainer, (), function)
-        return max(toll.training, toll.p99)
+    def _alone(self, gpu: ColocatedGpu, function: Function) -> float:
+        slowdown = self.slowdowns.slowdown(gpu.mode, gpu.gpu_type, gpu.trainer, (), function)
+        return max(slowdown.training, slowdown.p99)
 
-    def _loss_now(self, gpu: Gpu) -> float:
+    def _loss_now(self, gpu: ColocatedGpu) -> float:
         if not gpu.functions or gpu.trainer is None:
             return 0.0
         *others, newest = gpu.functions
-        return _loss(self.tolls.toll(gpu.mode, gpu.gpu_type, gpu.trainer, others, newest))
+        return _loss(
+            self.slowdowns.slowdown(gpu.mode, gpu.gpu_type, gpu.trainer, others, newest)
+        )
 
-    def _changed(self, gpu: Gpu, now_s: float) -> None:
+    def _changed(self, gpu: ColocatedGpu, now_s: float) -> None:
         gpu.settle(now_s, self.limit, self.window_s)
         gpu.loss = self._loss_now(gpu)
         self.gpus.place_in_index(gpu)

@@ -1,4 +1,4 @@
-"""Predicted slow-down of everybody on a GPU, for every way to share it.
+"""Predicted slowdown of everybody on a GPU, for every way to share it.
 
 All numbers come from tables that were filled beforehand; here they lie in plain lists, because
 a decision reads dozens of them one by one.  A sharing mode that has tables is a mode that may
@@ -14,15 +14,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from interlane.model.function import Function
-from interlane.predict.degradation.multiway import Crowd, SuperAdditive
-from interlane.predict.degradation.table import Table
+from interlane.predict.slowdown.multiway import Crowd, SuperAdditive
+from interlane.predict.slowdown.table import SlowdownTable
 
 Rows = list[list[float]]
-"""Slow-down less 1, by victim and aggressor."""
+"""Slowdown less 1, by victim and aggressor."""
 
 
-class Toll(NamedTuple):
-    """What a set of neighbours costs, each as a slow-down: 1 is undisturbed."""
+class Slowdown(NamedTuple):
+    """What a set of neighbours costs, each as a slowdown: 1 is undisturbed."""
 
     training: float
     """Of the training job, 1 where there is none."""
@@ -32,11 +32,11 @@ class Toll(NamedTuple):
     """Of the newest function."""
 
 
-class Rule(Protocol):
-    """Says how pairwise slow-downs add up."""
+class SlowdownRule(Protocol):
+    """Says how pairwise slowdowns add up."""
 
     def total(self, excess: float, worst: float, neighbours: int) -> float:
-        """Return the slow-down, of the sum and the largest of pairwise ones less 1."""
+        """Return the slowdown, of the sum and the largest of pairwise ones less 1."""
         ...
 
     def learn(self, crowd: Crowd, slow_down: float) -> None:
@@ -45,20 +45,20 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class SharingTables:
     """The tables of one way to share."""
 
-    training: Table
-    latency: Table
+    training: SlowdownTable
+    latency: SlowdownTable
     """Of functions: their p99 where it was measured, else their throughput."""
 
 
 @dataclass
-class Tolls:
+class Slowdowns:
     """Reads tables for whole GPUs."""
 
-    modes: Mapping[str, Mode]
-    rule: Rule = field(default_factory=SuperAdditive)
+    modes: Mapping[str, SharingTables]
+    rule: SlowdownRule = field(default_factory=SuperAdditive)
     cautious: bool = True
     """Count with bounds; otherwise with means, as SMore does."""
     _rows: dict[tuple[str, str, bool], tuple[Rows, Rows]] = field(
@@ -74,7 +74,7 @@ class Tolls:
         """Read tables anew: something was measured."""
         self._rows.clear()
 
-    def toll(
+    def slowdown(
         self,
         mode: str,
         gpu_type: str,
@@ -82,13 +82,13 @@ class Tolls:
         guests: Sequence[Function],
         newest: Function,
         *,
-        guessed: bool = False,
-    ) -> Toll:
+        estimated: bool = False,
+    ) -> Slowdown:
         """Return what a function would cost beside a training job and other functions.
 
-        ``guessed`` counts with means where bounds are the rule.
+        ``estimated`` counts with means where bounds are the rule.
         """
-        cautious = self.cautious and not guessed
+        cautious = self.cautious and not estimated
         rows = self._rows.get((mode, gpu_type, cautious))
         rows = rows or self._read(mode, gpu_type, cautious=cautious)
         numbers = self._numbers
@@ -98,10 +98,10 @@ class Tolls:
             here = [numbers.get(guest.workload, -1) for guest in guests]
             return self._crowded(rows, trains, here, guests, new, newest)
         if trains is None:
-            return Toll(1.0, 1.0 / newest.p99_limit, 1.0)
+            return Slowdown(1.0, 1.0 / newest.p99_limit, 1.0)
         on_training, on_latency = rows
         own = 1.0 + on_latency[new][trains]
-        return Toll(1.0 + on_training[trains][new], own / newest.p99_limit, own)
+        return Slowdown(1.0 + on_training[trains][new], own / newest.p99_limit, own)
 
     def _crowded(
         self,
@@ -111,7 +111,7 @@ class Tolls:
         guests: Sequence[Function],
         new: int,
         newest: Function,
-    ) -> Toll:
+    ) -> Slowdown:
         on_training, on_latency = rows
         total = self.rule.total
         everybody = [*here, new]
@@ -131,7 +131,7 @@ class Tolls:
             costs = [row[one] for one in everybody]
             del costs[place]
             worst = max(worst, total(sum(costs), max(costs), len(costs)) / guest.p99_limit)
-        return Toll(training, worst, own)
+        return Slowdown(training, worst, own)
 
     def learn(
         self, mode: str, gpu_type: str, victim: str, others: Sequence[str], slow_down: float
@@ -141,7 +141,7 @@ class Tolls:
         gpu, at = table.gpu(gpu_type), table.workload(victim)
         readings = (table.read(gpu, at, table.workload(other)) for other in others)
         self.rule.learn(
-            Crowd(tuple(max(1.0, 1.0 / one.retained) for one in readings)), slow_down
+            Crowd(tuple(max(1.0, 1.0 / one.throughput) for one in readings)), slow_down
         )
 
     def _read(self, mode: str, gpu_type: str, *, cautious: bool) -> tuple[Rows, Rows]:
@@ -153,7 +153,7 @@ class Tolls:
         return found
 
 
-def _excess(table: Table, gpu_type: str, *, cautious: bool) -> Rows:
+def _excess(table: SlowdownTable, gpu_type: str, *, cautious: bool) -> Rows:
     kept = table.padded(table.gpu(gpu_type), cautious=cautious)
     rows: Rows = np.maximum(0.0, 1.0 / kept - 1.0).tolist()
     return rows

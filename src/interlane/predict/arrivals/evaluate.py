@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from interlane.predict.arrivals.judge import Curve, Tally, Trial, tally
+from interlane.predict.arrivals.judge import ThresholdCurve, Trial, WarmTally, tally
 from interlane.predict.arrivals.live import Trees
 from interlane.predict.arrivals.lslstm import LsLstm
 from interlane.predict.arrivals.rules import REFERENCE_SLOTS, RULES, KeepAlive
@@ -23,7 +23,7 @@ Told = Mapping[str, Floats]
 class Fixed:
     """What comes of a rule."""
 
-    outcome: Tally
+    outcome: WarmTally
 
     def figures(self) -> dict[str, float]:
         """Return what reports show."""
@@ -48,7 +48,7 @@ class Scored:
         return found | {f"cost_at_{weight:g}": cost for weight, cost in self.costs.items()}
 
 
-def reference(trial: Trial) -> Tally:
+def reference(trial: Trial) -> WarmTally:
     """Return what comes of the keep-alive that all are held against."""
     return trial.under(KeepAlive(REFERENCE_SLOTS))
 
@@ -68,7 +68,7 @@ def scored(trial: Trial, told: Told) -> Scored:
     """Hold what a forecaster told against the reference."""
     active, beside = trial.active, reference(trial)
     chance = trial.scores(lambda one: told[one.name])
-    curve = Curve.of(chance, active)
+    curve = ThresholdCurve.of(chance, active)
     costs = {weight: _paid(chance, active, weight) for weight in WEIGHTS}
     return Scored(curve.waste_at(beside.cold_rate), curve.cold_at(beside.waste), costs)
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from interlane.model import InvalidField, InvalidInput
-from interlane.predict.arrivals.rules import Rule
+from interlane.predict.arrivals.rules import WarmRule
 from interlane.predict.arrivals.series import Arrivals, Floats, Mask, Series, split_at
 
 KNOWN: Final = 0.7
@@ -26,7 +26,7 @@ LEAST_EMPTY: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WarmTally:
     """What came of being warm at some times."""
 
     cold: int
@@ -49,9 +49,9 @@ class Tally:
         return (cold_weight * self.cold + self.wasted) / self.slots if self.slots else 0.0
 
 
-def tally(warm: Mask, active: Mask) -> Tally:
+def tally(warm: Mask, active: Mask) -> WarmTally:
     """Count what came of being warm."""
-    return Tally(
+    return WarmTally(
         int((active & ~warm).sum()), int(active.sum()), int((warm & ~active).sum()), len(warm)
     )
 
@@ -100,7 +100,7 @@ class Trial:
         parts = [values[_judged(one, self.part)] for one, values in told]
         return np.concatenate(parts) if parts else np.zeros(0, bool)
 
-    def under(self, rule: Rule) -> Tally:
+    def under(self, rule: WarmRule) -> WarmTally:
         """Return what comes of a rule."""
         return tally(self.over(rule.follow), self.active)
 
@@ -113,7 +113,7 @@ def _judged(series: Series, part: float) -> Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class ThresholdCurve:
     """What comes of a score at every threshold, from the strictest on."""
 
     threshold: Floats
@@ -121,7 +121,7 @@ class Curve:
     waste: Floats
 
     @classmethod
-    def of(cls, score: Floats, active: Mask) -> "Curve":
+    def of(cls, score: Floats, active: Mask) -> "ThresholdCurve":
         """Sweep the threshold over all scores; slots with equal scores go together."""
         order = np.argsort(-score, kind="stable")
         falling, came = score[order], active[order]

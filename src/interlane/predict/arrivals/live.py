@@ -13,7 +13,7 @@ from interlane.predict.arrivals.size import LEVELS, Size, first_marks
 from interlane.predict.arrivals.stream import Stream
 
 
-class Forecast(Protocol):
+class Forecaster(Protocol):
     """Tells of many functions what the next slot brings."""
 
     def chances(self) -> Floats:
@@ -43,7 +43,7 @@ class Trees:
         return self
 
 
-class Live:
+class OnlineForecaster:
     """Trees at work; what is learned of a function stays here, the trees stay as they are."""
 
     def __init__(self, model: Trees, *, functions: int, slot_s: float, slot: int = 0) -> None:
@@ -56,7 +56,7 @@ class Live:
         self._marks = first_marks(functions)
         self._look()
 
-    def copies(self, place: int, count: int) -> "Live":
+    def copies(self, place: int, count: int) -> "OnlineForecaster":
         """Return one function many times: the same past, and futures of their own."""
         made = copy(self)
         made.stream = self.stream.copies(place, count)
@@ -92,8 +92,8 @@ class Live:
         self._look()
 
 
-class Recorded:
-    """What a forecaster told of every slot, played back: one row a slot, one column each."""
+class RecordedForecasts:
+    """What a forecaster told of every slot, played back: one row per slot, one column each."""
 
     def __init__(self, chances: Floats, sizes: Floats) -> None:
         self._chances = chances

@@ -75,11 +75,11 @@ class LsLstm:
         torch = _torch()
         torch.manual_seed(self.seed)
         network = _network(self.hidden)
-        dice = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(self.seed)
         pasts = [_Past.of(one, arrivals, self.short, self.long) for one in arrivals]
         for epoch in range(self.epochs):
             rate = self.rate * (1 - epoch / self.epochs)
-            drawn = _drawn(pasts, self.windows, dice)
+            drawn = _drawn(pasts, self.windows, rng)
             self.learn(network, drawn.batches(self.batch), rate)
             tell(epoch + 1, self.epochs)
         self.weights_ = _weights(network)
@@ -118,7 +118,7 @@ class LsLstm:
         What was learned is forgotten afterwards.
         """
         network = self.network()
-        dice = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(self.seed)
         pasts = [_Past.of(one, arrivals, self.short, self.long) for one in arrivals]
         bounds = [
             np.linspace(split_at(one, part), len(one), updates + 1).astype(np.int64)
@@ -133,7 +133,7 @@ class LsLstm:
             for past, span, (chance, size) in zip(pasts, spans, told, strict=True):
                 chance[span], size[span] = _told(network, past, span)
             few = max(self.batch, self.windows // updates)
-            drawn = _drawn(pasts, few, dice, spans)
+            drawn = _drawn(pasts, few, rng, spans)
             self.learn(network, drawn.batches(self.batch), self.rate * ONLINE)
             tell(step + 1, updates)
         return told
@@ -231,14 +231,14 @@ class _Drawn:
 def _drawn(
     pasts: Sequence[_Past],
     count: int,
-    dice: np.random.Generator,
+    rng: np.random.Generator,
     spans: Sequence[Places] | None = None,
 ) -> _Drawn:
     """Draw slots of all functions, each as likely as any other."""
     spans = spans or [np.arange(len(past.counts)) for past in pasts]
     function = np.repeat(np.arange(len(spans)), [len(span) for span in spans])
     slot = np.concatenate([*spans, np.zeros(0, np.int64)])
-    few = dice.permutation(len(slot))[:count]
+    few = rng.permutation(len(slot))[:count]
     return _Drawn(pasts, function[few], slot[few])
 
 

@@ -53,7 +53,7 @@ class LiveLsLstm:
         self._total, self._cases = np.zeros(functions), np.zeros(functions)
         self._seen = 0
         self._network = model.network()
-        self._dice = np.random.default_rng(model.seed)
+        self._rng = np.random.default_rng(model.seed)
         self._told: tuple[Floats, Floats] | None = None
 
     def copies(self, place: int, count: int) -> "LiveLsLstm":
@@ -121,7 +121,7 @@ class LiveLsLstm:
     def _update(self) -> None:
         """Learn on from the slots since the last time."""
         functions, kept = self._counts.shape
-        places = self._dice.permutation(functions * self._every)
+        places = self._rng.permutation(functions * self._every)
         few = max(self.model.batch, round(self.model.windows * DRAWN))
         function, back = np.divmod(places[:few], self._every)
         batches = self._batches(function, kept - self._every + back)

@@ -18,7 +18,7 @@ REFERENCE_SLOTS: Final = 10
 """The keep-alive that forecasters are held against: common clouds keep functions so long."""
 
 
-class Rule(Protocol):
+class WarmRule(Protocol):
     """Says which functions are warm."""
 
     def warm(self) -> Mask:
@@ -121,7 +121,7 @@ class Histogram:
         return out
 
 
-RULES: Final[Mapping[str, Callable[[float, int], Rule]]] = MappingProxyType(
+RULES: Final[Mapping[str, Callable[[float, int], WarmRule]]] = MappingProxyType(
     {
         "keep-alive 1": lambda _, functions: KeepAlive(1, functions),
         "keep-alive 3": lambda _, functions: KeepAlive(3, functions),

@@ -22,7 +22,7 @@ Forecaster = Trees | LsLstm
 FORECASTERS: Final[Mapping[str, Callable[[], Forecaster]]] = {"trees": Trees, "ls-lstm": LsLstm}
 """Name -> maker; the first is ours and the default."""
 
-KIND: Final = files.Kind(
+KIND: Final = files.ModelFileKind(
     "interlane-arrival-model",
     1,
     "arrival model",
@@ -33,7 +33,7 @@ KIND: Final = files.Kind(
 
 
 @dataclass(frozen=True)
-class Model:
+class ArrivalModel:
     """A forecaster and what is known of its making."""
 
     forecaster: Forecaster
@@ -55,7 +55,7 @@ def make_forecaster(name: str) -> Forecaster:
     return FORECASTERS[name]()
 
 
-def save(model: Model, path: Path) -> str:
+def save(model: ArrivalModel, path: Path) -> str:
     """Write a model; return its hash."""
     settings, arrays = _packed(model.forecaster)
     header: dict[str, object] = {
@@ -67,17 +67,17 @@ def save(model: Model, path: Path) -> str:
     return files.write(path, KIND, header, arrays)
 
 
-def load(path: Path) -> Model:
+def load(path: Path) -> ArrivalModel:
     """Read a model; anything that is not one is refused in a sentence."""
     return files.read(path, KIND, _model)
 
 
-def _model(header: Header, arrays: Arrays) -> Model:
+def _model(header: Header, arrays: Arrays) -> ArrivalModel:
     unpack = _trees if header["model"] == "trees" else _ls_lstm
     slot_s = float(header["slot_s"])
     must_be_slot(slot_s)
     made: Forecaster = unpack(header["settings"], arrays)
-    return Model(made, slot_s, header["trained_on"], header["sha256"])
+    return ArrivalModel(made, slot_s, header["trained_on"], header["sha256"])
 
 
 def _packed(forecaster: Forecaster) -> tuple[dict[str, object], Arrays]:

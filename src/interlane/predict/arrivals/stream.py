@@ -40,7 +40,7 @@ class Stream:
         return Stream(self.day, self.hour, states, rings)
 
     def rows(self, slot: int) -> Floats:
-        """Return what is known before a slot, one row a function."""
+        """Return what is known before a slot, one row per function."""
         out = np.empty((len(self.states), FEATURES))
         compiled.emit_all(self.states, self.rings, slot % self.day, self.day, self.hour, out)
         return out

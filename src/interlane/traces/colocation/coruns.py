@@ -14,7 +14,7 @@ class Corun(NamedTuple):
     gpu_type: str
     victim: str
     aggressor: str
-    retained: float
+    throughput: float
     """Co-run speed over solo speed; for latencies solo over co-run."""
 
 

@@ -1,4 +1,4 @@
-"""gpu-let's solo counters (ATC'22) and its published line: slow-down by L2 and DRAM use."""
+"""gpu-let's solo counters (ATC'22) and its published line: slowdown by L2 and DRAM use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ def _solo(path: Path) -> dict[str, tuple[float, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GpuletRow:
     """The published line of one GPU."""
 
     own_l2: float
@@ -60,7 +60,7 @@ class Line:
     constant: float
 
     def slow_down(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-        """Return the slow-down of one workload beside another, of rows of ``COUNTERS``."""
+        """Return the slowdown of one workload beside another, of rows of ``COUNTERS``."""
         _, l2, dram, *_ = range(len(COUNTERS))
         return float(
             self.constant
@@ -71,11 +71,11 @@ class Line:
         )
 
 
-def line(folder: Path, gpu_type: str) -> Line:
+def line(folder: Path, gpu_type: str) -> GpuletRow:
     """Read the published coefficients of a GPU."""
     path = folder / f"{GPU_FILES[gpu_type]}_interference_coefficients.csv"
     rows = Rows(Source(path).table())
     rows.require(_TERMS)
     terms = [float(rows.number(term, least=-10, most=10)[0]) for term in _TERMS]
     rows.settle(skip_bad=False)
-    return Line(*terms)
+    return GpuletRow(*terms)

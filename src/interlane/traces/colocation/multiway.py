@@ -14,7 +14,7 @@ FILE: Final = "multiway.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class MultiwayCurve:
     """How much slower one engine is when n run, and what one uses alone."""
 
     name: str
@@ -25,7 +25,7 @@ class Curve:
     """Of one engine alone."""
 
 
-def read(folder: Path) -> tuple[Curve, ...]:
+def read(folder: Path) -> tuple[MultiwayCurve, ...]:
     """Read one curve for each model and place of its cache."""
     rows = Rows(Source(folder / FILE).table())
     rows.require(("model", "cell", "n", "tpot_ms", "sm_active"))
@@ -44,9 +44,9 @@ def read(folder: Path) -> tuple[Curve, ...]:
     )
 
 
-def _curve(name: str, rows: pl.DataFrame) -> Curve:
+def _curve(name: str, rows: pl.DataFrame) -> MultiwayCurve:
     ms = rows["ms"].to_list()
-    return Curve(
+    return MultiwayCurve(
         name,
         tuple(rows["n"].to_list()),
         tuple(one / ms[0] for one in ms),

@@ -49,7 +49,7 @@ def _coruns(
     rows.require(_CORUN)
     texts = [rows.text(name, missing=None) for name in _CORUN[:5]]
     gpu, mode, target, victim, aggressor = texts
-    retained = rows.number("retained", above=0, most=3)
+    throughput = rows.number("retained", above=0, most=3)
     for column, known, named in (
         ("victim", workloads, victim),
         ("aggressor", workloads, aggressor),
@@ -59,7 +59,7 @@ def _coruns(
         rows.flag_value(strange, column, f"{PROFILES} does not have it")
     rows.settle(skip_bad=False)
     found: dict[Way, list[Corun]] = {}
-    for row in zip(mode, target, gpu, victim, aggressor, retained, strict=True):
+    for row in zip(mode, target, gpu, victim, aggressor, throughput, strict=True):
         found.setdefault(Way(*row[:2]), []).append(Corun(*row[2:]))
     return {way: tuple(runs) for way, runs in found.items()}
 
@@ -72,7 +72,7 @@ def write(coruns: CoRuns, folder: Path) -> None:
         for name, family, values in zip(coruns.workloads, coruns.families, on_gpu, strict=True)
     ]
     runs = [
-        [run.gpu_type, *way, run.victim, run.aggressor, f"{run.retained:.6g}"]
+        [run.gpu_type, *way, run.victim, run.aggressor, f"{run.throughput:.6g}"]
         for way, kept in coruns.coruns.items()
         for run in kept
     ]

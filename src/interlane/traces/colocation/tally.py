@@ -61,8 +61,8 @@ def _firsts(
     victims: list[str], aggressors: list[str], kept: NDArray[np.float64]
 ) -> tuple[Corun, ...]:
     found: dict[tuple[str, str], Corun] = {}
-    for victim, aggressor, retained in zip(victims, aggressors, kept.tolist(), strict=True):
-        found.setdefault((victim, aggressor), Corun(GPU, victim, aggressor, retained))
+    for victim, aggressor, throughput in zip(victims, aggressors, kept.tolist(), strict=True):
+        found.setdefault((victim, aggressor), Corun(GPU, victim, aggressor, throughput))
     return tuple(found.values())
 
 

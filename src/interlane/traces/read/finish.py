@@ -8,7 +8,7 @@ import polars as pl
 from interlane.model import InvalidFile
 from interlane.traces.checks import Bad, Rows
 from interlane.traces.read.source import Options, Source
-from interlane.traces.schema import TRUE_DURATION, Trace, canonical, is_guess
+from interlane.traces.schema import TRUE_DURATION, Trace, canonical, is_estimate
 
 
 def finish(
@@ -27,8 +27,8 @@ def finish(
 def make_trace(source: Source, columns: Mapping[str, pl.Series], bad: Bad) -> Trace:
     """Return the trace of these columns; it needs at least one job."""
     refuse_empty(source.file, len(columns["job_id"]), bad)
-    guesses = (TRUE_DURATION, *(name for name in columns if is_guess(name)))
-    return Trace(source.name, canonical(columns), guesses, bad.rows, bad.count)
+    estimates = (TRUE_DURATION, *(name for name in columns if is_estimate(name)))
+    return Trace(source.name, canonical(columns), estimates, bad.rows, bad.count)
 
 
 def refuse_empty(file: str, rows: int, bad: Bad) -> None:

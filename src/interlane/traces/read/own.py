@@ -18,7 +18,7 @@ from interlane.traces.schema import (
     PROGRAM,
     Trace,
     closeness_in,
-    is_guess,
+    is_estimate,
 )
 
 _TOPOLOGY = "it must read like same=rack|pack=zone, and pack and spread exclude each other"
@@ -46,9 +46,13 @@ def read(source: Source, options: Options) -> Trace:
 
 def _refuse_strangers(rows: Rows) -> None:
     for name in rows.table.frame.columns:
-        if name not in COLUMNS and name not in PROGRAM and not is_guess(name):
+        if name not in COLUMNS and name not in PROGRAM and not is_estimate(name):
             close = get_close_matches(name, COLUMNS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "guesses end in _dur or _guess."
+            hint = (
+                f"did you mean {close[0]!r}?"
+                if close
+                else "estimates end in _dur or _estimate."
+            )
             raise InvalidFile(rows.table.file, f"column {name!r} is not in the schema; {hint}")
 
 
@@ -83,8 +87,8 @@ def _columns(rows: Rows, options: Options) -> dict[str, pl.Series]:
         columns["pods"] = rows.whole("pods", least=1, most=MOST_GPUS)
     if "waited_s" in rows.columns:
         columns["waited_s"] = rows.optional("waited_s")
-    guesses = [name for name in rows.table.frame.columns if is_guess(name)]
-    return columns | {name: rows.optional(name) for name in guesses}
+    estimates = [name for name in rows.table.frame.columns if is_estimate(name)]
+    return columns | {name: rows.optional(name) for name in estimates}
 
 
 def _at_most_all(rows: Rows, instances: pl.Series) -> pl.Series:

@@ -21,8 +21,8 @@ from interlane.traces.checks import (
     KEPT,
     MOST_GPUS,
     Bad,
+    RawTable,
     Rows,
-    Table,
     known_gpu_types,
     split_cards,
     waits,
@@ -215,7 +215,7 @@ def _instance_spans(path: Path, options: Options) -> tuple[pl.DataFrame, Bad]:
             ) from None
     broken = tuple((int(line), str(why)) for line, why in found[2].iter_rows())
     nothing = pl.DataFrame()
-    table = Table(str(path), nothing, pl.Series(), "line", broken, found[1].item())
+    table = RawTable(str(path), nothing, pl.Series(), "line", broken, found[1].item())
     _, bad = Rows(table).settle(skip_bad=options.skip_bad)
     return found[0], bad
 
@@ -267,7 +267,7 @@ def _with_spans(
     """Return the jobs with their lengths; a job without tasks or without an end is bad."""
     joined = jobs.join(spans, on="job_id", how="left", maintain_order="left")
     path = _needed(source, "pai_job_table")
-    rows = Rows(Table(str(path), joined, joined["line"]))
+    rows = Rows(RawTable(str(path), joined, joined["line"]))
     duration_s = joined["ended_s"] - joined["started_s"]
     has_tasks = joined["job_id"].is_in(spans["job_id"].implode())
     rows.flag(

@@ -16,7 +16,7 @@ from interlane.traces.read.source import Options, Source
 from interlane.traces.schema import Trace
 
 NEEDED: Final = ("job_id", "duration", "num_gpu", "num_cpu")
-GUESSES: Final = ("user_dur", "user_gpu_dur", "group_dur", "group_gpu_dur")
+ESTIMATES: Final = ("user_dur", "user_gpu_dur", "group_dur", "group_gpu_dur")
 
 
 def recognises(header: frozenset[str]) -> bool:
@@ -43,7 +43,7 @@ def read(source: Source, options: Options) -> Trace:
     total = rows.rounded("num_gpu", times=100, missing=0, most=MOST_GPUS) * 10
     pods = columns.get("pods", pl.Series([1], dtype=pl.Int64).new_from_index(0, rows.height))
     columns["gpus"], columns["gpu_milli"] = split_cards(total, pods)
-    columns |= {name: rows.optional(name) for name in GUESSES if name in rows.columns}
+    columns |= {name: rows.optional(name) for name in ESTIMATES if name in rows.columns}
     rows.each_once("job_id")
     return finish(source, rows, columns, options)
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from interlane.model import InvalidFile
-from interlane.traces.checks import MOST_GPUS, Rows, Table, first_of, waits
+from interlane.traces.checks import MOST_GPUS, RawTable, Rows, first_of, waits
 from interlane.traces.read.finish import finish
 from interlane.traces.read.source import Options, Source
 from interlane.traces.schema import Trace
@@ -58,7 +58,7 @@ def _ids(rows: Rows) -> pl.Series:
     return rows.text("jobid", missing=None)
 
 
-def _log_table(source: Source) -> Table:
+def _log_table(source: Source) -> RawTable:
     try:
         entries = json.loads(source.text)
     except json.JSONDecodeError as error:
@@ -72,7 +72,7 @@ def _log_table(source: Source) -> Table:
     )
     frame = pl.DataFrame(flat, schema=kinds, orient="row")
     numbers = pl.int_range(1, frame.height + 1, eager=True)
-    return Table(source.file, frame, numbers, unit="entry")
+    return RawTable(source.file, frame, numbers, unit="entry")
 
 
 def _flatten(entry: object) -> dict[str, str]:

@@ -16,7 +16,7 @@ What the export does not tell, and what is put in its place:
 * A GPU type is a demand only where the user named one (``ReqTRES`` has it then) and somebody
   knows it: interlane, or the cluster that the trace is read for.  ``gres/gpu:a100`` is A100.
 * Jobs of one user with one name are the same program (``group``).
-* The time limit is the guess ``timelimit_guess``.
+* The time limit is the estimate ``timelimit_guess``.
 
 Steps of jobs, jobs that have not ended or never ran, and earlier runs of requeued jobs are no
 jobs to play: they are passed over and counted in the trace's notes.
@@ -35,8 +35,8 @@ from interlane.model import MILLI
 from interlane.traces.checks import (
     MOST_GPUS,
     Mask,
+    RawTable,
     Rows,
-    Table,
     first_of,
     known_gpu_types,
     waits,
@@ -65,7 +65,7 @@ _BRANDS: Final = re.compile(r"^(NVIDIA|TESLA|GEFORCE|QUADRO)[_\- ]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobRequest:
     """What a job asks for as a whole."""
 
     gpus: int | None = None
@@ -105,7 +105,7 @@ def read(source: Source, options: Options) -> Trace:
     }
     limits = _limits(rows)
     if limits is not None:
-        columns["timelimit_guess"] = limits
+        columns["timelimit_estimate"] = limits
     notes += (("clock step: Start is before Submit, so that the wait is unknown", early),)
     notes += (("a GPU type that nobody knows was asked for, taken as any", unknown),)
     trace = finish(source, rows, columns, options, zero_s)
@@ -161,7 +161,7 @@ def _is_empty_run(rows: Rows) -> Mask:
     return np.zeros(rows.height, dtype=np.bool_)
 
 
-def _without(table: Table, gone: Mask) -> Table:
+def _without(table: RawTable, gone: Mask) -> RawTable:
     kept = pl.Series(~gone)
     return replace(table, frame=table.frame.filter(kept), numbers=table.numbers.filter(kept))
 
@@ -260,7 +260,7 @@ def _asked(rows: Rows, known: frozenset[str]) -> tuple[dict[str, pl.Series], int
     return columns, int(joined["unknown"].sum())
 
 
-def _whole(fields: Mapping[str, str]) -> Asked:
+def _whole(fields: Mapping[str, str]) -> JobRequest:
     """Return what a job asks for, from the best column that tells it."""
     requested = _tres(fields.get("ReqTRES", ""))
     allocated = _tres(fields.get("AllocTRES", ""))
@@ -278,10 +278,10 @@ def _whole(fields: Mapping[str, str]) -> Asked:
     memory = requested.memory_mib or allocated.memory_mib
     if memory is None:
         memory = _memory(fields.get("ReqMem", ""), nodes, cpus or 1)
-    return Asked(gpus, requested.types or gres.types, cpus, memory, nodes)
+    return JobRequest(gpus, requested.types or gres.types, cpus, memory, nodes)
 
 
-def _tres(text: str) -> Asked:
+def _tres(text: str) -> JobRequest:
     """Read ``billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1``."""
     amounts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     typed = {
@@ -290,7 +290,7 @@ def _tres(text: str) -> Asked:
         if name.startswith("gres/gpu:")
     }
     total = _digits(amounts["gres/gpu"]) if "gres/gpu" in amounts else sum(typed.values())
-    return Asked(
+    return JobRequest(
         total if amounts else None,
         tuple(sorted(typed)),
         float(_digits(amounts["cpu"])) if "cpu" in amounts else None,
@@ -299,13 +299,13 @@ def _tres(text: str) -> Asked:
     )
 
 
-def _gres(text: str) -> Asked:
+def _gres(text: str) -> JobRequest:
     """Read ``gpu:2`` or ``gpu:a100:2``, which older versions give for each node."""
     found = _GRES.findall(text.removeprefix("gres:"))
     if not found:
-        return Asked()
+        return JobRequest()
     types = tuple(sorted({kind for kind, _ in found if kind}))
-    return Asked(sum(int(count or 1) for _, count in found), types)
+    return JobRequest(sum(int(count or 1) for _, count in found), types)
 
 
 def _digits(text: str) -> int:
@@ -326,7 +326,7 @@ def _memory(text: str, nodes: int, cpus: float) -> float | None:
     return float(found[1]) * MIB[found[2].upper() or "M"] * each
 
 
-def _task(asked: Asked, known: frozenset[str]) -> tuple[int, int, int, int, str, bool]:
+def _task(asked: JobRequest, known: frozenset[str]) -> tuple[int, int, int, int, str, bool]:
     """Return instances, and of each: GPUs, CPU, memory; the types, and if one is unknown."""
     gpus, nodes = asked.gpus or 0, asked.nodes or 1
     instances = nodes if gpus % nodes == 0 else gpus

@@ -21,7 +21,7 @@ from typing import Final
 import polars as pl
 
 from interlane.model import InvalidFile
-from interlane.traces.checks import KEPT, Table
+from interlane.traces.checks import KEPT, RawTable
 
 PARQUET: Final = (".parquet", ".pq")
 """Endings of Parquet files."""
@@ -83,14 +83,14 @@ class Source:
             raise InvalidFile(self.file, "the file is empty; it needs a header and jobs.")
         return [name.strip().strip('"') for name in first[0].split(separator)]
 
-    def plain_table(self, separator: str) -> Table:
+    def plain_table(self, separator: str) -> RawTable:
         """Return the rows of a file with a header in which quotes mean nothing."""
         fields = self.header_by(separator)
         self._refuse_doubles(fields)
         lines, rows = _cut_plain(self.text, separator)
         return _table(self.file, lines[1:], rows[1:], fields)
 
-    def table(self, columns: Sequence[str] | None = None) -> Table:
+    def table(self, columns: Sequence[str] | None = None) -> RawTable:
         """Return the rows, all fields as text.
 
         ``columns`` names the fields of a file that may come without a header.
@@ -160,7 +160,7 @@ def unreadable(path: Path, error: OSError) -> InvalidFile:
     return InvalidFile(str(path), f"{why}; check the path and its permissions.")
 
 
-def read_parquet(path: Path) -> Table:
+def read_parquet(path: Path) -> RawTable:
     """Return the rows of a Parquet file, fields with the types they have there."""
     must_exist(path)
     try:
@@ -172,10 +172,10 @@ def read_parquet(path: Path) -> Table:
             str(path), "this is not a whole Parquet file; fetch or write it again."
         ) from None
     numbers = pl.int_range(1, frame.height + 1, eager=True)
-    return Table(str(path), frame, numbers, unit="row")
+    return RawTable(str(path), frame, numbers, unit="row")
 
 
-def _cut(file: str, text: str, fields: Sequence[str], *, has_header: bool) -> Table:
+def _cut(file: str, text: str, fields: Sequence[str], *, has_header: bool) -> RawTable:
     if '"' in text:
         lines, rows = _cut_quoted(file, text)
     else:
@@ -185,7 +185,7 @@ def _cut(file: str, text: str, fields: Sequence[str], *, has_header: bool) -> Ta
     return _table(file, lines, rows, fields)
 
 
-def _table(file: str, lines: pl.Series, rows: pl.Series, fields: Sequence[str]) -> Table:
+def _table(file: str, lines: pl.Series, rows: pl.Series, fields: Sequence[str]) -> RawTable:
     counts = rows.list.len()
     whole = counts == len(fields)
     ragged = pl.DataFrame({"line": lines, "count": counts}).filter(~whole)
@@ -196,7 +196,7 @@ def _table(file: str, lines: pl.Series, rows: pl.Series, fields: Sequence[str]) 
     rows = rows.filter(whole)
     frame = pl.DataFrame({name: rows.list.get(i) for i, name in enumerate(fields)})
     numbers = lines.filter(whole)
-    return Table(file, frame, numbers, broken=broken, broken_count=ragged.height)
+    return RawTable(file, frame, numbers, broken=broken, broken_count=ragged.height)
 
 
 def _cut_plain(text: str, separator: str = ",") -> tuple[pl.Series, pl.Series]:

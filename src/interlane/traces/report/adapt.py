@@ -13,8 +13,8 @@ from interlane.model import MILLI, Cluster
 from interlane.model.units import MIB_PER_GIB
 from interlane.traces.read.pai2020 import TABLES
 from interlane.traces.report.lines import HASH_SEED
-from interlane.traces.report.quality import Finding, found
-from interlane.traces.report.tables import EVERY_COLUMN, Tables
+from interlane.traces.report.quality import QualityFinding, found
+from interlane.traces.report.tables import EVERY_COLUMN, TraceTables
 from interlane.traces.schema import Trace
 
 STEP_S: Final = 3600.0
@@ -52,7 +52,7 @@ _BY_COLUMN: Final = {
 _WORDS: Final = {name: ours for ours, names in _BY_COLUMN.items() for name in names}
 
 
-def tables_of(trace: Trace, cluster: Cluster | None = None) -> Tables:
+def tables_of(trace: Trace, cluster: Cluster | None = None) -> TraceTables:
     """Return the tables of a trace, and of its cluster where that is known."""
     frame = trace.frame.with_columns(pl.col("job_id").rle_id().alias("job"))
     told = {name for name in _BY_COLUMN if _tells(frame, name)}
@@ -83,7 +83,7 @@ def tables_of(trace: Trace, cluster: Cluster | None = None) -> Tables:
     jobs = tasks.filter(pl.col("job").is_first_distinct()).select(
         "job", "user", "submit_s", "end_s"
     )
-    return Tables(
+    return TraceTables(
         trace.name,
         jobs,
         tasks.drop("run_s"),
@@ -164,7 +164,7 @@ def _amounts(values: Sequence[float]) -> pl.Series:
     return pl.Series(values, dtype=pl.Float64)
 
 
-def _bad_rows(trace: Trace) -> tuple[Finding, ...]:
+def _bad_rows(trace: Trace) -> tuple[QualityFinding, ...]:
     """Return the rows that the reader left out, by reason."""
     if not trace.bad_count:
         return ()
@@ -174,7 +174,7 @@ def _bad_rows(trace: Trace) -> tuple[Finding, ...]:
     listed = pl.DataFrame({"what": [_reason(bad.what) for bad in trace.bad]})
     counts = listed.group_by("what", maintain_order=True).len()
     by_reason = [
-        Finding(table, f"left out: {what}", count, rows, _example(trace, what))
+        QualityFinding(table, f"left out: {what}", count, rows, _example(trace, what))
         for what, count in counts.iter_rows()
     ]
     rest = trace.bad_count - len(trace.bad)
@@ -184,10 +184,10 @@ def _bad_rows(trace: Trace) -> tuple[Finding, ...]:
     )
 
 
-def _notes(trace: Trace) -> tuple[Finding, ...]:
+def _notes(trace: Trace) -> tuple[QualityFinding, ...]:
     """Return what the reader passed over or mended."""
     rows = trace.frame.height + trace.bad_count + sum(count for _, count in trace.notes)
-    return tuple(Finding(trace.name, what, count, rows) for what, count in trace.notes)
+    return tuple(QualityFinding(trace.name, what, count, rows) for what, count in trace.notes)
 
 
 def _reason(what: str) -> str:
@@ -202,7 +202,7 @@ def _example(trace: Trace, reason: str) -> str:
     return f"line {first.line}: {first.what}"
 
 
-def _clock_steps(frame: pl.DataFrame) -> tuple[Finding, ...]:
+def _clock_steps(frame: pl.DataFrame) -> tuple[QualityFinding, ...]:
     jobs = frame.filter(pl.col("job").is_first_distinct())
     back_s = -jobs["submit_s"].diff()
     steps = back_s.filter(back_s > STEP_S)
@@ -214,7 +214,7 @@ def _clock_steps(frame: pl.DataFrame) -> tuple[Finding, ...]:
     return found("jobs", what, len(steps), jobs.height, largest)
 
 
-def _one_group(trace: Trace, told: set[str]) -> tuple[Finding, ...]:
+def _one_group(trace: Trace, told: set[str]) -> tuple[QualityFinding, ...]:
     rows = trace.frame.height
     if "group" not in told or rows < 2:
         return ()

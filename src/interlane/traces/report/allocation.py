@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot, absent, shown
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure, absent, shown
 from interlane.traces.report.spread import PERCENT, percent, total
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import TraceTables
 
 NEEDS: Final = (
     "instance.machine",
@@ -18,7 +18,7 @@ NEEDS: Final = (
 )
 
 
-def allocation(tables: Tables) -> Figure:
+def allocation(tables: TraceTables) -> ReportFigure:
     """Show how much CPU and GPU time of each type is allocated."""
     key, title = "allocation", "Allocation by GPU type"
     if missing := tables.lacks(*NEEDS):
@@ -44,10 +44,10 @@ def allocation(tables: Tables) -> Figure:
         f"MISC machines have {shown(misc[1])} % of their GPU time allocated and V100 machines "
         f"{shown(v100[1])} % (paper: 74 % and 49 %)."
     )
-    return Figure(key, title, sentence, numbers, (_plot(by_machine, span_s),), lost)
+    return ReportFigure(key, title, sentence, numbers, (_plot(by_machine, span_s),), lost)
 
 
-def _by_machine(tables: Tables) -> pl.DataFrame:
+def _by_machine(tables: TraceTables) -> pl.DataFrame:
     """Return each machine with the CPU and GPU seconds that instances held of it."""
     held = (
         tables.instances.select("machine", "run_s", "task")
@@ -73,7 +73,7 @@ def _allocated(
     return cpu, percent(total(part["gpu_s"]), span_s * total(part["size"]))
 
 
-def _cpu_used(tables: Tables, allocated: float | None) -> float | None:
+def _cpu_used(tables: TraceTables, allocated: float | None) -> float | None:
     """Return what instances use of the CPU of machines with two GPUs.
 
     Not all instances are measured; what these use of their requests is taken for all.
@@ -104,5 +104,5 @@ def _plot(by_machine: pl.DataFrame, span_s: float) -> Plot:
             PERCENT * amount / (span_s * limit) if span_s and limit else None
             for amount, limit in types.select(held, capacity).iter_rows()
         ]
-        bars.append(Curve(word, names, parts))
+        bars.append(PlotCurve(word, names, parts))
     return Plot("GPU type", "allocated, %", tuple(bars), bars=True)

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot, absent, shown
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure, absent, shown
 from interlane.traces.report.spread import round_off
-from interlane.traces.report.tables import HOUR_S, Tables
+from interlane.traces.report.tables import HOUR_S, TraceTables
 
 HOURS_OF_DAY: Final = 24
 HOURS_OF_WEEK: Final = 7 * HOURS_OF_DAY
@@ -26,7 +26,7 @@ PAPER: Final = {"tasks": (280, 1310), "instances": (1300, 9800), "gpus": (500, 3
 Floats = NDArray[np.float64]
 
 
-def submissions(tables: Tables) -> Figure:
+def submissions(tables: TraceTables) -> ReportFigure:
     """Show submissions and requests by hour and weekday (figure 3)."""
     key, title = "submissions", "Submissions by hour and weekday"
     if missing := tables.lacks("job.start_time", "job.job_name"):
@@ -52,7 +52,7 @@ def submissions(tables: Tables) -> Figure:
     if "peak_hour" in numbers:
         peak = int(numbers["peak_hour"].value or 0)
         sentence += f"; the busiest hour of the day begins at {peak}:00"
-    return Figure(key, title, sentence + ".", numbers, _plots(day, week), missing)
+    return ReportFigure(key, title, sentence + ".", numbers, _plots(day, week), missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Hourly:
     columns: dict[str, Floats]
 
 
-def _hourly(tables: Tables) -> Hourly | None:
+def _hourly(tables: TraceTables) -> Hourly | None:
     """Return what is submitted in each hour, from a Monday's midnight on."""
     clock_s = tables.clock_s if tables.clock_s is not None else 0.0
     hour = ((pl.col("submit_s") + clock_s) // HOUR_S).cast(pl.Int64)
@@ -132,9 +132,9 @@ def _plots(day: dict[str, Floats], week: dict[str, Floats]) -> tuple[Plot, ...]:
     )
 
 
-def _curves(profile: dict[str, Floats], words: dict[str, str]) -> tuple[Curve, ...]:
+def _curves(profile: dict[str, Floats], words: dict[str, str]) -> tuple[PlotCurve, ...]:
     hours = [float(hour) for hour in profile["hours"]]
     return tuple(
-        Curve(word, hours, [round_off(float(value)) for value in profile[name]])
+        PlotCurve(word, hours, [round_off(float(value)) for value in profile[name]])
         for name, word in words.items()
     )

@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Figure, Number, Plot, absent, shown
-from interlane.traces.report.spread import Spread
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.figure import Number, Plot, ReportFigure, absent, shown
+from interlane.traces.report.spread import WeightedValues
+from interlane.traces.report.tables import TraceTables
 from interlane.traces.report.workloads import CTR
 
 DELAYED: Final = 1.25
@@ -26,7 +26,7 @@ NEEDS: Final = (
 )
 
 
-def cpu_bottleneck(tables: Tables) -> Figure:
+def cpu_bottleneck(tables: TraceTables) -> ReportFigure:
     """Compare the machines of delayed and of accelerated instances (figure 22)."""
     key, title = "cpu_bottleneck", "CPU use around delayed and accelerated instances"
     if missing := tables.lacks(*NEEDS):
@@ -39,7 +39,7 @@ def cpu_bottleneck(tables: Tables) -> Figure:
     for what in ("cpu", "gpu"):
         if what == "gpu" and tables.lacks("machine_metric.machine_gpu"):
             continue
-        slow, fast = Spread(delayed[what]), Spread(accelerated[what])
+        slow, fast = WeightedValues(delayed[what]), WeightedValues(accelerated[what])
         if what == "cpu":
             numbers |= _above(slow, fast)
         numbers[f"delayed_{what}_p50"] = Number(slow.quantile(0.5), "% of the machine")
@@ -56,10 +56,10 @@ def cpu_bottleneck(tables: Tables) -> Figure:
         "the CTR instances)."
     )
     lost = tables.lacks("machine_metric.machine_gpu", "group_tag.workload")
-    return Figure(key, title, sentence, numbers, tuple(plots), lost)
+    return ReportFigure(key, title, sentence, numbers, tuple(plots), lost)
 
 
-def _above(slow: Spread, fast: Spread) -> dict[str, Number]:
+def _above(slow: WeightedValues, fast: WeightedValues) -> dict[str, Number]:
     unit = "% of {} instances"
     return {
         "delayed_above_24_percent_cpu": Number(
@@ -71,7 +71,7 @@ def _above(slow: Spread, fast: Spread) -> dict[str, Number]:
     }
 
 
-def _against_usual(tables: Tables) -> tuple[pl.DataFrame, str]:
+def _against_usual(tables: TraceTables) -> tuple[pl.DataFrame, str]:
     """Return how long instances took against the median of their program and role.
 
     Those of click-through prediction, or of all programs where the trace names none.

@@ -4,10 +4,10 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Figure, Number, Plot, absent, shown
+from interlane.traces.report.figure import Number, Plot, ReportFigure, absent, shown
 from interlane.traces.report.sampling import sampled, step_s
-from interlane.traces.report.spread import PERCENT, Spread, mean
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.spread import PERCENT, WeightedValues, mean
+from interlane.traces.report.tables import TraceTables
 
 BUSY: Final = 95.0
 """A GPU that is used this much, in percent, has nothing left to share."""
@@ -26,7 +26,7 @@ NEEDS: Final = (
 SAMPLES_MOST: Final = 4_000_000
 
 
-def busy_gpus(tables: Tables) -> Figure:
+def busy_gpus(tables: TraceTables) -> ReportFigure:
     """Show the use of GPUs, and who shares the busiest (figure 9)."""
     key, title = "contention", "Contention on busy GPUs"
     if missing := tables.lacks(*NEEDS):
@@ -34,7 +34,7 @@ def busy_gpus(tables: Tables) -> Figure:
     gpus = _gpus_at_moments(tables)
     if gpus.is_empty():
         return absent(key, title, ("instances with GPUs that ran at a full hour",))
-    used = Spread(gpus["used"])
+    used = WeightedValues(gpus["used"])
     busy = gpus.filter(pl.col("used") >= BUSY)
     hosting = mean((busy["instances"] > 1).cast(pl.Float64))
     several = mean((gpus["instances"] > 1).cast(pl.Float64))
@@ -50,14 +50,14 @@ def busy_gpus(tables: Tables) -> Figure:
         f"these {shown(_percent(hosting))} % host several instances (paper: 7 % and 4.5 %)."
     )
     plot = Plot("use of the GPU, %", "of GPUs in use, %", (used.curve("GPUs"),))
-    return Figure(key, title, sentence, numbers, (plot,))
+    return ReportFigure(key, title, sentence, numbers, (plot,))
 
 
 def _percent(part: float | None) -> float | None:
     return None if part is None else PERCENT * part
 
 
-def _gpus_at_moments(tables: Tables) -> pl.DataFrame:
+def _gpus_at_moments(tables: TraceTables) -> pl.DataFrame:
     """Return the GPUs that hosted somebody, at full hours: their use and their guests.
 
     An instance with several GPUs is measured on one of them; its use is spread evenly.

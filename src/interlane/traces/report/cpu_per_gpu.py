@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot, absent, shown
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure, absent, shown
 from interlane.traces.report.spread import total
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import TraceTables
 
 MACHINES: Final = {"all": 23.2, "8": 12.0, "2": 38.1}
 REQUESTS: Final = {"all": 21.4, "8": 22.8, "2": 18.1}
@@ -16,7 +16,7 @@ WORDS: Final = {"all": "all machines", "8": "8-GPU machines", "2": "2-GPU machin
 UNIT: Final = "vCPUs/GPU"
 
 
-def cpu_per_gpu(tables: Tables) -> Figure:
+def cpu_per_gpu(tables: TraceTables) -> ReportFigure:
     """Compare the CPUs per GPU of machines with those of requests."""
     key, title = "cpu_per_gpu", "CPUs for each GPU"
     missing = tables.lacks(
@@ -41,19 +41,19 @@ def cpu_per_gpu(tables: Tables) -> Figure:
     sentence = " and ".join(said)
     sentence = sentence[0].upper() + sentence[1:] + "."
     plot = Plot("", UNIT, tuple(curves), bars=True)
-    return Figure(key, title, sentence, numbers, (plot,), missing)
+    return ReportFigure(key, title, sentence, numbers, (plot,), missing)
 
 
-def _bars(name: str, numbers: dict[str, Number], prefix: str) -> Curve:
+def _bars(name: str, numbers: dict[str, Number], prefix: str) -> PlotCurve:
     there = [size for size in WORDS if f"{prefix}_{size}" in numbers]
-    return Curve(
+    return PlotCurve(
         name,
         [WORDS[size] for size in there],
         [numbers[f"{prefix}_{size}"].value for size in there],
     )
 
 
-def _by_time(tables: Tables) -> float | None:
+def _by_time(tables: TraceTables) -> float | None:
     """Return the CPU time asked for each GPU second, in which long instances weigh more."""
     time_s = tables.instances["run_s"] * tables.instances["count"]
     return _ratio(tables.of_task("cpus") * time_s, tables.of_task("gpus") * time_s)
@@ -71,7 +71,7 @@ def _machines(machines: pl.DataFrame) -> dict[str, Number]:
     return numbers
 
 
-def _requests(tables: Tables) -> dict[str, Number]:
+def _requests(tables: TraceTables) -> dict[str, Number]:
     """Return CPUs per GPU of all requests, and of those that ran on a size of machine."""
     tasks = tables.tasks
     each = Number(

@@ -31,7 +31,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PlotCurve:
     """One line, or one set of bars, of a plot."""
 
     name: str
@@ -45,14 +45,14 @@ class Plot:
 
     x_title: str
     y_title: str
-    curves: tuple[Curve, ...]
+    curves: tuple[PlotCurve, ...]
     bars: bool = False
     x_log: bool = False
     y_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ReportFigure:
     """One subject of the report."""
 
     key: str
@@ -79,9 +79,9 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-def absent(key: str, title: str, missing: tuple[str, ...]) -> Figure:
+def absent(key: str, title: str, missing: tuple[str, ...]) -> ReportFigure:
     """Return the figure that cannot be drawn, naming what the trace lacks."""
-    return Figure(
+    return ReportFigure(
         key, title, f"This trace does not tell: it lacks {', '.join(missing)}.", {}, (), missing
     )
 

@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot, absent, shown
-from interlane.traces.report.spread import PERCENT, Spread, mean, percent, total
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure, absent, shown
+from interlane.traces.report.spread import PERCENT, WeightedValues, mean, percent, total
+from interlane.traces.report.tables import TraceTables
 
 CDF: Final = {2: 14.0, 10: 28.0, 20: 42.0, 50: 68.0, 100: 87.0, 200: 93.0, 400: 97.0}
 """Gang size -> percentage of instances in gangs up to it, read off figure 2b."""
@@ -16,7 +16,7 @@ BELOW_LARGE_READ_OFF: Final = 76.0
 READ_OFF: Final = "read off"
 
 
-def gang_sizes(tables: Tables) -> Figure:
+def gang_sizes(tables: TraceTables) -> ReportFigure:
     """Show how many instances come in gangs, and how large these are (figure 2b)."""
     key, title = "gangs", "Gangs"
     if missing := tables.lacks("task.inst_num"):
@@ -28,7 +28,7 @@ def gang_sizes(tables: Tables) -> Figure:
     asked = tasks["instances"] * tasks["gpus"]
     gang_asked = gangs["instances"] * gangs["gpus"]
     of_gpus = percent(total(gang_asked), total(asked))
-    sizes = Spread(tasks["instances"], tasks["instances"])
+    sizes = WeightedValues(tasks["instances"], tasks["instances"])
     needing = percent(total(tasks["instances"].filter(asked >= LARGE)), everyone)
     large = percent(total(tasks["instances"].filter(tasks["instances"] >= LARGE)), everyone)
     largest = sizes.quantile(1.0)
@@ -53,13 +53,13 @@ def gang_sizes(tables: Tables) -> Figure:
     )
     if gangs.is_empty():
         sentence = "No task has more than one instance, so that there are no gangs to show."
-    paper = Curve("paper, read off", list(CDF), list(CDF.values()))
+    paper = PlotCurve("paper, read off", list(CDF), list(CDF.values()))
     curves = (sizes.curve("this trace"), paper)
     plots = (Plot("instances of the task", unit, curves, x_log=True),)
-    return Figure(key, title, sentence, numbers, plots)
+    return ReportFigure(key, title, sentence, numbers, plots)
 
 
-def locality(tables: Tables) -> Figure:
+def locality(tables: TraceTables) -> ReportFigure:
     """Show who names a GPU type, and whether gangs stay on one machine."""
     key, title = "locality", "GPU types named, and locality"
     missing = tables.lacks("group_tag.gpu_type_spec", "instance.machine")
@@ -83,7 +83,7 @@ def locality(tables: Tables) -> Figure:
         said.append(f"{shown(alone)} % of gangs with GPUs ran on one machine")
     if not said:
         return absent(key, title, missing)
-    return Figure(key, title, "; ".join(said) + ".", numbers, tuple(plots), missing)
+    return ReportFigure(key, title, "; ".join(said) + ".", numbers, tuple(plots), missing)
 
 
 def _types(tasks: pl.DataFrame) -> Plot:
@@ -96,10 +96,10 @@ def _types(tasks: pl.DataFrame) -> Plot:
     )
     names = counts["gpu_type_spec"].to_list()
     of_all = [PERCENT * count / max(tasks.height, 1) for count in counts["len"].to_list()]
-    return Plot("GPU type", "of GPU tasks, %", (Curve("tasks", names, of_all),), bars=True)
+    return Plot("GPU type", "of GPU tasks, %", (PlotCurve("tasks", names, of_all),), bars=True)
 
 
-def _spread_out(tables: Tables) -> dict[str, Number]:
+def _spread_out(tables: TraceTables) -> dict[str, Number]:
     """Count the machines over which gangs with GPUs were spread."""
     large = tables.tasks.select("task", "instances", "gpus").filter(
         (pl.col("instances") > 1) & (pl.col("gpus") > 0)
@@ -118,5 +118,5 @@ def _spread_out(tables: Tables) -> dict[str, Number]:
         "gangs_on_one_machine": Number(
             None if alone is None else PERCENT * alone, "% of gangs"
         ),
-        "machines_per_gang_median": Number(Spread(machines).quantile(0.5), "machines"),
+        "machines_per_gang_median": Number(WeightedValues(machines).quantile(0.5), "machines"),
     }

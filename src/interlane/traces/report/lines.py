@@ -23,7 +23,7 @@ import polars as pl
 
 from interlane.model import InvalidFile
 from interlane.traces.read.source import unpacked
-from interlane.traces.report.quality import Finding
+from interlane.traces.report.quality import QualityFinding
 
 HASH_SEED: Final = 20220404
 """Names are compared by this hash in all tables."""
@@ -44,7 +44,7 @@ _NO_TEXT: Final = "\ufffd"
 """What stands where the file has bytes that are no text."""
 
 
-class Kind(Enum):
+class ColumnKind(Enum):
     """What a column becomes."""
 
     KEY = pl.UInt64()
@@ -55,13 +55,13 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadedRows:
     """The readable rows of a table."""
 
     frame: pl.DataFrame
     has: frozenset[str]
     """Columns that the file has."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[QualityFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Layout:
 
     names: Sequence[str]
     has_header: bool
-    take: Mapping[str, Kind]
+    take: Mapping[str, ColumnKind]
     joint: Mapping[str, tuple[str, ...]]
     """Keys that are made of several columns."""
 
@@ -90,9 +90,9 @@ def key_of(*columns: pl.Expr) -> pl.Expr:
 def load(
     path: Path,
     columns: Sequence[str],
-    take: Mapping[str, Kind],
+    take: Mapping[str, ColumnKind],
     joint: Mapping[str, tuple[str, ...]] | None = None,
-) -> Loaded:
+) -> LoadedRows:
     """Read what a table has of the wanted columns.
 
     ``joint`` names keys that are made of several columns.  A column that the file lacks
@@ -148,7 +148,7 @@ def _sound(path: Path, layout: Layout) -> pl.DataFrame | None:
     is looked at; fields that are too many show in the number of commas.
     """
     kinds: dict[str, pl.DataType] = {
-        name: pl.Float64() if layout.take.get(name) is Kind.NUMBER else pl.String()
+        name: pl.Float64() if layout.take.get(name) is ColumnKind.NUMBER else pl.String()
         for name in layout.names
     }
     last = layout.names[-1]
@@ -169,7 +169,7 @@ def _sound(path: Path, layout: Layout) -> pl.DataFrame | None:
         )
     except pl.exceptions.PolarsError:
         return None
-    numbers = [name for name, kind in layout.take.items() if kind is Kind.NUMBER]
+    numbers = [name for name, kind in layout.take.items() if kind is ColumnKind.NUMBER]
     strange = frame.select((~_believable(pl.col(name))).any() for name in numbers)
     if numbers and any(strange.row(0)):
         return None
@@ -220,10 +220,10 @@ def _wanted(layout: Layout, fields: Mapping[str, pl.Expr]) -> list[pl.Expr]:
     ]
 
 
-def _value(field: pl.Expr, kind: Kind) -> pl.Expr:
-    if kind is Kind.KEY:
+def _value(field: pl.Expr, kind: ColumnKind) -> pl.Expr:
+    if kind is ColumnKind.KEY:
         return key_of(field)
-    if kind is Kind.WORD:
+    if kind is ColumnKind.WORD:
         word = field.str.strip_chars(_BARE)
         return pl.when(word != "").then(word)
     return field.cast(pl.Float64)
@@ -252,7 +252,7 @@ def _cut(path: Path, layout: Layout) -> pl.LazyFrame:
         part.field(f"field_{len(names) - 1}").is_null()
         | part.field(f"field_{len(names)}").is_not_null()
     )
-    numbers = [name for name, kind in layout.take.items() if kind is Kind.NUMBER]
+    numbers = [name for name, kind in layout.take.items() if kind is ColumnKind.NUMBER]
     return (
         lines.filter(pl.col("text").str.strip_chars() != "")
         .select(
@@ -286,21 +286,21 @@ def _fault(layout: Layout, numbers: Sequence[str]) -> pl.Expr:
     return fault.otherwise(0).cast(pl.UInt8)
 
 
-def _judged(file: str, frame: pl.DataFrame, layout: Layout) -> Loaded:
-    findings: list[Finding] = []
+def _judged(file: str, frame: pl.DataFrame, layout: Layout) -> LoadedRows:
+    findings: list[QualityFinding] = []
     rows = frame.height
     if "fault" in frame.columns:
         findings += _damage(file, frame, layout)
         frame = frame.filter(pl.col("fault") == 0).drop("fault", "line")
     findings += [
-        Finding(file, f"column {name} is not in the file", rows, rows)
+        QualityFinding(file, f"column {name} is not in the file", rows, rows)
         for name in layout.take
         if name not in layout.names
     ]
-    return Loaded(frame, frozenset(layout.names), tuple(findings))
+    return LoadedRows(frame, frozenset(layout.names), tuple(findings))
 
 
-def _damage(file: str, frame: pl.DataFrame, layout: Layout) -> list[Finding]:
+def _damage(file: str, frame: pl.DataFrame, layout: Layout) -> list[QualityFinding]:
     wrong = (
         frame.filter(pl.col("fault") > 0)
         .group_by("fault")
@@ -308,7 +308,7 @@ def _damage(file: str, frame: pl.DataFrame, layout: Layout) -> list[Finding]:
         .sort("fault")
     )
     return [
-        Finding(file, _wording(fault, layout), rows, frame.height, f"line {line}")
+        QualityFinding(file, _wording(fault, layout), rows, frame.height, f"line {line}")
         for fault, rows, line in wrong.iter_rows()
     ]
 

@@ -7,16 +7,16 @@ import polars as pl
 
 from interlane.traces.report.figure import (
     CURVE_POINTS,
-    Curve,
-    Figure,
     Number,
     Plot,
+    PlotCurve,
+    ReportFigure,
     absent,
     shown,
 )
 from interlane.traces.report.sampling import sampled, step_s
-from interlane.traces.report.spread import PERCENT, Spread, mean, round_off
-from interlane.traces.report.tables import DAY_S, Tables
+from interlane.traces.report.spread import PERCENT, WeightedValues, mean, round_off
+from interlane.traces.report.tables import DAY_S, TraceTables
 
 SIZES: Final = (2, 8)
 """GPUs of a machine; the paper tells two kinds apart."""
@@ -45,7 +45,7 @@ BANDWIDTH: Final = "the guaranteed bandwidth of machines (no table has it)"
 GIGABIT: Final = 8e-9
 
 
-def machine_use(tables: Tables) -> Figure:
+def machine_use(tables: TraceTables) -> ReportFigure:
     """Show the use of the median and the p90 machine over time (figure 6)."""
     key, title = "machine_use", "Use of machines"
     if missing := tables.lacks(*NEEDS):
@@ -72,7 +72,7 @@ def machine_use(tables: Tables) -> Figure:
     for (what, size), (middle, high) in PAPER.items():
         of_size = seen.filter(pl.col("size") == size)
         for quantile, paper in (("p50", middle), ("p90", high)):
-            value = Spread(of_size[f"{what}_{quantile}"]).quantile(0.5)
+            value = WeightedValues(of_size[f"{what}_{quantile}"]).quantile(0.5)
             name = f"{what}_{quantile}_{size}_gpu_machines"
             numbers[name] = Number(value, f"% of the {what.upper()}", paper, "read off")
     lost = tables.lacks(*MEMORY_NEEDS)
@@ -86,10 +86,10 @@ def machine_use(tables: Tables) -> Figure:
         f"its GPUs with 8 of them and {shown(small)} % with 2 (paper: 87 % and 77 %)."
     )
     plots = tuple(_over_time(seen, what, every_s) for what in ("cpu", "gpu"))
-    return Figure(key, title, sentence, numbers, plots, lost)
+    return ReportFigure(key, title, sentence, numbers, plots, lost)
 
 
-def _sizes(tables: Tables) -> pl.Expr:
+def _sizes(tables: TraceTables) -> pl.Expr:
     """Return the GPUs of the machine in a row."""
     sizes = tables.machines["gpus"].cast(pl.Int32, strict=False)
     return pl.col("machine").replace_strict(
@@ -107,11 +107,11 @@ def _over_time(seen: pl.DataFrame, what: str, every_s: int) -> Plot:
         days = [round_off(moment * every_s / DAY_S) for moment in thin["moment"].to_list()]
         for quantile in ("p90", "p50"):
             values = [round_off(value or 0.0) for value in thin[f"{what}_{quantile}"].to_list()]
-            curves.append(Curve(f"{quantile}, {size}-GPU machines", days, values))
+            curves.append(PlotCurve(f"{quantile}, {size}-GPU machines", days, values))
     return Plot("day of the trace", f"use of {what.upper()}, %", tuple(curves))
 
 
-def _memory_below(tables: Tables) -> float | None:
+def _memory_below(tables: TraceTables) -> float | None:
     """Return how often the p90 machine's instances use less than 60 % of its memory."""
     runs = tables.sensors.select("instance", "memory_gib").drop_nulls()
     at = runs["instance"]
@@ -130,10 +130,10 @@ def _memory_below(tables: Tables) -> float | None:
     capacity = tables.machines["memory_gib"].gather(by_machine["machine"])
     part = by_machine.select("moment", part=PERCENT * pl.col("memory_gib") / capacity)
     high = part.group_by("moment").agg(pl.col("part").quantile(0.9, "nearest"))
-    return Spread(high["part"]).below(MEMORY_BOUND)
+    return WeightedValues(high["part"]).below(MEMORY_BOUND)
 
 
-def network_io(tables: Tables) -> Figure:
+def network_io(tables: TraceTables) -> ReportFigure:
     """Show what comes in over the network, and how little waits for disks (figure 7)."""
     key, title = "network_io", "Network and I/O"
     columns = (
@@ -145,7 +145,7 @@ def network_io(tables: Tables) -> Figure:
     if missing := tables.lacks(*(f"machine_metric.{name}" for name in columns)):
         return absent(key, title, missing)
     metrics = tables.metrics
-    received = Spread(metrics["net"].cast(pl.Float64) * GIGABIT)
+    received = WeightedValues(metrics["net"].cast(pl.Float64) * GIGABIT)
     busy = mean((metrics["usr"] + metrics["kernel"]).cast(pl.Float64))
     waiting = mean(metrics["iowait"].cast(pl.Float64))
     orders = log10(busy / waiting) if busy and waiting else None
@@ -167,12 +167,14 @@ def network_io(tables: Tables) -> Figure:
         Plot("received, Gbit/s", "of measurements, %", (received.curve("machines"),)),
         Plot("of the CPU, %", "of measurements, %", _cpu_curves(metrics), x_log=True),
     )
-    return Figure(key, title, sentence, numbers, plots, (BANDWIDTH,))
+    return ReportFigure(key, title, sentence, numbers, plots, (BANDWIDTH,))
 
 
-def _cpu_curves(metrics: pl.DataFrame) -> tuple[Curve, ...]:
+def _cpu_curves(metrics: pl.DataFrame) -> tuple[PlotCurve, ...]:
     parts = (
         ("usr + kernel", metrics["usr"] + metrics["kernel"]),
         ("iowait", metrics["iowait"]),
     )
-    return tuple(Spread(values.filter(values > 0)).curve(name) for name, values in parts)
+    return tuple(
+        WeightedValues(values.filter(values > 0)).curve(name) for name, values in parts
+    )

@@ -11,8 +11,8 @@ from html import escape
 from typing import Final
 
 from interlane.model import InvalidInput
-from interlane.traces.report.figure import Figure, Number, Plot
-from interlane.traces.report.quality import Finding
+from interlane.traces.report.figure import Number, Plot, ReportFigure
+from interlane.traces.report.quality import QualityFinding
 from interlane.traces.report.report import Report
 
 COLOURS: Final = ("#2a6fdb", "#e07a2f", "#2f9e63", "#b3449a", "#8a8f98", "#c9a227")
@@ -130,12 +130,12 @@ def _sizes(report: Report) -> str:
     return f'<p class="soft">{escape(", ".join(counts))}</p>'
 
 
-def _navigation(figures: Iterable[Figure]) -> str:
+def _navigation(figures: Iterable[ReportFigure]) -> str:
     links = [f'<a href="#{figure.key}">{escape(figure.title)}</a>' for figure in figures]
     return f'<nav><a href="#quality">Data quality</a>{"".join(links)}</nav>'
 
 
-def _quality(findings: Sequence[Finding]) -> str:
+def _quality(findings: Sequence[QualityFinding]) -> str:
     if not findings:
         text = (
             "<p>Every row could be read, every key joins, and no time contradicts another.</p>"
@@ -158,7 +158,7 @@ def _quality(findings: Sequence[Finding]) -> str:
     )
 
 
-def _section(figure: Figure) -> str:
+def _section(figure: ReportFigure) -> str:
     plots = "".join(
         f'<div class="plot" id="{figure.key}-{place}"></div>'
         for place in range(len(figure.plots))
@@ -175,7 +175,7 @@ def _section(figure: Figure) -> str:
     )
 
 
-def _table(figure: Figure) -> str:
+def _table(figure: ReportFigure) -> str:
     if not figure.numbers:
         return ""
     rows = "".join(_row(name, number) for name, number in figure.numbers.items())

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class QualityFinding:
     """Rows of a table with which something is wrong."""
 
     table: str
@@ -27,6 +27,8 @@ class Finding:
         }
 
 
-def found(table: str, what: str, rows: int, of: int, example: str = "") -> tuple[Finding, ...]:
+def found(
+    table: str, what: str, rows: int, of: int, example: str = ""
+) -> tuple[QualityFinding, ...]:
     """Return the finding, or nothing when no row is concerned."""
-    return (Finding(table, what, rows, of, example),) if rows else ()
+    return (QualityFinding(table, what, rows, of, example),) if rows else ()

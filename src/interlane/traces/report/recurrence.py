@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot, absent, shown
-from interlane.traces.report.spread import Spread
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure, absent, shown
+from interlane.traces.report.spread import WeightedValues
+from interlane.traces.report.tables import TraceTables
 
 CDF: Final = {1: 15.0, 2: 27.5, 10: 40.0, 62: 60.0, 100: 77.0, 1000: 95.0}
 """Runs -> percentage of tasks whose program runs at most so often, read off figure 10."""
@@ -14,7 +14,7 @@ CDF: Final = {1: 15.0, 2: 27.5, 10: 40.0, 62: 60.0, 100: 77.0, 1000: 95.0}
 OFTEN: Final = 5
 
 
-def recurrence(tables: Tables) -> Figure:
+def recurrence(tables: TraceTables) -> ReportFigure:
     """Show how often tasks recur (figure 10)."""
     key, title = "recurrence", "Recurrence"
     if missing := tables.lacks("group_tag.group", "group_tag.inst_id", "job.job_name"):
@@ -24,7 +24,7 @@ def recurrence(tables: Tables) -> Figure:
         return absent(key, title, ("group_tag.group",))
     # A job runs its group once, however many tasks it has.
     runs = known.group_by("group").agg(pl.col("job").n_unique().alias("runs"), pl.len())
-    spread = Spread(runs["runs"], runs["len"])
+    spread = WeightedValues(runs["runs"], runs["len"])
     below = spread.below(OFTEN)
     often = None if below is None else 100.0 - below
     unit = "% of tasks"
@@ -44,6 +44,6 @@ def recurrence(tables: Tables) -> Figure:
         sentence = (
             "All tasks carry the same group, so that nothing can be said about recurrence."
         )
-    paper = Curve("paper, read off", list(CDF), list(CDF.values()))
+    paper = PlotCurve("paper, read off", list(CDF), list(CDF.values()))
     plot = Plot("runs of the program", unit, (spread.curve("this trace"), paper), x_log=True)
-    return Figure(key, title, sentence, numbers, (plot,))
+    return ReportFigure(key, title, sentence, numbers, (plot,))

@@ -14,20 +14,20 @@ from interlane.traces.report.arrivals import submissions
 from interlane.traces.report.bottleneck import cpu_bottleneck
 from interlane.traces.report.contention import busy_gpus
 from interlane.traces.report.cpu_per_gpu import cpu_per_gpu
-from interlane.traces.report.figure import Figure
+from interlane.traces.report.figure import ReportFigure
 from interlane.traces.report.gangs import gang_sizes, locality
 from interlane.traces.report.machines import machine_use, network_io
-from interlane.traces.report.quality import Finding
+from interlane.traces.report.quality import QualityFinding
 from interlane.traces.report.queueing import queueing_delay
 from interlane.traces.report.recurrence import recurrence
 from interlane.traces.report.requests_use import over_use, requests, use
 from interlane.traces.report.runtimes import run_times
 from interlane.traces.report.sharing import gpus_needed
-from interlane.traces.report.tables import Tables, Tell, read_tables, silent
+from interlane.traces.report.tables import Tell, TraceTables, read_tables, silent
 from interlane.traces.report.users import user_skew
 from interlane.traces.report.workloads import workloads
 
-FIGURES: Final[tuple[Callable[[Tables], Figure], ...]] = (
+FIGURES: Final[tuple[Callable[[TraceTables], ReportFigure], ...]] = (
     user_skew,
     gang_sizes,
     locality,
@@ -55,8 +55,8 @@ class Report:
     """What is known of a trace."""
 
     trace: dict[str, object]
-    figures: tuple[Figure, ...]
-    quality: tuple[Finding, ...]
+    figures: tuple[ReportFigure, ...]
+    quality: tuple[QualityFinding, ...]
 
     def as_dict(self) -> dict[str, object]:
         """Return the report as the JSON has it."""
@@ -73,7 +73,7 @@ def read(
     fmt: str | None = None,
     cluster: Cluster | None = None,
     tell: Tell = silent,
-) -> Tables:
+) -> TraceTables:
     """Read a trace of any format as tables; bad rows are counted, never fatal by themselves.
 
     A cluster tells the machines of a trace that does not, and which GPU types are known.
@@ -87,7 +87,7 @@ def read(
     return tables_of(trace, cluster)
 
 
-def figures(tables: Tables, tell: Tell = silent) -> list[Figure]:
+def figures(tables: TraceTables, tell: Tell = silent) -> list[ReportFigure]:
     """Return every figure of the tables."""
     made = []
     for make in FIGURES:
@@ -96,7 +96,7 @@ def figures(tables: Tables, tell: Tell = silent) -> list[Figure]:
     return made
 
 
-def report_on(tables: Tables, tell: Tell = silent) -> Report:
+def report_on(tables: TraceTables, tell: Tell = silent) -> Report:
     """Return the report of a trace."""
     sizes: dict[str, object] = {
         "name": tables.name,

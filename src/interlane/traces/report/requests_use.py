@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Figure, Number, Plot, absent, shown
-from interlane.traces.report.spread import PERCENT, Spread, mean
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.figure import Number, Plot, ReportFigure, absent, shown
+from interlane.traces.report.spread import PERCENT, WeightedValues, mean
+from interlane.traces.report.tables import TraceTables
 
 RESOURCES: Final = {
     "cpu": ("task.plan_cpu", "cpus", "vCPUs", 6.0, 12.0),
@@ -26,7 +26,7 @@ JOINED: Final = ("sensor.worker_name", "instance.worker_name")
 NEARLY: Final = 1e-6
 
 
-def requests(tables: Tables) -> Figure:
+def requests(tables: TraceTables) -> ReportFigure:
     """Show what instances ask for (figure 5)."""
     key, title = "requests", "Requests"
     missing = tables.lacks(*(source for source, *_ in RESOURCES.values()))
@@ -37,7 +37,7 @@ def requests(tables: Tables) -> Figure:
         if tables.lacks(source):
             continue
         asking = tasks.filter(pl.col(column) > 0)
-        spread = Spread(asking[column], asking["instances"])
+        spread = WeightedValues(asking[column], asking["instances"])
         numbers[f"{name}_p50"] = Number(spread.quantile(0.5), unit, middle)
         numbers[f"{name}_p95"] = Number(spread.quantile(0.95), unit, high)
         curve = spread.curve("asked")
@@ -50,13 +50,13 @@ def requests(tables: Tables) -> Figure:
         if f"{name}_p50" in numbers
     ]
     sentence = f"Half of the instances that ask for any ask for at most {', '.join(said)}."
-    return Figure(key, title, sentence, numbers | _steps(tasks), tuple(plots), missing)
+    return ReportFigure(key, title, sentence, numbers | _steps(tasks), tuple(plots), missing)
 
 
 def _steps(tasks: pl.DataFrame) -> dict[str, Number]:
     """Return how many of the GPU instances ask for which part of a GPU."""
     asking = tasks.filter(pl.col("gpus") > 0)
-    spread = Spread(asking["gpus"], asking["instances"])
+    spread = WeightedValues(asking["gpus"], asking["instances"])
 
     def exactly(share: float) -> float | None:
         upto, below = spread.at_most(share + NEARLY), spread.below(share - NEARLY)
@@ -73,7 +73,7 @@ def _steps(tasks: pl.DataFrame) -> dict[str, Number]:
     }
 
 
-def use(tables: Tables) -> Figure:
+def use(tables: TraceTables) -> ReportFigure:
     """Show what instances use of CPU, GPU and memory (figure 5)."""
     key, title = "use", "Requests against use"
     missing = tables.lacks(*(source for source, *_ in SENSED.values()))
@@ -86,7 +86,7 @@ def use(tables: Tables) -> Figure:
         if tables.lacks(source):
             continue
         seen = sensors.filter(pl.col("asked_gpus") > 0) if name == "gpu" else sensors
-        used, asked = Spread(seen[column]), Spread(seen[f"asked_{column}"])
+        used, asked = WeightedValues(seen[column]), WeightedValues(seen[f"asked_{column}"])
         numbers[f"{name}_p50"] = Number(used.quantile(0.5), unit, paper)
         numbers[f"{name}_mean"] = Number(mean(seen[column].cast(pl.Float64)), unit)
         curves = tuple(
@@ -94,7 +94,7 @@ def use(tables: Tables) -> Figure:
         )
         plots.append(Plot(f"{unit} of one instance", "of instances, %", curves))
     if "gpu_p50" in numbers:
-        idle = Spread(sensors.filter(pl.col("asked_gpus") > 0)["gpus"]).at_most(0.0)
+        idle = WeightedValues(sensors.filter(pl.col("asked_gpus") > 0)["gpus"]).at_most(0.0)
         numbers["gpu_never_used"] = Number(idle, "% of GPU instances")
     said = [
         f"{shown(numbers[f'{name}_p50'].value)} {unit} (paper: {paper})"
@@ -103,10 +103,10 @@ def use(tables: Tables) -> Figure:
     ]
     sentence = f"Half of the measured instances use at most {', '.join(said)}."
     missing += tables.lacks(*JOINED)
-    return Figure(key, title, sentence, numbers, tuple(plots), missing)
+    return ReportFigure(key, title, sentence, numbers, tuple(plots), missing)
 
 
-def over_use(tables: Tables) -> Figure:
+def over_use(tables: TraceTables) -> ReportFigure:
     """Show who uses more than it asked for (figure 5d)."""
     key, title = "over_use", "Use above the request"
     needed = [source for source, *_ in SENSED.values()]
@@ -135,10 +135,10 @@ def over_use(tables: Tables) -> Figure:
         f"asked for, {shown(numbers['instances_over_gpu'].value)} % more GPU "
         "(paper: 19 % and 3 %)."
     )
-    return Figure(key, title, sentence, numbers)
+    return ReportFigure(key, title, sentence, numbers)
 
 
-def with_requests(tables: Tables) -> pl.DataFrame:
+def with_requests(tables: TraceTables) -> pl.DataFrame:
     """Return what was measured beside what the task had asked for."""
     task = tables.instances["task"].gather(tables.sensors["instance"])
     asked = {

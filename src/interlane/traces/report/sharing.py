@@ -5,21 +5,21 @@ from numpy.typing import NDArray
 
 from interlane.traces.report.figure import (
     CURVE_POINTS,
-    Curve,
-    Figure,
     Number,
     Plot,
+    PlotCurve,
+    ReportFigure,
     absent,
     shown,
 )
 from interlane.traces.report.sampling import step_s, under_way
 from interlane.traces.report.spread import PERCENT, round_off
-from interlane.traces.report.tables import DAY_S, HOUR_S, Tables
+from interlane.traces.report.tables import DAY_S, HOUR_S, TraceTables
 
 Floats = NDArray[np.float64]
 
 
-def gpus_needed(tables: Tables) -> Figure:
+def gpus_needed(tables: TraceTables) -> ReportFigure:
     """Show the GPUs needed over time with and without sharing (figure 8)."""
     key, title = "sharing", "GPUs needed, with and without sharing"
     missing = tables.lacks("instance.start_time", "instance.end_time")
@@ -51,7 +51,7 @@ def gpus_needed(tables: Tables) -> Figure:
     if missing:
         sentence += "; counted as if nobody had waited, because the trace has no starts"
     plots = (_day(by_hour), _over_time(moments_s, whole, shared))
-    return Figure(key, title, sentence + ".", numbers, plots, missing)
+    return ReportFigure(key, title, sentence + ".", numbers, plots, missing)
 
 
 def _means(rows: NDArray[np.bool_], whole: Floats, shared: Floats) -> tuple[float, float]:
@@ -62,7 +62,10 @@ def _day(by_hour: dict[int, tuple[float, float]]) -> Plot:
     hours = [float(hour) for hour in by_hour]
     without = [round_off(one[0]) for one in by_hour.values()]
     shared = [round_off(one[1]) for one in by_hour.values()]
-    curves = (Curve("without sharing", hours, without), Curve("with sharing", hours, shared))
+    curves = (
+        PlotCurve("without sharing", hours, without),
+        PlotCurve("with sharing", hours, shared),
+    )
     return Plot("hour of the day", "GPUs needed", curves)
 
 
@@ -70,7 +73,7 @@ def _over_time(moments_s: Floats, whole: Floats, shared: Floats) -> Plot:
     places = np.arange(0, len(moments_s), max(1, -(-len(moments_s) // CURVE_POINTS)))
     days = [round_off(moments_s[place] / DAY_S) for place in places]
     curves = tuple(
-        Curve(name, days, [round_off(float(values[place])) for place in places])
+        PlotCurve(name, days, [round_off(float(values[place])) for place in places])
         for name, values in (("without sharing", whole), ("with sharing", shared))
     )
     return Plot("day of the trace", "GPUs needed", curves)

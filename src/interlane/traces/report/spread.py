@@ -7,14 +7,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from interlane.traces.report.figure import CURVE_POINTS, Curve
+from interlane.traces.report.figure import CURVE_POINTS, PlotCurve
 
 Floats = NDArray[np.float64]
 
 PERCENT: Final = 100.0
 
 
-class Spread:
+class WeightedValues:
     """Sorted values with the weight at or below each.
 
     The quantile ``q`` is the smallest value at or below which lies ``q`` of the weight, so
@@ -61,12 +61,12 @@ class Spread:
         part = self.at_most(value)
         return None if part is None else PERCENT - part
 
-    def curve(self, name: str) -> Curve:
+    def curve(self, name: str) -> PlotCurve:
         """Return the distribution as a curve of percentages, thinned out."""
         if not len(self._values):
-            return Curve(name, (), ())
+            return PlotCurve(name, (), ())
         steps = np.linspace(0, 1, CURVE_POINTS)
-        return Curve(
+        return PlotCurve(
             name,
             [round_off(self.quantile(float(step)) or 0.0) for step in steps],
             [float(PERCENT * step) for step in steps],

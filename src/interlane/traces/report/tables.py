@@ -18,8 +18,8 @@ import polars as pl
 
 from interlane.model import InvalidFile
 from interlane.traces.read.pai2020 import TABLES
-from interlane.traces.report.lines import Kind, Loaded, load
-from interlane.traces.report.quality import Finding, found
+from interlane.traces.report.lines import ColumnKind, LoadedRows, load
+from interlane.traces.report.quality import QualityFinding, found
 
 HOUR_S: Final = 3600
 DAY_S: Final = 24 * HOUR_S
@@ -38,9 +38,9 @@ SOME: Final = 100_000
 
 Tell = Callable[[str], None]
 
-_KEY, _NUMBER, _WORD = Kind.KEY, Kind.NUMBER, Kind.WORD
+_KEY, _NUMBER, _WORD = ColumnKind.KEY, ColumnKind.NUMBER, ColumnKind.WORD
 
-_TAKE: Final[Mapping[str, Mapping[str, Kind]]] = MappingProxyType(
+_TAKE: Final[Mapping[str, Mapping[str, ColumnKind]]] = MappingProxyType(
     {
         "pai_job_table": {
             "job_name": _KEY,
@@ -112,7 +112,7 @@ _JOINT: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class TraceTables:
     """A trace as joined tables; a row is found in another table by its number there.
 
     =========== ===========================================================================
@@ -138,7 +138,7 @@ class Tables:
     metrics: pl.DataFrame
     absent: frozenset[str]
     """Columns that the trace lacks, as ``table.column`` of the seven tables."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[QualityFinding, ...] = ()
     clock_s: float | None = None
     """Seconds from a Thursday's midnight to time 0 of the trace; None where nobody knows."""
     words: Mapping[str, str] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def silent(what: str) -> None:
 # -- the seven tables -----------------------------------------------------------------
 
 
-def read_tables(folder: Path, tell: Tell = silent) -> Tables:
+def read_tables(folder: Path, tell: Tell = silent) -> TraceTables:
     """Read the tables that a directory has; at least the task table must be there."""
     paths = {table: _find(folder, table) for table in TABLES}
     if paths["pai_task_table"] is None:
@@ -197,15 +197,15 @@ def _find(folder: Path, table: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _load(table: str, path: Path | None) -> Loaded:
+def _load(table: str, path: Path | None) -> LoadedRows:
     if path is not None:
         return load(path, TABLES[table], _TAKE[table], _JOINT.get(table))
     kinds: dict[str, pl.DataType] = {name: kind.value for name, kind in _TAKE[table].items()}
-    kinds |= dict.fromkeys(_JOINT.get(table, {}), Kind.KEY.value)
-    return Loaded(pl.DataFrame(schema=kinds), frozenset())
+    kinds |= dict.fromkeys(_JOINT.get(table, {}), ColumnKind.KEY.value)
+    return LoadedRows(pl.DataFrame(schema=kinds), frozenset())
 
 
-def _joined(name: str, loaded: dict[str, Loaded]) -> Tables:
+def _joined(name: str, loaded: dict[str, LoadedRows]) -> TraceTables:
     findings = [finding for table in loaded.values() for finding in table.findings]
     lost = _absent(loaded)
     frames = {table: one.frame for table, one in loaded.items()}
@@ -225,7 +225,7 @@ def _joined(name: str, loaded: dict[str, Loaded]) -> Tables:
     findings += more
     metrics, more = _metrics(frames.pop("pai_machine_metric"), workers, machines)
     findings += more
-    return Tables(
+    return TraceTables(
         name,
         jobs.drop("key"),
         tasks.drop("task_key", "job_name", "inst_id"),
@@ -244,7 +244,7 @@ def _joined(name: str, loaded: dict[str, Loaded]) -> Tables:
     )
 
 
-def _absent(loaded: Mapping[str, Loaded]) -> frozenset[str]:
+def _absent(loaded: Mapping[str, LoadedRows]) -> frozenset[str]:
     """Return what cannot be told: columns and tables that are not there or have no row."""
     return frozenset(
         f"{short(table)}.{column}"
@@ -265,7 +265,9 @@ EVERY_COLUMN: Final = frozenset(
 """All that the seven tables can tell."""
 
 
-def _once(frame: pl.DataFrame, key: str, table: str) -> tuple[pl.DataFrame, list[Finding]]:
+def _once(
+    frame: pl.DataFrame, key: str, table: str
+) -> tuple[pl.DataFrame, list[QualityFinding]]:
     """Return the first row of each key; others are counted, rows without a key too."""
     named = frame.filter(pl.col(key).is_not_null())
     once = named.unique(key, keep="first", maintain_order=True)
@@ -275,7 +277,7 @@ def _once(frame: pl.DataFrame, key: str, table: str) -> tuple[pl.DataFrame, list
     ]
 
 
-def _times(frame: pl.DataFrame, table: str) -> tuple[pl.DataFrame, list[Finding]]:
+def _times(frame: pl.DataFrame, table: str) -> tuple[pl.DataFrame, list[QualityFinding]]:
     """Return start_s and end_s as far as they can be true, and what cannot.
 
     An empty or zero time has not happened yet.
@@ -284,7 +286,7 @@ def _times(frame: pl.DataFrame, table: str) -> tuple[pl.DataFrame, list[Finding]
     frame = frame.rename({"start_time": "start_s", "end_time": "end_s"}).with_columns(
         pl.when(start > 0).then(start), pl.when(end > 0).then(end)
     )
-    findings: list[Finding] = []
+    findings: list[QualityFinding] = []
     for name in ("start_s", "end_s"):
         low, high = _plausible(frame[name])
         far = (frame[name] < low) | (frame[name] > high)
@@ -320,7 +322,7 @@ def _furthest(times_s: pl.Series) -> float:
     return float(most) if isinstance(most, float) else 0.0
 
 
-def _jobs(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
+def _jobs(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[QualityFinding]]:
     table = "pai_job_table"
     once, findings = _once(frame, "job_name", table)
     timed, more = _times(once, table)
@@ -330,7 +332,7 @@ def _jobs(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
 
 def _tasks(
     frame: pl.DataFrame, jobs: pl.DataFrame, tags: pl.DataFrame
-) -> tuple[pl.DataFrame, list[Finding]]:
+) -> tuple[pl.DataFrame, list[QualityFinding]]:
     table = "pai_task_table"
     rows = frame.height
     again = rows - frame["task_key"].n_unique() if frame["task_key"].null_count() < rows else 0
@@ -375,7 +377,7 @@ def with_waits(tasks: pl.DataFrame) -> pl.DataFrame:
 
 def _unjoined(
     table: str, what: str, rows: int, of: int, other: pl.DataFrame
-) -> tuple[Finding, ...]:
+) -> tuple[QualityFinding, ...]:
     """Return rows whose key leads nowhere; a table that is not there is no such case."""
     return found(table, what, rows, of) if other.height else ()
 
@@ -396,7 +398,7 @@ def _placed(frame: pl.DataFrame, machines: pl.DataFrame) -> pl.DataFrame:
 
 def _instances(
     frame: pl.DataFrame, tasks: pl.DataFrame, machines: pl.DataFrame
-) -> tuple[pl.DataFrame, list[Finding]]:
+) -> tuple[pl.DataFrame, list[QualityFinding]]:
     table = "pai_instance_table"
     timed, findings = _times(frame, table)
     owners = tasks.select("task_key", "task").unique("task_key", keep="first")
@@ -431,7 +433,7 @@ def _workers(instances: pl.DataFrame) -> pl.DataFrame:
 
 def _observed(
     table: str, frame: pl.DataFrame, workers: pl.DataFrame, machines: pl.DataFrame
-) -> tuple[pl.DataFrame, list[Finding]]:
+) -> tuple[pl.DataFrame, list[QualityFinding]]:
     """Join what was measured with the instance and the machine it was measured on."""
     joined = frame.join(
         workers, left_on="worker_name", right_on="worker", how="left", maintain_order="left"
@@ -448,7 +450,7 @@ def _observed(
 
 def _sensors(
     frame: pl.DataFrame, workers: pl.DataFrame, machines: pl.DataFrame
-) -> tuple[pl.DataFrame, list[Finding]]:
+) -> tuple[pl.DataFrame, list[QualityFinding]]:
     table = "pai_sensor_table"
     placed, findings = _observed(table, frame, workers, machines)
     used = ("cpu_usage", "gpu_wrk_util", "avg_mem")
@@ -476,7 +478,7 @@ def _sensors(
 
 def _metrics(
     frame: pl.DataFrame, workers: pl.DataFrame, machines: pl.DataFrame
-) -> tuple[pl.DataFrame, list[Finding]]:
+) -> tuple[pl.DataFrame, list[QualityFinding]]:
     table = "pai_machine_metric"
     timed, findings = _times(frame, table)
     placed, more = _observed(table, timed, workers, machines)

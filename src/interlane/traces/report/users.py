@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 
 from interlane.traces.report.figure import (
     CURVE_POINTS,
-    Curve,
-    Figure,
     Number,
     Plot,
+    PlotCurve,
+    ReportFigure,
     absent,
     shown,
 )
 from interlane.traces.report.spread import PERCENT, round_off
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import TraceTables
 
 TOP: Final = 0.05
 """The part of the users that counts as the heaviest."""
 
 
-def user_skew(tables: Tables) -> Figure:
+def user_skew(tables: TraceTables) -> ReportFigure:
     """Show how unevenly users share the instances (figure 2a)."""
     key, title = "user_skew", "Users and their instances"
     if missing := tables.lacks("job.user", "task.inst_num", "job.job_name"):
@@ -52,13 +52,13 @@ def user_skew(tables: Tables) -> Figure:
         f"and each of the lighter half at most {shown(bottom_most)} "
         "(paper: 77 % and fewer than 180)."
     )
-    return Figure(key, title, sentence, numbers, (_plot(counts),))
+    return ReportFigure(key, title, sentence, numbers, (_plot(counts),))
 
 
 def _plot(counts: NDArray[np.float64]) -> Plot:
     upto = np.cumsum(counts) / counts.sum() * PERCENT
     places = np.unique(np.linspace(0, len(counts) - 1, CURVE_POINTS).astype(int))
-    curve = Curve(
+    curve = PlotCurve(
         "instances",
         [round_off((place + 1) / len(counts) * PERCENT) for place in places],
         [round_off(float(upto[place])) for place in places],

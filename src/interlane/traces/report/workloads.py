@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from interlane.traces.report.figure import Curve, Figure, Number, Plot, absent, shown
+from interlane.traces.report.figure import Number, Plot, PlotCurve, ReportFigure, absent, shown
 from interlane.traces.report.spread import PERCENT, mean, percent, total
-from interlane.traces.report.tables import Tables
+from interlane.traces.report.tables import TraceTables
 
 NLP: Final = frozenset({"bert", "nmt", "xlnet", "nlp", "gpt", "transformer"})
 CTR: Final = frozenset({"ctr"})
@@ -22,7 +22,7 @@ SHOWN: Final = 12
 TRAINING: Final = "which instances train and which infer (no table has it)"
 
 
-def workloads(tables: Tables) -> Figure:
+def workloads(tables: TraceTables) -> ReportFigure:
     """Show how common the named workloads are, and what they use."""
     key, title = "workloads", "Workloads"
     if missing := tables.lacks("group_tag.workload", "group_tag.inst_id", "job.job_name"):
@@ -47,14 +47,14 @@ def workloads(tables: Tables) -> Figure:
         f"{shown(nlp)} % of tasks are named as language models and {shown(ctr)} % as "
         "click-through prediction (paper: 6.4 % and 6.7 %)."
     )
-    return Figure(key, title, sentence, numbers, (_plot(tasks),), (*lost, TRAINING))
+    return ReportFigure(key, title, sentence, numbers, (_plot(tasks),), (*lost, TRAINING))
 
 
 def _lower(column: str) -> pl.Expr:
     return pl.col(column).str.to_lowercase()
 
 
-def _measured(tables: Tables) -> dict[str, Number]:
+def _measured(tables: TraceTables) -> dict[str, Number]:
     """Return what language models and click-through prediction use of GPUs.
 
     The paper counts tasks for the first and instances for the second.
@@ -100,4 +100,4 @@ def _plot(tasks: pl.DataFrame) -> Plot:
     )
     names = counts["workload"].to_list()
     shares = [PERCENT * count / tasks.height for count in counts["len"].to_list()]
-    return Plot("workload", "of tasks, %", (Curve("tasks", names, shares),), bars=True)
+    return Plot("workload", "of tasks, %", (PlotCurve("tasks", names, shares),), bars=True)

@@ -11,7 +11,7 @@ The real scheduler is not played again: waits are drawn, and placement keeps mac
 holding more than they have, no more.
 """
 
-from interlane.traces.synth_pai.plan import Plan, Scope, plan
+from interlane.traces.synth_pai.plan import Scope, TracePlan, plan
 from interlane.traces.synth_pai.write import Written, write_tables
 
-__all__ = ["Plan", "Scope", "Written", "plan", "write_tables"]
+__all__ = ["Scope", "TracePlan", "Written", "plan", "write_tables"]

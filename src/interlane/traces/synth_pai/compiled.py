@@ -78,10 +78,10 @@ def _hold(cards, gpus, at, gpu):
 
 
 @compiled
-def _choose(first, count, gpus, cpus, cards, cores, gpu, cpu, lean, heat, dice):
+def _choose(first, count, gpus, cpus, cards, cores, gpu, cpu, lean, heat, rng):
     """Return the machine of one instance."""
     picks = LEANING_PICKS if lean != 0 else PICKS
-    word = dice
+    word = rng
     best, best_score = -1, 0.0
     for _ in range(picks):
         word = (word * 6364136223846793005 + 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
@@ -108,7 +108,7 @@ def _choose(first, count, gpus, cpus, cards, cores, gpu, cpu, lean, heat, dice):
 @compiled
 def place_all(
     first, count, gpus, cpus, cards, cores, ends, slots, state,
-    start_s, end_s, task, kind, gpu, cpu, lean, heat, dice, machine, card,
+    start_s, end_s, task, kind, gpu, cpu, lean, heat, rng, machine, card,
 ):  # fmt: skip
     """Place instances one by one; writes machine and first card of each."""
     last_task, last = -1, -1
@@ -120,7 +120,7 @@ def place_all(
         if not (with_gang and _has_room(cards, cores, gpus, cpus, at, gpu[one], cpu[one])):
             at = _choose(
                 first[of], count[of], gpus, cpus, cards, cores, gpu[one], cpu[one],
-                lean[one], heat, dice[one],
+                lean[one], heat, rng[one],
             )  # fmt: skip
         last_task, last = task[one], at
         mask, each = _hold(cards, gpus, at, gpu[one])

@@ -17,7 +17,7 @@ from interlane.traces.synth_pai.deal import Floats, Ints
 from interlane.traces.synth_pai.machines import make_machines
 from interlane.traces.synth_pai.plan import Scope
 from interlane.traces.synth_pai.population import ROLES, SERVER, Groups, draw_groups
-from interlane.traces.synth_pai.runs import Jobs, Tasks, draw_jobs, tasks_of
+from interlane.traces.synth_pai.runs import JobColumns, Tasks, draw_jobs, tasks_of
 from interlane.traces.synth_pai.use import draw_habits
 
 NAMES: Final = ("", "MISC", "T4", "P100", "V100|V100M32", "V100M32")
@@ -68,7 +68,7 @@ def draw_trace(scope: Scope, machines_scale: float = 1.0) -> Drawn:
     return Drawn(Trace(name, canonical(frame.to_dict())), used)
 
 
-def _frame(groups: Groups, jobs: Jobs, tasks: Tasks) -> pl.DataFrame:
+def _frame(groups: Groups, jobs: JobColumns, tasks: Tasks) -> pl.DataFrame:
     order = np.lexsort((tasks.serves, tasks.job))
     job, serves, group = tasks.job[order], tasks.serves[order], tasks.group[order]
     gpu = tasks.gpu[order]

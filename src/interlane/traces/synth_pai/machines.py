@@ -33,7 +33,7 @@ BANDWIDTH: Final = {0: 1.25e9, 2: 1.25e9, 8: 3.125e9}
 
 
 @dataclass(frozen=True)
-class Machines:
+class MachineColumns:
     """One entry per machine in every column, ordered by kind."""
 
     kind: Ints
@@ -52,7 +52,7 @@ def part_of_cluster(scale: float) -> Cluster:
     return Cluster(f"pai2020-x{scale:g}", tuple(_scaled(scale)))
 
 
-def make_machines(scale: float) -> Machines:
+def make_machines(scale: float) -> MachineColumns:
     """Return the published machines, each kind scaled, at least one of each."""
     kinds = {kind: number for number, kind in enumerate(of.KINDS)}
     rows = [
@@ -60,7 +60,7 @@ def make_machines(scale: float) -> Machines:
         for one in _scaled(scale)
     ]
     columns = np.array(rows, np.int64).T
-    return Machines(*columns)
+    return MachineColumns(*columns)
 
 
 def _scaled(scale: float) -> Iterator[Machine]:
@@ -73,7 +73,7 @@ def _scaled(scale: float) -> Iterator[Machine]:
         yield from (have[at * len(have) // count] for at in range(count))
 
 
-def draw_heat(rng: Rng, machines: Machines, hours: int) -> Singles:
+def draw_heat(rng: Rng, machines: MachineColumns, hours: int) -> Singles:
     """Draw, per machine and period, how busy it is with what the tables do not show."""
     periods = hours // HEAT_HOURS + 1
     heat = np.empty((machines.count, periods), np.float32)
@@ -85,7 +85,7 @@ def draw_heat(rng: Rng, machines: Machines, hours: int) -> Singles:
     return heat
 
 
-class Meter:
+class UsageMeter:
     """Adds up what instances use, by machine and hour."""
 
     def __init__(self, machines: int, begin_s: int, hours: int) -> None:
@@ -119,7 +119,7 @@ class Meter:
 
 
 def measured(
-    machines: Machines, heat: Singles, cpu: Singles, gpu: Singles, running: Singles
+    machines: MachineColumns, heat: Singles, cpu: Singles, gpu: Singles, running: Singles
 ) -> tuple[Singles, Singles]:
     """Return the percent of CPU and GPU in use on every machine in every hour.
 

@@ -43,15 +43,15 @@ class Floor:
         cpu: Ints,
         lean: Ints,
         heat: Floats,
-        dice: Ints,
+        rng: Ints,
     ) -> tuple[Ints, Ints]:
         """Return machine and first card (-1: none) of each instance, ordered by start.
 
         ``lean`` is 1 for instances that go to machines with much ``heat``, -1 for little.
         """
         machine, card = np.empty_like(start_s), np.empty_like(start_s)
-        books = (self._first, self._count, self._gpus, self._cpu, self._cards, self._cores)
+        state = (self._first, self._count, self._gpus, self._cpu, self._cards, self._cores)
         times = (self._ends, self._slots, self._state, start_s, end_s)
-        wishes = (task, kind, gpu, cpu, lean, heat, dice)
-        place_all(*books, *times, *wishes, machine, card)
+        actions = (task, kind, gpu, cpu, lean, heat, rng)
+        place_all(*state, *times, *actions, machine, card)
         return machine, card

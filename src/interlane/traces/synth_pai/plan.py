@@ -7,9 +7,9 @@ import numpy as np
 from interlane.model import InvalidField
 from interlane.traces.synth_pai import shares as of
 from interlane.traces.synth_pai.deal import Ints, Rng
-from interlane.traces.synth_pai.machines import Machines, make_machines
+from interlane.traces.synth_pai.machines import MachineColumns, make_machines
 from interlane.traces.synth_pai.population import Groups, draw_groups
-from interlane.traces.synth_pai.runs import Jobs, Tasks, draw_jobs, tasks_of
+from interlane.traces.synth_pai.runs import JobColumns, Tasks, draw_jobs, tasks_of
 from interlane.traces.synth_pai.use import Habits, draw_habits
 
 
@@ -45,12 +45,12 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A trace down to its tasks, and the dice for the rest."""
+class TracePlan:
+    """A trace down to its tasks, and the random generator for the rest."""
 
-    machines: Machines
+    machines: MachineColumns
     groups: Groups
-    jobs: Jobs
+    jobs: JobColumns
     tasks: Tasks
     habits: Habits
     heat_rng: Rng
@@ -63,7 +63,7 @@ class Plan:
         return self.jobs.start_s + self.jobs.run_s
 
 
-def plan(scope: Scope) -> Plan:
+def plan(scope: Scope) -> TracePlan:
     """Draw machines, groups, jobs and tasks; the same scope gives the same."""
     streams = np.random.SeedSequence(scope.seed).spawn(6)
     people, times, uses, *rest = map(np.random.default_rng, streams)
@@ -78,4 +78,4 @@ def plan(scope: Scope) -> Plan:
     )
     jobs = draw_jobs(times, groups, scope.days)
     tasks = tasks_of(groups, jobs)
-    return Plan(machines, groups, jobs, tasks, draw_habits(uses, groups), *rest)
+    return TracePlan(machines, groups, jobs, tasks, draw_habits(uses, groups), *rest)

@@ -24,7 +24,7 @@ TENSORFLOW, PYTORCH, WORKER, COMPUTE, EVALUATOR, SERVER = range(len(ROLES))
 
 
 @dataclass(frozen=True)
-class Requests:
+class GroupRequests:
     """What an instance of each group asks for."""
 
     gpu: Ints
@@ -44,8 +44,8 @@ class Groups:
     """Of the main task."""
     servers: Ints
     """Instances of the parameter servers' task; 0 where there is none."""
-    asks: Requests
-    server_asks: Requests
+    asks: GroupRequests
+    server_asks: GroupRequests
     kind: Ints
     """Kind of machine of the main task, an index of ``shares.KINDS``."""
     server_kind: Ints
@@ -188,7 +188,7 @@ def _draw_owners(rng: Rng, load: Floats, budgets: Floats) -> Ints:
     return owner
 
 
-def _draw_asks(rng: Rng, runs: Ints, instances: Ints, bare: Flags) -> Requests:
+def _draw_asks(rng: Rng, runs: Ints, instances: Ints, bare: Flags) -> GroupRequests:
     """Deal GPU requests by instances, apart for gangs and others, then what goes with them."""
     load = (runs * instances).astype(float)
     alone = instances == 1
@@ -203,7 +203,7 @@ def _draw_asks(rng: Rng, runs: Ints, instances: Ints, bare: Flags) -> Requests:
     for ask in of.ASKS:
         cpu += _dealt(rng, load, ask.cpu, gpu == ask.gpu)
     memory = _dealt(rng, load, of.MEMORY_GIB, np.ones(len(runs), bool))
-    return Requests(gpu, cpu.astype(np.int64), memory)
+    return GroupRequests(gpu, cpu.astype(np.int64), memory)
 
 
 def _dealt(
@@ -219,15 +219,15 @@ def _dealt(
     return found
 
 
-def _server_asks(rng: Rng, servers: Ints) -> Requests:
+def _server_asks(rng: Rng, servers: Ints) -> GroupRequests:
     count = len(servers)
     cpu = pick(rng, of.BARE_CPU, count)
     memory = pick(rng, of.MEMORY_GIB, count)
-    return Requests(np.zeros(count, np.int64), cpu.astype(np.int64), memory)
+    return GroupRequests(np.zeros(count, np.int64), cpu.astype(np.int64), memory)
 
 
 def _draw_workloads(
-    rng: Rng, runs: Ints, instances: Ints, servers: Ints, asks: Requests
+    rng: Rng, runs: Ints, instances: Ints, servers: Ints, asks: GroupRequests
 ) -> tuple[Ints, Flags]:
     """Tag some programs by what they do; the tags are dealt by tasks or by instances."""
     tasks = runs * (1.0 + (servers > 0))
@@ -255,7 +255,7 @@ def _tagged(rng: Rng, tasks: Floats, share: float, among: Flags, liking: Floats)
 
 
 def _draw_lengths(
-    rng: Rng, user: Ints, instances: Ints, servers: Ints, load: Floats, asks: Requests
+    rng: Rng, user: Ints, instances: Ints, servers: Ints, load: Floats, asks: GroupRequests
 ) -> Floats:
     """Return each program's typical run time, with the published quantiles by instances."""
     habit = rng.standard_normal(int(user.max()) + 1)[user]
@@ -268,7 +268,7 @@ def _draw_lengths(
 
 
 def _kind_fits(
-    instances: Ints, asks: Requests, typical_s: Floats, workload: Ints
+    instances: Ints, asks: GroupRequests, typical_s: Floats, workload: Ints
 ) -> tuple[Floats, Floats, Floats]:
     """Return how readily programs go to machines that are strong, weak, or have two GPUs."""
     whole = asks.gpu >= 100
@@ -314,7 +314,9 @@ def _bare_kinds(rng: Rng, load: Ints, typical_s: Floats) -> Ints:
     return np.array(kinds)[deal(rng, load.astype(float), parts, fits)]
 
 
-def _draw_roles(rng: Rng, servers: Ints, asks: Requests, workload: Ints, load: Floats) -> Ints:
+def _draw_roles(
+    rng: Rng, servers: Ints, asks: GroupRequests, workload: Ints, load: Floats
+) -> Ints:
     role = np.where(rng.random(len(servers)) < 0.8, TENSORFLOW, PYTORCH)
     role = np.where(asks.gpu == 0, COMPUTE, role)
     role = np.where(servers > 0, WORKER, role)

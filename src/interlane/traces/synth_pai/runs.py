@@ -62,7 +62,7 @@ FAILED: Final = 0.18
 
 
 @dataclass(frozen=True)
-class Jobs:
+class JobColumns:
     """One entry per job in every column, ordered by submission."""
 
     group: Ints
@@ -97,18 +97,18 @@ class Tasks:
     group: Ints
 
 
-def draw_jobs(rng: Rng, groups: Groups, days: float) -> Jobs:
+def draw_jobs(rng: Rng, groups: Groups, days: float) -> JobColumns:
     """Draw all runs of the groups within ``days``."""
     group = np.repeat(np.arange(groups.count), groups.runs)
     submit_s = _arrivals(rng, groups, group, days)
     order = np.argsort(submit_s, kind="stable")
     group, submit_s = group[order], submit_s[order]
-    gpu, cpu, kind, stretch = _variants(rng, groups, group)
-    run_s = _lengths(rng, groups, group, submit_s, stretch)
+    gpu, cpu, kind, slowdown = _variants(rng, groups, group)
+    run_s = _lengths(rng, groups, group, submit_s, slowdown)
     wait_s = _waits(rng, gpu, kind, run_s, groups.instances[group])
     loose = groups.spread[group] > 0.5
     failed = rng.random(len(group)) < np.where(loose, 1.8 * FAILED, 0.75 * FAILED)
-    return Jobs(group, submit_s, wait_s, run_s, gpu, cpu, kind, failed)
+    return JobColumns(group, submit_s, wait_s, run_s, gpu, cpu, kind, failed)
 
 
 def _arrivals(rng: Rng, groups: Groups, group: Ints, days: float) -> Ints:
@@ -148,7 +148,7 @@ def _variants(rng: Rng, groups: Groups, group: Ints) -> tuple[Ints, Ints, Ints, 
     """Run some programs now and then with more or fewer GPUs, on other cards, more CPUs."""
     count = groups.count
     what = np.where(rng.random(count) < of.VARIED, rng.integers(1, 4, count), 0)
-    stretch = np.exp(of.STRETCH * rng.standard_normal(count))
+    slowdown = np.exp(of.SLOWDOWN * rng.standard_normal(count))
     up = rng.random(count) < 0.5
     odd = (what[group] > 0) & (rng.random(len(group)) < of.VARIED_RUNS)
     asks = groups.asks
@@ -167,11 +167,11 @@ def _variants(rng: Rng, groups: Groups, group: Ints) -> tuple[Ints, Ints, Ints, 
         np.where(between, other, gpu),
         np.where(more, cpu + 200, cpu),
         np.where(swaps, swapped, kind),
-        np.where(odd, stretch[group], 1.0),
+        np.where(odd, slowdown[group], 1.0),
     )
 
 
-def _lengths(rng: Rng, groups: Groups, group: Ints, submit_s: Ints, stretch: Floats) -> Ints:
+def _lengths(rng: Rng, groups: Groups, group: Ints, submit_s: Ints, slowdown: Floats) -> Ints:
     """Draw run times about each program's own, with a drift that lasts for days."""
     count = groups.count
     period_s = rng.uniform(8.0, 60.0, count) * of.DAY_S
@@ -179,7 +179,7 @@ def _lengths(rng: Rng, groups: Groups, group: Ints, submit_s: Ints, stretch: Flo
     turn = 2 * np.pi * (submit_s / period_s[group] + phase[group])
     drift = np.sqrt(2 * of.DRIFT) * np.sin(turn)
     own = np.sqrt(1 - of.DRIFT) * rng.standard_normal(len(group))
-    run_s = groups.typical_s[group] * stretch * np.exp(groups.spread[group] * (drift + own))
+    run_s = groups.typical_s[group] * slowdown * np.exp(groups.spread[group] * (drift + own))
     return np.asarray(np.clip(np.rint(run_s), of.RUN_LEAST_S, of.RUN_MOST_S), np.int64)
 
 
@@ -201,7 +201,7 @@ def _waits(rng: Rng, gpu: Ints, kind: Ints, run_s: Ints, instances: Ints) -> Int
     return np.clip(np.rint(wait_s), 0, WAIT_MOST_S).astype(np.int64)
 
 
-def tasks_of(groups: Groups, jobs: Jobs) -> Tasks:
+def tasks_of(groups: Groups, jobs: JobColumns) -> Tasks:
     """Return the tasks of all jobs: the main one, and parameter servers where there are."""
     served = np.flatnonzero(groups.servers[jobs.group] > 0)
     main = np.arange(len(jobs.group))

@@ -75,7 +75,7 @@ published CPUs per GPU of all requests and the GPUs asked for in an hour need it
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class InstanceAsk:
     """What an instance asks for: percents of a GPU and of cores, as users write them."""
 
     gpu: int
@@ -87,16 +87,16 @@ class Ask:
 
 
 ASKS: Final = (
-    Ask(800, 0.006, 0.0030, ((1600, 0.3), (4800, 0.4), (6400, 0.3))),
-    Ask(400, 0.006, 0.0040, ((600, 0.3), (1600, 0.4), (3200, 0.3))),
-    Ask(200, 0.012, 0.0060, ((600, 0.5), (1200, 0.3), (1600, 0.2))),
-    Ask(100, 0.400, 0.2530, ((600, 0.74), (400, 0.06), (800, 0.10), (1200, 0.10))),
-    Ask(50, 0.200, 0.2980, ((600, 0.76), (400, 0.11), (800, 0.06), (1000, 0.07))),
-    Ask(25, 0.250, 0.3480, ((600, 0.76), (400, 0.15), (800, 0.06), (200, 0.03))),
-    Ask(20, 0.020, 0.0320, ((600, 0.5), (400, 0.4), (200, 0.1))),
-    Ask(15, 0.010, 0.0090, ((600, 0.5), (400, 0.4), (200, 0.1))),
-    Ask(10, 0.070, 0.0380, ((600, 0.5), (400, 0.3), (200, 0.2))),
-    Ask(5, 0.025, 0.0130, ((600, 0.4), (400, 0.3), (200, 0.3))),
+    InstanceAsk(800, 0.006, 0.0030, ((1600, 0.3), (4800, 0.4), (6400, 0.3))),
+    InstanceAsk(400, 0.006, 0.0040, ((600, 0.3), (1600, 0.4), (3200, 0.3))),
+    InstanceAsk(200, 0.012, 0.0060, ((600, 0.5), (1200, 0.3), (1600, 0.2))),
+    InstanceAsk(100, 0.400, 0.2530, ((600, 0.74), (400, 0.06), (800, 0.10), (1200, 0.10))),
+    InstanceAsk(50, 0.200, 0.2980, ((600, 0.76), (400, 0.11), (800, 0.06), (1000, 0.07))),
+    InstanceAsk(25, 0.250, 0.3480, ((600, 0.76), (400, 0.15), (800, 0.06), (200, 0.03))),
+    InstanceAsk(20, 0.020, 0.0320, ((600, 0.5), (400, 0.4), (200, 0.1))),
+    InstanceAsk(15, 0.010, 0.0090, ((600, 0.5), (400, 0.4), (200, 0.1))),
+    InstanceAsk(10, 0.070, 0.0380, ((600, 0.5), (400, 0.3), (200, 0.2))),
+    InstanceAsk(5, 0.025, 0.0130, ((600, 0.4), (400, 0.3), (200, 0.3))),
 )
 """GPU requests (figure 5), and the CPUs asked for beside them."""
 
@@ -150,7 +150,7 @@ DRIFT: Final = 0.35
 """Part of that spread which is a slow drift, so that runs near in time are alike."""
 VARIED: Final = 0.35
 VARIED_RUNS: Final = 0.30
-STRETCH: Final = 0.35
+SLOWDOWN: Final = 0.35
 """Programs that are also run with another request, how often, and how much it matters."""
 BARE_SOON, SERVED_SOON, WHOLE_SOON = 1.7, 0.3, 0.3
 """How much sooner work without GPUs ends, and gangs with servers, in spreads of all work."""

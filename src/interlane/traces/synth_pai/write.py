@@ -17,8 +17,8 @@ from interlane.traces.synth_pai.deal import Flags, Ints
 from interlane.traces.synth_pai.machines import (
     BANDWIDTH,
     HEAT_HOURS,
-    Meter,
     Singles,
+    UsageMeter,
     draw_heat,
     mean_over,
     measured,
@@ -129,7 +129,7 @@ class _Draw:
         self._rng, self._metrics_rng = made.batches_rng, made.metrics_rng
         self._hours = int((self._end_s.max() - of.BEGIN_S) // of.HOUR_S) + 2
         self._heat = draw_heat(made.heat_rng, self._machines, self._hours)
-        self._meter = Meter(self._machines.count, of.BEGIN_S, self._hours)
+        self._meter = UsageMeter(self._machines.count, of.BEGIN_S, self._hours)
         self._machine_names = self._named("machine", np.arange(self._machines.count))
         self._sensors = 0
 
@@ -292,7 +292,7 @@ class _Draw:
             cpu=tasks.cpu[task],
             lean=self._leanings(batch),
             heat=self._heat[:, hour // HEAT_HOURS].astype(float),
-            dice=rng.integers(0, 2**62, len(task)),
+            rng=rng.integers(0, 2**62, len(task)),
         )
         uses = draw_uses(
             rng,

@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from interlane.engines.local.functions.replica import Order, run
+from interlane.engines.local.functions.replica import ReplicaOrder, run
 
 LINE: Final = 3
 PACKET_BYTES: Final = 1 << 18
@@ -110,7 +110,7 @@ class ForkServer:
                 os.sched_setaffinity(0, said["cores"])
             if said["memory_bytes"] is not None:
                 _limit_memory(said["memory_bytes"])
-            run(Order(**said["order"]), socket.socket(fileno=line), page)
+            run(ReplicaOrder(**said["order"]), socket.socket(fileno=line), page)
             code = 0
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1

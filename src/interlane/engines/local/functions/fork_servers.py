@@ -13,7 +13,7 @@ from select import select
 from typing import Any, Final
 
 from interlane.engines.local.functions.fork_server import LINE, PACKET_BYTES
-from interlane.engines.local.functions.replica import Order
+from interlane.engines.local.functions.replica import ReplicaOrder
 from interlane.engines.local.launch import KEPT
 from interlane.model import InterlaneError
 
@@ -37,7 +37,7 @@ class NoForkServer(InterlaneError):
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ForkServerNeeds:
     """What replicas need of their fork server; those that need the same share one."""
 
     preload: tuple[str, ...]
@@ -45,7 +45,7 @@ class Needs:
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class ReplicaProcess:
     """A replica's process, as far as it is known."""
 
     on_end: OnEnd
@@ -60,7 +60,7 @@ class _ForkServer:
     pid: int
     pidfd: int
     line: socket.socket
-    replicas: dict[int, Process] = field(default_factory=dict)
+    replicas: dict[int, ReplicaProcess] = field(default_factory=dict)
     broken: str | None = None
 
 
@@ -68,25 +68,25 @@ class ForkServers:
     """All fork servers, by what replicas need of them; used on the event loop."""
 
     def __init__(self) -> None:
-        self._fork_servers: dict[Needs, _ForkServer] = {}
+        self._fork_servers: dict[ForkServerNeeds, _ForkServer] = {}
         self._all: set[_ForkServer] = set()
 
-    def prepare(self, needs: Needs) -> None:
+    def prepare(self, needs: ForkServerNeeds) -> None:
         """See to it that there is a fork server, so that imports are over when it is needed."""
         if needs not in self._fork_servers:
             self._fork_servers[needs] = self._start(needs)
 
     def fork(
         self,
-        needs: Needs,
+        needs: ForkServerNeeds,
         number: int,
-        order: Order,
+        order: ReplicaOrder,
         *,
         memory_bytes: int | None,
         cores: tuple[int, ...],
         fds: tuple[int, int, int],
         on_end: OnEnd,
-    ) -> Process:
+    ) -> ReplicaProcess:
         """Have a replica forked with a socket, an output and a page, or raise."""
         self.prepare(needs)
         fork_server = self._fork_servers[needs]
@@ -101,11 +101,11 @@ class ForkServers:
         except OSError as error:
             said = f"Its fork server does not answer ({error.strerror})."
             raise NoForkServer(said) from None
-        process = Process(on_end, lambda: _send(fork_server, kill=number))
+        process = ReplicaProcess(on_end, lambda: _send(fork_server, kill=number))
         fork_server.replicas[number] = process
         return process
 
-    def keep_only(self, needed: set[Needs]) -> None:
+    def keep_only(self, needed: set[ForkServerNeeds]) -> None:
         """End fork servers that nobody needs any more."""
         for needs in [one for one in self._fork_servers if one not in needed]:
             self._fork_servers.pop(needs).line.shutdown(socket.SHUT_WR)
@@ -119,7 +119,7 @@ class ForkServers:
 
     # -- one fork server --------------------------------------------------------------
 
-    def _start(self, needs: Needs) -> _ForkServer:
+    def _start(self, needs: ForkServerNeeds) -> _ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             pid = os.posix_spawn(

@@ -20,7 +20,14 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any, Final
 
-from interlane.engines.local.functions.wire import Frame, Item, Kind, Reader, Status, packed
+from interlane.engines.local.functions.wire import (
+    Item,
+    Reader,
+    ReplicaFrame,
+    ReplicaFrameKind,
+    Status,
+    packed,
+)
 
 CHUNK_BYTES: Final = 1 << 18
 SAID_MAX: Final = 2_000
@@ -30,7 +37,7 @@ Handler = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReplicaOrder:
     """What a replica is told before it exists."""
 
     handler: str
@@ -44,17 +51,17 @@ class Order:
     env: Mapping[str, str]
 
 
-def run(order: Order, line: socket.socket, page: int) -> None:
+def run(order: ReplicaOrder, line: socket.socket, page: int) -> None:
     """Load, say so, and answer calls until nobody asks any more."""
     begin_s = time.perf_counter()
     try:
         handler = _loaded(order)
     except BaseException as error:
         traceback.print_exc()
-        line.sendall(packed(Kind.FAILED, 0, [(Status.RAISED, _said(error))]))
+        line.sendall(packed(ReplicaFrameKind.FAILED, 0, [(Status.RAISED, _said(error))]))
         raise SystemExit(1) from None
     took = json.dumps(time.perf_counter() - begin_s).encode()
-    line.sendall(packed(Kind.READY, 0, [(Status.GOOD, took)]))
+    line.sendall(packed(ReplicaFrameKind.READY, 0, [(Status.GOOD, took)]))
     answer = _in_batches(handler) if order.in_batches else _one_by_one(handler)
     _serve(answer, line, shared_numbers(page, order.concurrency))
 
@@ -65,7 +72,7 @@ def shared_numbers(page: int, count: int) -> memoryview:
     return memoryview(mmap.mmap(page, 4 * count)).cast("I")
 
 
-def _loaded(order: Order) -> Handler:
+def _loaded(order: ReplicaOrder) -> Handler:
     os.environ.update(order.env)
     if order.path is not None:
         sys.path.insert(0, order.path)
@@ -166,16 +173,16 @@ def _serve(answer: Answer, line: socket.socket, begun: memoryview) -> None:
     if len(begun) == 1:
         for frame in _frames(line):
             begun[0] = frame.number
-            line.sendall(packed(Kind.ANSWER, frame.number, answer(frame.items)))
+            line.sendall(packed(ReplicaFrameKind.ANSWER, frame.number, answer(frame.items)))
         return
-    waiting: SimpleQueue[Frame] = SimpleQueue()
+    waiting: SimpleQueue[ReplicaFrame] = SimpleQueue()
     lock = threading.Lock()
 
     def work(place: int) -> None:
         while True:
             frame = waiting.get()
             begun[place] = frame.number
-            told = packed(Kind.ANSWER, frame.number, answer(frame.items))
+            told = packed(ReplicaFrameKind.ANSWER, frame.number, answer(frame.items))
             with lock:
                 line.sendall(told)
 

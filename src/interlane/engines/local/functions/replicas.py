@@ -14,22 +14,28 @@ from typing import Final, cast
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.functions.fork_server import own_pages
 from interlane.engines.local.functions.fork_servers import (
+    ForkServerNeeds,
     ForkServers,
-    Needs,
     NoForkServer,
-    Process,
+    ReplicaProcess,
 )
-from interlane.engines.local.functions.replica import Order, shared_numbers
-from interlane.engines.local.functions.wire import Frame, Kind, Reader, Status, packed
+from interlane.engines.local.functions.replica import ReplicaOrder, shared_numbers
+from interlane.engines.local.functions.wire import (
+    Reader,
+    ReplicaFrame,
+    ReplicaFrameKind,
+    Status,
+    packed,
+)
 from interlane.engines.local.launch import Secrets
 from interlane.live.files.function import FunctionSpec, terms_of
-from interlane.live.functions.calls import Outcome, Reply
+from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.port import (
     Answered,
     CutOff,
-    Ended,
-    Failed,
     Ready,
+    ReplicaEnded,
+    ReplicaFailed,
     ReplicaReport,
     Tell,
 )
@@ -40,10 +46,10 @@ LAST_WORDS_S: Final = 0.1
 PRINTED_BYTES: Final = 1 << 16
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_OUTCOMES: Final[Mapping[int, Outcome]] = {
-    Status.GOOD: Outcome.GOOD,
-    Status.RAISED: Outcome.RAISED,
-    Status.NOT_JSON: Outcome.NOT_JSON,
+_OUTCOMES: Final[Mapping[int, CallOutcome]] = {
+    Status.GOOD: CallOutcome.GOOD,
+    Status.RAISED: CallOutcome.RAISED,
+    Status.NOT_JSON: CallOutcome.NOT_JSON,
 }
 
 
@@ -90,7 +96,7 @@ class LocalEnvironment:
     def __init__(
         self, owner: LocalReplicas, spec: FunctionSpec, printed: Callable[[bytes], None]
     ) -> None:
-        self.needs = Needs(tuple(spec.preload), tuple(sorted(spec.env.items())))
+        self.needs = ForkServerNeeds(tuple(spec.preload), tuple(sorted(spec.env.items())))
         self._owner = owner
         self._spec = spec
         self._memory_bytes = terms_of(spec).memory_mib << 20
@@ -113,7 +119,7 @@ class LocalEnvironment:
                 )
             except (NoForkServer, NoSuchGpu, OSError) as error:
                 ours.close()
-                loop.call_soon(tell, Ended(str(error)))
+                loop.call_soon(tell, ReplicaEnded(str(error)))
                 return replica
             finally:
                 os.close(page)
@@ -129,7 +135,7 @@ class LocalEnvironment:
         gpu: GpuRef,
         fds: tuple[int, int, int],
         on_end: Callable[[str], None],
-    ) -> Process:
+    ) -> ReplicaProcess:
         devices, spec = self._owner.devices(), self._spec
         if gpu not in devices.gpus:
             raise NoSuchGpu(f"There is no GPU {gpu} any more.")
@@ -139,7 +145,7 @@ class LocalEnvironment:
             "INTERLANE_DEVICES": str(device),
             "CUDA_VISIBLE_DEVICES": devices.visible([device]),
         }
-        order = Order(
+        order = ReplicaOrder(
             spec.handler,
             spec.load,
             spec.path,
@@ -170,7 +176,7 @@ class LocalReplica(asyncio.Protocol):
     """One process, and the line to it."""
 
     def __init__(self, tell: Tell, *, is_capped: bool) -> None:
-        self.process: Process | None = None
+        self.process: ReplicaProcess | None = None
         self.begun = memoryview(b"")
         """Numbers of the calls that it began with last, one place for each of its threads."""
         self._tell = tell
@@ -192,7 +198,9 @@ class LocalReplica(asyncio.Protocol):
     def send(self, number: int, bodies: Sequence[bytes]) -> None:
         """Send a call."""
         assert self._line is not None, "it has not said that it is ready"
-        self._line.write(packed(Kind.CALL, number, [(Status.GOOD, one) for one in bodies]))
+        self._line.write(
+            packed(ReplicaFrameKind.CALL, number, [(Status.GOOD, one) for one in bodies])
+        )
 
     def memory_mib(self) -> float | None:
         """Return what it has taken beyond its fork server's; a GPU's memory is not seen."""
@@ -221,7 +229,7 @@ class LocalReplica(asyncio.Protocol):
         try:
             reports = [_report(frame) for frame in self._reader.take(data)]
         except (ValueError, LookupError):
-            reports = [Failed("It wrote to the gateway's line.")]
+            reports = [ReplicaFailed("It wrote to the gateway's line.")]
         for report in reports:
             self._tell(report)
 
@@ -231,13 +239,13 @@ class LocalReplica(asyncio.Protocol):
         self.kill()  # one that has only closed its line is of no use either
         self._tell(CutOff(frozenset(self.begun)))
         if self._why is not None:
-            self._tell(Ended(self._why))
+            self._tell(ReplicaEnded(self._why))
 
     def ended(self, why: str) -> None:
         """Tell of the end of the process, once its last words have been heard."""
         self._why = why
         if self._is_cut_off:
-            self._tell(Ended(why))
+            self._tell(ReplicaEnded(why))
         else:
             asyncio.get_running_loop().call_later(LAST_WORDS_S, self._hear_no_more)
 
@@ -251,10 +259,10 @@ class LocalReplica(asyncio.Protocol):
             self._line.abort()
 
 
-def _report(frame: Frame) -> ReplicaReport:
-    if frame.kind == Kind.ANSWER:
+def _report(frame: ReplicaFrame) -> ReplicaReport:
+    if frame.kind == ReplicaFrameKind.ANSWER:
         replies = [Reply(_OUTCOMES[item.status], item.data) for item in frame.items]
         return Answered(frame.number, replies)
-    if frame.kind == Kind.READY:
+    if frame.kind == ReplicaFrameKind.READY:
         return Ready()
-    return Failed(frame.items[0].data.decode(errors="replace"))
+    return ReplicaFailed(frame.items[0].data.decode(errors="replace"))

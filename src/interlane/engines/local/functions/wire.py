@@ -17,7 +17,7 @@ FRAME_BYTES_MAX: Final = 1 << 28
 """A frame that claims more is no frame: whoever sent it is broken."""
 
 
-class Kind(IntEnum):
+class ReplicaFrameKind(IntEnum):
     """What a frame is."""
 
     CALL = 0
@@ -47,7 +47,7 @@ class Item(NamedTuple):
     data: bytes
 
 
-class Frame(NamedTuple):
+class ReplicaFrame(NamedTuple):
     """One message."""
 
     kind: int
@@ -55,7 +55,7 @@ class Frame(NamedTuple):
     items: list[Item]
 
 
-def packed(kind: Kind, number: int, items: Sequence[tuple[int, bytes]]) -> bytes:
+def packed(kind: ReplicaFrameKind, number: int, items: Sequence[tuple[int, bytes]]) -> bytes:
     """Return a frame as it is sent."""
     parts = [b""]
     for status, data in items:
@@ -70,7 +70,7 @@ class Reader:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def take(self, data: bytes) -> Iterator[Frame]:
+    def take(self, data: bytes) -> Iterator[ReplicaFrame]:
         """Yield the frames that are complete; raise ``ValueError`` where there is none."""
         held = self._bytes
         held += data
@@ -82,7 +82,7 @@ class Reader:
             end = begin + 4 + length
             if len(held) < end:
                 break
-            yield Frame(kind, number, _items(held, begin + _HEAD.size, end))
+            yield ReplicaFrame(kind, number, _items(held, begin + _HEAD.size, end))
             begin = end
         del held[:begin]
 

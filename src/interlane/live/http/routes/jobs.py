@@ -1,4 +1,4 @@
-"""Jobs: handed in, looked at, asked about, taken back."""
+"""Jobs: submitted, looked at, asked about, cancelled."""
 
 import asyncio
 from dataclasses import asdict
@@ -24,7 +24,7 @@ from interlane.live.http.access import (
 from interlane.live.http.documents import entry_document, job_document
 from interlane.live.http.service import The
 from interlane.live.questions.whatif import refusal_document
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import JobRecord, State
 from interlane.live.view import Why
 
 KEY_LENGTH_MAX: Final = 255
@@ -141,8 +141,8 @@ def printed(
     return PlainTextResponse(found.data, headers=headers)
 
 
-@routes.get("/jobs/{job_id}/story", responses=also(404))
-def story(job_id: JobPath, caller: Viewer, the: The) -> Response:
+@routes.get("/jobs/{job_id}/timeline", responses=also(404))
+def timeline(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Return everything that happened to a job."""
     record = the.view.job(job_id)
     entries = the.view.log(job_id=record.id, limit=PAGE_MAX)
@@ -180,13 +180,15 @@ def plan(job: JobSpec, caller: User, the: The) -> Response:
     return JSONResponse(the.view.plan(job, caller.name))
 
 
-def _job_answer(record: Record, status: int, headers: dict[str, str] | None = None) -> Response:
+def _job_answer(
+    record: JobRecord, status: int, headers: dict[str, str] | None = None
+) -> Response:
     return JSONResponse(
         job_document(record), status, {"ETag": _etag(record), **(headers or {})}
     )
 
 
-def _etag(record: Record) -> str:
+def _etag(record: JobRecord) -> str:
     return f'"{record.version}"'
 
 

@@ -21,7 +21,7 @@ from interlane.live.http.access import (
 )
 from interlane.live.http.documents import entry_document, machine_document
 from interlane.live.http.news import News
-from interlane.live.http.service import Service, The
+from interlane.live.http.service import LiveService, The
 from interlane.model import MachineId
 from interlane.traces.cluster_file import cluster_document
 
@@ -66,7 +66,7 @@ async def undrain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
     return await _drained(the, machine_id, caller.name, drained=False)
 
 
-async def _drained(the: Service, machine_id: str, by: str, *, drained: bool) -> Response:
+async def _drained(the: LiveService, machine_id: str, by: str, *, drained: bool) -> Response:
     asked = the.driver.drain(MachineId(machine_id), by, drained=drained)
     await asyncio.wrap_future(asked)
     found = await asyncio.to_thread(the.view.machines)
@@ -126,7 +126,7 @@ def openapi(caller: Viewer, request: Request) -> Response:
     return JSONResponse(request.app.openapi())
 
 
-async def _events(the: Service, request: Request, seq: int) -> AsyncIterator[str]:
+async def _events(the: LiveService, request: Request, seq: int) -> AsyncIterator[str]:
     news: News = request.app.state.news
     while not await request.is_disconnected():
         waiting = asyncio.ensure_future(news.wait())
