@@ -22,9 +22,9 @@ END: Final = "<!-- end -->"
 BY_ACTION: Final = (
     ("[*]", JobState.QUEUED.value, "Submitted"),
     ("[*]", JobState.REFUSED.value, "Refuse decided"),
-    (JobState.QUEUED.value, JobState.STARTING.value, "Start wished"),
+    (JobState.QUEUED.value, JobState.STARTING.value, "Start decided"),
     (JobState.QUEUED.value, JobState.REFUSED.value, "Refuse decided"),
-    (JobState.RUNNING.value, JobState.STOPPING.value, "Preempt wished"),
+    (JobState.RUNNING.value, JobState.STOPPING.value, "Preempt decided"),
 )
 """Steps that a decision of the kernel makes; all others follow from events, by the table."""
 

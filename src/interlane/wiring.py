@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from interlane.kernel.scheduler import Scheduler
@@ -238,6 +239,10 @@ def _predictor(estimate: str) -> Recall | None:
     return found
 
 
+_RENAMED: Final = MappingProxyType({"guess": "estimate"})
+"""Parts of a policy as the version before called them."""
+
+
 def policy_words(text: str, base: PolicyWords) -> PolicyWords:
     """Return the policy of ``order=sjf,placer=fgd,queue=easy``; the base fills the rest."""
     known = ("order", "placer", "queue", "estimate", "gpu-types", "elastic")
@@ -248,6 +253,7 @@ def policy_words(text: str, base: PolicyWords) -> PolicyWords:
             raise InvalidField(
                 "policy", text, "it must read like 'order=sjf,placer=fgd,queue=easy'"
             )
+        key = _RENAMED.get(key, key)
         if key not in known:
             raise UnknownName("part of a policy", key, known)
         given[key] = value

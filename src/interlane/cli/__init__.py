@@ -42,6 +42,7 @@ from interlane.cli import (
 )
 from interlane.cli.client import Failure
 from interlane.cli.output import say
+from interlane.cli.renamed import with_new_names
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected, Unreachable
 
 OK: Final = 0
@@ -134,7 +135,7 @@ def run(arguments: Sequence[str]) -> int:
 def _invoke(arguments: Sequence[str]) -> int:
     call: Callable[..., object] = app
     try:
-        answer = call(list(arguments), standalone_mode=False, prog_name="interlane")
+        answer = call(with_new_names(arguments), standalone_mode=False, prog_name="interlane")
     except typer.Abort:
         raise KeyboardInterrupt from None
     except typer.Exit as done:

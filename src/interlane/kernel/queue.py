@@ -23,7 +23,7 @@ from interlane.policy.base import Key, Order
 BORROWER: Final = 1e12
 """Added to the rank of groups that would borrow: they come after all who would not."""
 
-UNGUESSED_S: Final = 86_400.0
+UNKNOWN_S: Final = 86_400.0
 """A job without any estimate is expected to run for a day."""
 
 
@@ -76,7 +76,7 @@ class QueuedJob:
     def left_s(self) -> float:
         """Return how much longer the job is estimated to run than in earlier attempts."""
         estimate_s = self.job.duration_s_estimate
-        return max((UNGUESSED_S if estimate_s is None else estimate_s) - self.ran_s, 0.0)
+        return max((UNKNOWN_S if estimate_s is None else estimate_s) - self.ran_s, 0.0)
 
     def ran_so_far_s(self, now_s: float) -> float:
         """Return what the job has run for, the present attempt included."""

@@ -32,7 +32,7 @@ column                  default  meaning
 Where ``group`` is empty, it is made from ``script`` and ``arguments``, if the file has them:
 the same user, script and arguments are the same group.
 
-Further columns whose names end in ``_dur`` or ``_guess``, or begin with ``predicted_``, hold
+Further columns whose names end in ``_dur`` or ``_estimate``, or begin with ``predicted_``, hold
 estimates of the duration in seconds; an empty field means that there is no estimate.  The true
 duration serves as the estimate called ``duration``; it is never stored, because ``duration_s``
 is there already.
@@ -174,7 +174,7 @@ class Trace:
         return self.frame["job_id"].rle_id().n_unique()
 
     def estimate(self, name: str) -> str:
-        """Return the column that an estimate names: ``timelimit`` means ``timelimit_estimate``."""
+        """Return the column that a word names: ``timelimit`` means ``timelimit_estimate``."""
         meant = [form for form in (name, *estimate_columns(name)) if form in self.estimates]
         if not meant:
             raise UnknownName("estimate column", name, self.estimates)
@@ -208,14 +208,18 @@ def is_used(frame: pl.DataFrame, column: str) -> bool:
     return column not in RARE or not (frame[column] == "").all()
 
 
+_OLD: Final = "_guess"
+"""How names of such columns ended in the version before."""
+
+
 def is_estimate(column: str) -> bool:
     """Tell whether a file's column holds estimates of the duration."""
-    return column.endswith(("_dur", "_estimate")) or column.startswith("predicted_")
+    return column.endswith(("_dur", "_estimate", _OLD)) or column.startswith("predicted_")
 
 
 def estimate_columns(word: str) -> tuple[str, ...]:
     """Return the names that a column of estimates may have for a plain word."""
-    return f"{word}_estimate", f"{word}_dur", f"predicted_{word}"
+    return f"{word}_estimate", f"{word}_dur", f"predicted_{word}", f"{word}{_OLD}"
 
 
 def canonical(columns: Mapping[str, pl.Series]) -> pl.DataFrame:

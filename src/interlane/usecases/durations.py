@@ -146,7 +146,7 @@ def apply(
     table = _read(trace, reporter)
     _informative(table, reporter)
     runs = runs_of(table)
-    with _busy(reporter, "Guessing", runs):
+    with _busy(reporter, "Estimating", runs):
         estimates = predictor.predict(runs)
     told = {
         "predicted_s": estimates.seconds,

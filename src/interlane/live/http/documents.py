@@ -28,18 +28,23 @@ def job_document(
         "exit_code": record.exit_code,
         "cancelled_by": record.cancelled_by,
         "ran_s": record.ran_s,
-        "estimate": {
-            "seconds": record.estimate_s,
-            "low_s": record.low_s,
-            "high_s": record.high_s,
-            "basis": record.basis,
-        },
+        "estimate": (estimate := _estimate_document(record)),
+        "guess": estimate,  # its name in the version before
         "use": record.use if use is None else asdict(use),
         "device_state": None if process is None else process.state.value,
         "device_why": None if process is None else process.why,
         "placement": None if record.placement is None else list(record.placement),
         "spec": dict(record.job.document),
         "version": record.version,
+    }
+
+
+def _estimate_document(record: JobRecord) -> dict[str, Any]:
+    return {
+        "seconds": record.estimate_s,
+        "low_s": record.low_s,
+        "high_s": record.high_s,
+        "basis": record.basis,
     }
 
 

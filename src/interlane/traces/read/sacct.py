@@ -16,7 +16,7 @@ What the export does not tell, and what is put in its place:
 * A GPU type is a demand only where the user named one (``ReqTRES`` has it then) and somebody
   knows it: interlane, or the cluster that the trace is read for.  ``gres/gpu:a100`` is A100.
 * Jobs of one user with one name are the same program (``group``).
-* The time limit is the estimate ``timelimit_guess``.
+* The time limit is the estimate ``timelimit_estimate``.
 
 Steps of jobs, jobs that have not ended or never ran, and earlier runs of requeued jobs are no
 jobs to play: they are passed over and counted in the trace's notes.

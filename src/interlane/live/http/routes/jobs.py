@@ -141,9 +141,10 @@ def printed(
     return PlainTextResponse(found.data, headers=headers)
 
 
+@routes.get("/jobs/{job_id}/story", responses=also(404), deprecated=True)
 @routes.get("/jobs/{job_id}/timeline", responses=also(404))
 def timeline(job_id: JobPath, caller: Viewer, the: The) -> Response:
-    """Return everything that happened to a job."""
+    """Return everything that happened to a job; ``story`` is its name in the version before."""
     record = the.view.job(job_id)
     entries = the.view.log(job_id=record.id, limit=PAGE_MAX)
     return JSONResponse({"entries": [entry_document(entry) for entry in entries]})
