@@ -63,7 +63,7 @@ GANG = JobId("gang")
 
 
 def confirm(scheduler: Scheduler, actions: tuple[Action, ...], now_s: float) -> None:
-    """Do what is wished, and nothing else."""
+    """Do what is decided, and nothing else."""
     for action in actions:
         if isinstance(action, Start):
             scheduler.learn(Started(action.job_id, action.placement), now_s)
@@ -230,7 +230,7 @@ def test_nobody_grows_past_the_head_of_a_strict_queue() -> None:
 
 
 def easy(gang_s: float, head: Job) -> tuple[Action, ...]:
-    """Return what is wished when one of four GPUs becomes free and the head needs more."""
+    """Return what is decided when one of four GPUs becomes free and the head needs more."""
     scheduler = make(pool(4), queue=Discipline.EASY)
     jobs = [
         job("x", gpus=1, estimate=5, serial=-3),

@@ -7,7 +7,7 @@ decides, so that nobody profits from the order in which they happened to be repo
 The kernel knows no clock, no random generator of its own and no body: the simulator, this
 machine and Kubernetes feed it the same events and get the same actions.
 
-Capacity is held when ``Start`` is wished, confirmed by ``Started`` and given back by
+Capacity is held when ``Start`` is decided, confirmed by ``Started`` and given back by
 ``StartFailed``, ``Finished``, ``Preempted``, ``Cancelled`` or the end of a machine, which
 ``Requeue`` tells (see ``machines``).  An elastic job
 may hold more from ``Grow`` on, which ``Grown`` confirms and ``GrowFailed`` gives back.
