@@ -26,7 +26,7 @@ def drain(
     """Let a machine take nothing new; what runs there runs on."""
     found = ApiClient(options).put(_path(machine)).document()
     there = ", ".join(found["jobs"])
-    runs = f"{there} goes on there" if there else "nothing runs there"
+    runs = f"still running there: {there}" if there else "nothing runs there"
     emit(found, output, f"{found['name']} is drained; {runs}.")
 
 
