@@ -211,11 +211,11 @@ def put_on_record(
         user,
         job.queue,
         job,
-        submitted_s,
-        guess.seconds,
-        guess.low_s,
-        guess.high_s,
-        guess.basis,
+        submitted_s=submitted_s,
+        guess_s=guess.seconds,
+        low_s=guess.low_s,
+        high_s=guess.high_s,
+        basis=guess.basis,
         key=origin.key,
     )
     document = record_document(record)
