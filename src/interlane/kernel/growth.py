@@ -8,11 +8,12 @@ compiled code as jobs, and no decision looks at every running job.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from interlane.kernel import compiled
 from interlane.kernel.queue import Entry, Queue
-from interlane.kernel.view import Domain, Shape, View
+from interlane.kernel.shapes import Domain, Shape
+from interlane.kernel.view import View
 from interlane.model import Closeness, Job, Request, Task
 from interlane.policy.base import Order, Stage, TypeRule
+from interlane.tables import AT_INSTANCES, AT_MACHINE, AT_TASK
 
 _TASKS_MAX = 1 << 10
 """Wants of one job come in the order of its tasks; their serials leave room for so many."""
@@ -36,12 +37,15 @@ class Growth:
     def __init__(self, order: Order, view: View, types: TypeRule) -> None:
         self.queue = Queue(order)
         """The wants of all jobs."""
+        self.done_in_epoch = -1
+        """The epoch in which all have grown as far as they could."""
         self._view = view
         self._types = types
         self._requests: dict[tuple[Task, int, Closeness], Request] = {}
 
     def want(self, entry: Entry, now_s: float) -> None:
         """Let a running job wait for whatever it lacks."""
+        self.done_in_epoch = -1
         wants = tuple(self._wants(entry))
         for want in wants:
             self.queue.push(want, now_s)
@@ -69,7 +73,7 @@ class Growth:
         same = entry.job.request.closeness.same
         if same is None or entry.rows is None:
             return None
-        return same, self._view.domain_of(same, int(entry.rows[0, compiled.AT_MACHINE]))
+        return same, self._view.domain_of(same, int(entry.rows[0, AT_MACHINE]))
 
     def _request(self, task: Task, lacking: int, closeness: Closeness) -> Request:
         key = task, lacking, closeness
@@ -90,5 +94,5 @@ class Growth:
 def held_instances(entry: Entry, task: int) -> int:
     """Return how many instances of a task a job holds capacity for."""
     assert entry.rows is not None
-    of_task = entry.rows[:, compiled.AT_TASK] == task
-    return int(entry.rows[of_task, compiled.AT_INSTANCES].sum())
+    of_task = entry.rows[:, AT_TASK] == task
+    return int(entry.rows[of_task, AT_INSTANCES].sum())

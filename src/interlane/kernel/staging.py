@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 from math import inf
 
 from interlane.kernel.queue import Entry
-from interlane.kernel.view import Shape, View
+from interlane.kernel.shapes import Shape
+from interlane.kernel.view import View
 from interlane.model import Job, Request
 from interlane.policy.base import Plans, Stage, TypeRule
 
