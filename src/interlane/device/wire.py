@@ -101,14 +101,14 @@ def read(message: bytes) -> Frame | None:
     """Return the frame that a message holds, or None where it holds none."""
     if len(message) != FRAME_BYTES or not message.startswith(_BEGINNING):
         return None
-    _, _, number, *place, bits, share, job, epoch, first, second, third, text = _LAYOUT.unpack(
-        message
-    )
+    _, _, number, device, priority, lane, run, bits, share, job, *rest = _LAYOUT.unpack(message)
+    epoch, first, second, third, text = rest
     kind, flags = _KINDS.get(number), _FLAGS.get(bits)
     if kind is None or flags is None:
         return None
     told = _printable(text.rstrip(b"\0").decode("utf-8", "replace")) if text[0] else ""
-    return Frame(kind, job, *place, flags, share, epoch, first, second, third, told)
+    small = device, priority, lane, run, flags, share
+    return Frame._make((kind, job, *small, epoch, first, second, third, told))
 
 
 _BEGINNING: Final = MAGIC + bytes([VERSION])

@@ -51,7 +51,7 @@ def decide_until_rest(
     """
     for rounds in range(1, rounds_max + 1):
         actions = decider.decide(now_s)
-        again = any(type(action) is Refuse for action in actions)
+        again = Refuse in map(type, actions)
         for event in carry_out(actions):
             decider.learn(event, now_s)
             again = again or type(event) is not Started

@@ -15,7 +15,7 @@ class Site(NamedTuple):
 
     first: Ints
     """The first machine of each kind."""
-    count: Ints
+    machines: Ints
     """How many there are of it."""
     gpus: Ints
     cpus: Ints
@@ -126,7 +126,7 @@ def _hold(cards, gpus, at, gpu):
 def _choose(site, kind, gpu, cpu, lean, dice):
     """Return the machine of one instance."""
     gpus, cpus, cards, cores, heat = site.gpus, site.cpus, site.cards, site.cores, site.heat
-    first, count = site.first[kind], site.count[kind]
+    first, count = site.first[kind], site.machines[kind]
     picks = LEANING_PICKS if lean != 0 else PICKS
     word = dice
     best, best_score = -1, 0.0
