@@ -13,8 +13,8 @@ from typing import Final
 COMPILED_MODULES: Final = (
     "compiling.py",
     "kernel/compiled.py",
+    "metrics/compiled.py",
     "metrics/fragments.py",
-    "metrics/replay.py",
     "mig/compiled.py",
     "policy/contention.py",
     "policy/packing.py",
@@ -23,6 +23,7 @@ COMPILED_MODULES: Final = (
     "policy/victims.py",
     "predict/arrivals/compiled.py",
     "predict/compiled.py",
+    "tables/compiled.py",
     "traces/synth_pai/compiled.py",
 )
 

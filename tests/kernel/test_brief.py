@@ -11,11 +11,12 @@ from interlane.kernel.view import LedgerView
 from interlane.model import Cluster, Job, Placement
 from interlane.policy import rows
 from interlane.policy.place import RulePlacer, balance, first_fit, pack
+from interlane.tables import ABSENT
 from interlane.testing.strategies import clusters, traces
 
 
 def fresh_brief(ledger: Ledger) -> object:
-    brief, shares = np.zeros_like(ledger.brief), np.full_like(ledger.shares, rows.ABSENT)
+    brief, shares = np.zeros_like(ledger.brief), np.full_like(ledger.shares, ABSENT)
     for number in range(len(ledger.cluster)):
         rows.summarise(ledger.free, ledger.total, number, brief, shares)
     return brief.tolist(), shares.tolist()

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.kernel.lifecycle import JobState
+from interlane.kernel.rest import Wrapper
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import LogEvent
 from interlane.model import (
@@ -37,10 +38,10 @@ from interlane.policy.order import (
 )
 from interlane.policy.place import RulePlacer, first_fit, pack, random
 from interlane.policy.policy import Discipline
-from interlane.policy.rows import UP
 from interlane.policy.scores import Score
 from interlane.sim.engine import Simulator
 from interlane.sim.world import Failures, ShareContention, World
+from interlane.tables import UP
 from interlane.testing.build import (
     cluster,
     ends,
@@ -275,8 +276,8 @@ def test_a_gang_that_has_grown_is_expected_to_end_sooner() -> None:
 
     assert why is not None
     assert why.tier.label == "capacity"
-    assert scheduler._reservation is not None
-    assert scheduler._reservation.at_s == 25
+    assert scheduler._state.promise is not None
+    assert scheduler._state.promise.at_s == 25
 
 
 def test_the_policys_order_says_who_grows_first() -> None:
@@ -370,11 +371,11 @@ def test_placers_that_no_compiled_rule_expresses_grow_jobs_too(placer: Placer) -
 # -- what must never happen ---------------------------------------------------------------
 
 
-class Watched:
+class Watched(Wrapper):
     """A scheduler that is watched: who waits, who holds what, and who was passed over."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.cluster = scheduler.cluster
+        super().__init__(scheduler)
         self._scheduler = scheduler
         self._jobs: dict[JobId, Job] = {}
         self._held: dict[JobId, Placement] = {}
@@ -387,10 +388,10 @@ class Watched:
             del self._held[event.job_id]
         if isinstance(event, Finished):
             del self._jobs[event.job_id]
-        self._scheduler.learn(event, now_s)
+        super().learn(event, now_s)
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
-        actions = self._scheduler.decide(now_s)
+        actions = super().decide(now_s)
         for action in actions:
             if isinstance(action, Start):
                 self._held[action.job_id] = action.placement
@@ -402,12 +403,9 @@ class Watched:
             self._held[action.job_id] += action.more
         return actions
 
-    def check(self) -> None:
-        self._scheduler.check()
-
     def _check_that_nobody_fits(self) -> None:
         """Raise if a job that waits would fit beside all that was held before the growth."""
-        hosts = {each.id: Host.idle(each) for each in self.cluster}
+        hosts = {each.id: Host.idle(each) for each in self._scheduler.cluster}
         for name, placement in self._held.items():
             for spot in placement.spots:
                 needs = self._jobs[name].request.tasks[spot.task].demand
@@ -424,9 +422,10 @@ class Watched:
     order=st.sampled_from([Fifo(), ShortestFirst(), FairShare(), LeastAttainedService()]),
 )
 def test_growth_never_passes_over_a_waiting_job_that_fits(trace: Trace, order: Fifo) -> None:
-    watched = Watched(make(cluster(gpus=[2, 3]), order=order))
+    scheduler = make(cluster(gpus=[2, 3]), order=order)
+    watched = Watched(scheduler)
 
-    log = Simulator(watched, *trace, paranoid=True).run()  # type: ignore[arg-type]
+    log = Simulator(scheduler, *trace, through=watched, paranoid=True).run()
 
     assert watched.growths == sum(map(len, times(log, LogEvent.GROWN).values()))
 
@@ -450,18 +449,18 @@ def test_gangs_stay_between_their_least_and_their_most_and_leave_nothing_behind(
     log = play(*trace, scheduler, world)  # which checks the state after every moment
 
     assert len(ends(log)) + len(log.refusals) == len(trace[0])
-    scheduler._ledger.check(held=[])  # a machine may be away by now, but nothing is held
+    scheduler._state.ledger.check(held=[])  # a machine may be away by now, but nothing is held
 
 
 def test_a_machine_that_is_away_at_the_end_is_not_taken_for_one_that_is_held() -> None:
     scheduler = running(make(cluster(gpus=[1, 1])), job("gang", gpus=1, instances=2))
     with pytest.raises(CapacityViolated, match=r"Machine m0 has .* free"):
-        scheduler._ledger.check(held=[])
+        scheduler._state.ledger.check(held=[])
 
     scheduler.handle_all([Finished(GANG), MachineLost(MachineId("m1"))], 5)
 
-    assert scheduler._ledger.free[:, UP].tolist() == [1, 0]
-    scheduler._ledger.check(held=[])
+    assert scheduler._state.ledger.free[:, UP].tolist() == [1, 0]
+    scheduler._state.ledger.check(held=[])
 
 
 @given(trace=gang_traces())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.kernel import compiled
+from interlane import tables
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.queue import GroupQueue, HeapLine, KineticLine, QueuedJob, WaitingJobs
 from interlane.kernel.view import LedgerView
@@ -59,7 +59,7 @@ def first_four(queue: WaitingJobs, now_s: float) -> list[QueuedJob]:
 def compared_by(queue: WaitingJobs) -> tuple[float, float, int]:
     """Return the row of the table by which groups are compared."""
     row = queue.keys[0]
-    return row[compiled.KEY_VALUE], row[compiled.KEY_SLOPE], int(row[compiled.KEY_SERIAL])
+    return row[tables.KEY_VALUE], row[tables.KEY_SLOPE], int(row[tables.KEY_SERIAL])
 
 
 def place(each: QueuedJob, now_s: float) -> tuple[float, int]:

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlane.kernel.rest import Wrapper
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import LogEvent
 from interlane.model import (
+    Action,
     Cluster,
+    Event,
     Job,
     JobId,
     Placement,
@@ -241,32 +244,31 @@ def test_every_victim_deserves_its_place_less_and_ran_its_minimum(
     )
     watched = Watched(scheduler)
 
-    Simulator(watched, *trace).run()  # type: ignore[arg-type]
+    Simulator(scheduler, *trace, through=watched).run()
 
     for victim, winner, ran_s in watched.stops:
         assert order.rank(victim, 0) > order.rank(winner, 0)
         assert ran_s >= min_run_s
 
 
-class Watched:
+class Watched(Wrapper):
     """A scheduler whose every action to stop somebody is noted: whom, for whom, when."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.cluster = scheduler.cluster
+        super().__init__(scheduler)
         self.stops: list[tuple[Job, Job, float]] = []
-        self._scheduler = scheduler
         self._jobs: dict[JobId, Job] = {}
         self._started_s: dict[JobId, float] = {}
 
-    def learn(self, event: object, now_s: float) -> None:
+    def learn(self, event: Event, now_s: float) -> None:
         if isinstance(event, Submitted):
             self._jobs[event.job.id] = event.job
         if isinstance(event, Started):
             self._started_s[event.job_id] = now_s
-        self._scheduler.learn(event, now_s)  # type: ignore[arg-type]
+        super().learn(event, now_s)
 
-    def decide(self, now_s: float) -> tuple[object, ...]:
-        actions = self._scheduler.decide(now_s)
+    def decide(self, now_s: float) -> tuple[Action, ...]:
+        actions = super().decide(now_s)
         for action in actions:
             if isinstance(action, Preempt):
                 victim, winner = self._jobs[action.job_id], self._jobs[action.in_favour_of]

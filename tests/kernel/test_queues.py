@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlane.kernel.rest import Wrapper
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import LogEvent
 from interlane.model import (
@@ -100,12 +101,12 @@ def test_easy_lets_a_long_job_pass_where_the_head_leaves_room() -> None:
     assert starts(log) == {"a": 0, "long": 2, "b": 10}
 
 
-class Promises:
+class Promises(Wrapper):
     """A scheduler that notes the first promise to every head and how it was computed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
         self.cluster = scheduler.cluster
-        self._scheduler = scheduler
         self._waiting: dict[JobId, Job] = {}
         self._running: dict[JobId, tuple[float, int]] = {}
         """When each job is expected to end, and the GPUs that it has."""
@@ -116,11 +117,11 @@ class Promises:
             self._waiting[event.job.id] = event.job
         if isinstance(event, Finished):
             del self._running[event.job_id]
-        self._scheduler.learn(event, now_s)
+        super().learn(event, now_s)
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
         before = dict(self._waiting)
-        actions = self._scheduler.decide(now_s)
+        actions = super().decide(now_s)
         for action in actions:
             if isinstance(action, Start):
                 started = self._waiting.pop(action.job_id)
@@ -153,18 +154,16 @@ class Promises:
                 return end_s
         return now_s
 
-    def check(self) -> None:
-        self._scheduler.check()
-
 
 @given(trace=pool_traces())
 def test_easy_never_delays_the_head_beyond_its_promise_when_estimates_are_true(
     trace: Trace,
 ) -> None:
     jobs, true_s = trace
-    promises = Promises(make(pool(4), queue=Discipline.EASY))
+    scheduler = make(pool(4), queue=Discipline.EASY)
+    promises = Promises(scheduler)
 
-    log = Simulator(promises, jobs, true_s, paranoid=True).run()  # type: ignore[arg-type]
+    log = Simulator(scheduler, jobs, true_s, through=promises, paranoid=True).run()
 
     started = starts(log)
     for name, promised_s in promises.promised.items():

@@ -43,7 +43,7 @@ POLICIES = {
 def recovered(old: Scheduler, now_s: float) -> Scheduler:
     """Return a fresh scheduler that was told what the old one knows, and nothing else."""
     fresh = Scheduler(old.cluster, old.policy)
-    for entry in old._entries.values():
+    for entry in old._state.entries.values():
         event = Recovered(entry.job, entry.ran_s, entry.placement, entry.started_s)
         fresh.learn(event, now_s)
     return fresh
@@ -118,7 +118,7 @@ def test_a_job_that_ran_where_there_is_no_room_any_more_waits_and_says_why(
 
     assert Requeue(JobId("a"), why, work_lost_s=5.0) in told
     assert scheduler.state(JobId("a")) is JobState.QUEUED
-    assert scheduler._entries[JobId("a")].ran_s == 120.0
+    assert scheduler._state.entries[JobId("a")].ran_s == 120.0
     scheduler.check()
 
 

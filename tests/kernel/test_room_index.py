@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlane.kernel import compiled
+from interlane import tables
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.view import LedgerView
 from interlane.model import (
@@ -125,10 +125,10 @@ def test_many_changes_begin_a_new_list_and_lose_nothing() -> None:
 def test_what_does_not_fit_is_not_held() -> None:
     ledger = ledger_with(cluster(gpus=[1]), [[600]])
     profile = ledger.add_ask(demand(gpus=1, gpu_milli=500), frozenset(), 1)
-    table = np.zeros((1, compiled.AT_WIDTH), np.int64)
-    table[0, compiled.AT_MASK] = 1
-    table[0, compiled.AT_INSTANCES] = 1
-    table[0, compiled.AT_ASK] = profile
+    table = np.zeros((1, tables.AT_WIDTH), np.int64)
+    table[0, tables.AT_MASK] = 1
+    table[0, tables.AT_INSTANCES] = 1
+    table[0, tables.AT_ASK] = profile
     before = ledger.free.copy()
 
     assert not ledger.hold(table)
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_not_held() -> None:
 
 def test_state_that_do_not_balance_are_noticed() -> None:
     ledger = Ledger(cluster(gpus=[2]))
-    ledger.free[0, rows.FREE] -= 1
+    ledger.free[0, tables.FREE] -= 1
 
     with pytest.raises(CapacityViolated, match="Machine m0 has 999 free"):
         ledger.check([])

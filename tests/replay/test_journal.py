@@ -1,7 +1,6 @@
 """A recorded log fed to a fresh scheduler gives the recorded actions."""
 
 from dataclasses import replace
-from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -62,17 +61,9 @@ POLICIES = {
 
 def record(scheduler: Scheduler, jobs: list[Job], true_s: list[float]) -> Journal:
     """Play a trace in an eventful world and return the journal of it."""
-    recorded = _Recorded(scheduler)
-    Simulator(cast("Scheduler", recorded), jobs, true_s, WORLD).run(until_s=5_000)
+    recorded = RecordedScheduler(scheduler)
+    Simulator(scheduler, jobs, true_s, WORLD, through=recorded).run(until_s=5_000)
     return recorded.journal
-
-
-class _Recorded(RecordedScheduler):
-    """A recorded scheduler with the cluster that the engine asks for."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        super().__init__(scheduler)
-        self.cluster = scheduler.cluster
 
 
 @pytest.mark.parametrize("name", POLICIES)

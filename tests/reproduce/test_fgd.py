@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from interlane.kernel.ledger import Ledger
+from interlane.metrics.fragments import fragments
 from interlane.model import (
     Cluster,
     Demand,
@@ -21,11 +22,11 @@ from interlane.model import (
 from interlane.model.work import one_task
 from interlane.policy import scores
 from interlane.policy.catalogue import placer_recipe
-from interlane.policy.rows import CPU, FREE, KIND
 from interlane.policy.scores import Score
 from interlane.reproduce.base import Setting
 from interlane.reproduce.fgd import AT_130, OPENB, FgdRun, Workshop
 from interlane.sim.fill import arrivals, fill
+from interlane.tables import CPU, FREE, KIND
 from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
 from interlane.traces.jobs import jobs_of
@@ -68,9 +69,9 @@ def test_fragments_are_what_typical_demands_cannot_use() -> None:
 
     # 1,300 are idle.  A share of 500 cannot use the 300 of the first GPU; a pair finds only
     # one whole GPU, and pods without GPUs use none: .5 x 300 + .25 x 1300 + .25 x 1300.
-    assert scores.fragments(state(300, 1000).free, 0, 8_000, typical, weights) == 800
+    assert fragments(state(300, 1000).free, 0, 8_000, typical, weights) == 800
     # Too little CPU for any kind: everything that is idle.
-    assert scores.fragments(state(300, 1000).free, 0, 3_999, typical, weights) == 1300
+    assert fragments(state(300, 1000).free, 0, 3_999, typical, weights) == 1300
 
 
 def test_fgd_takes_the_gpu_where_fragments_fall_most() -> None:
@@ -169,7 +170,7 @@ def test_idle_gpu_is_out_of_reach_where_the_cpu_does_not_last() -> None:
     scarce = state(1000, 1000, 1000, 1000, cpu=10_000)
     assert scores.out_of_reach(scarce.free, 0, 10_000, typical, weights) == 2750
     # FGD sees no fragment there, because the next instance fits.
-    assert scores.fragments(scarce.free, 0, 10_000, typical, weights) == 0
+    assert fragments(scarce.free, 0, 10_000, typical, weights) == 0
     assert scores.out_of_reach(scarce.free, 0, 32_000, typical, weights) == 0
 
 
@@ -204,7 +205,7 @@ def test_plain_twins_of_the_measures_agree() -> None:
     for _ in range(100):
         free = state(*[rng.randrange(0, 1001) for _ in range(4)]).free
         cpu = rng.randrange(0, 20_000)
-        for measure in (scores.fragments, scores.out_of_reach):
+        for measure in (fragments, scores.out_of_reach):
             assert measure(free, 0, cpu, typical, weights) == pytest.approx(
                 measure.py_func(free, 0, cpu, typical, weights)
             )

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlane.kernel.rest import Wrapper
 from interlane.metrics.log import EventLog, LogEvent
 from interlane.model import MILLI, Action, Cluster, Event, InvalidField, Job
 from interlane.policy.base import Order
@@ -307,22 +308,19 @@ def test_equal_neighbours_end_together_and_not_before(per_sharer: float) -> None
         assert list(ends(log).values()) == pytest.approx([expected_s] * 3)
 
 
-class Ordered:
+class Ordered(Wrapper):
     """A scheduler that checks that time never runs backwards."""
 
-    def __init__(self, on: Cluster) -> None:
-        self._scheduler = make(on)
-        self.cluster = on
-        self._now_s = 0.0
+    _now_s = 0.0
 
     def learn(self, event: Event, now_s: float) -> None:
         assert now_s >= self._now_s
         self._now_s = now_s
-        self._scheduler.learn(event, now_s)
+        super().learn(event, now_s)
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
         assert now_s >= self._now_s
-        return self._scheduler.decide(now_s)
+        return super().decide(now_s)
 
 
 @given(on=clusters(most=2), trace=traces(most=10), slowdown=st.floats(0.01, 3.0))
@@ -331,7 +329,8 @@ def test_time_never_runs_backwards_when_speeds_change(
 ) -> None:
     world = World({"T4": 0.7, "V100": 1.3}, (ShareContention(slowdown), CpuContention()))
 
-    log = Simulator(Ordered(on), *trace, world).run()  # type: ignore[arg-type]
+    scheduler = make(on)
+    log = Simulator(scheduler, *trace, world, through=Ordered(scheduler)).run()
 
     at_s = [line.at_s for line in log.lines()]
     assert at_s == sorted(at_s)

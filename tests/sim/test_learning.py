@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from interlane import cli
+from interlane.kernel.scheduler import Scheduler
 from interlane.model import Job, JobId
 from interlane.policy.base import Key
 from interlane.policy.order import Fifo
@@ -16,7 +17,7 @@ from interlane.policy.place import first_fit
 from interlane.policy.policy import Policy
 from interlane.predict.recall import Recall
 from interlane.sim.engine import Simulator
-from interlane.sim.learning import LearningScheduler, learning_on
+from interlane.sim.learning import Learner, learning_on
 from interlane.testing.build import cluster, machine
 from interlane.traces.jobs import jobs_of
 from interlane.traces.schema import Trace, canonical
@@ -50,8 +51,9 @@ def estimated(trace: Trace, predictor: Recall | None = None) -> dict[JobId, floa
     order = Watching()
     lab = cluster(machine(gpus=2))
     learning = learning_on(trace, predictor or Recall())
-    scheduler = LearningScheduler(lab, Policy(order, first_fit()), 0, learning)
-    Simulator(scheduler, *jobs_of(trace, estimate=None)).run()
+    scheduler = Scheduler(lab, Policy(order, first_fit()))
+    learner = Learner(scheduler, learning)
+    Simulator(scheduler, *jobs_of(trace, estimate=None), through=learner).run()
     return order.estimates
 
 

@@ -10,7 +10,7 @@ from interlane.cli.output import OutputFormat, OutputOption, emit, grid, printed
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.usecases.mig import WrittenTable
+    from interlane.usecases.mig import MigPlan, WrittenTable
 
 app = typer.Typer(
     help="Cut GPUs into MIG slices: profiles, layouts, plans.",
@@ -213,14 +213,7 @@ def plan(
         seed=seed,
         reporter=TERMINAL,
     )
-    for note in found.outcome.notes:
-        say(note)
-    if (kept := found.matched) is not None:
-        say(f"{kept.kept} of {kept.running} running instances stay where they are.")
-    if svg is not None:
-        svg.write_text(found.svg, encoding="utf-8")
-    if html is not None:
-        html.write_text(found.page, encoding="utf-8")
+    _tell_of(found, svg, html)
     if output is PlanOutput.PARTED:
         typer.echo(printed(found.parted(gpus_per_node), OutputFormat.YAML))
         return
@@ -229,6 +222,18 @@ def plan(
     if shown:
         text += "\n\n" + found.drawn(shown)
     emit(found.document, OutputFormat(output.value), text)
+
+
+def _tell_of(found: "MigPlan", svg: Path | None, html: Path | None) -> None:
+    """Say what is to be known of a plan, and write its pictures."""
+    for note in found.outcome.notes:
+        say(note)
+    if (kept := found.matched) is not None:
+        say(f"{kept.kept} of {kept.running} running instances stay where they are.")
+    if svg is not None:
+        svg.write_text(found.svg, encoding="utf-8")
+    if html is not None:
+        html.write_text(found.page, encoding="utf-8")
 
 
 # -- tables ---------------------------------------------------------------------------

@@ -25,6 +25,16 @@ SocketOption = Annotated[
     typer.Option("--socket", help="The daemon's socket (or INTERLANE_SHARE_SOCKET)."),
 ]
 
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PERSISTENT+EPHEMERAL",
+        help="Memory between iterations and on top of it inside them, as in 200MiB+1GiB, "
+        "or one amount for both; the job is held to it.",
+        show_default="measured",
+    ),
+]
+
 
 @app.command()
 def daemon(
@@ -118,15 +128,7 @@ def run(
             help="Estimated device time of the job, for srtf.",
         ),
     ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PERSISTENT+EPHEMERAL",
-            help="Memory between iterations and on top of it inside them, as in 200MiB+1GiB, "
-            "or one amount for both; the job is held to it.",
-            show_default="measured",
-        ),
-    ] = None,
+    memory: MemoryOption = None,
     device: Annotated[
         int | None, typer.Option(min=0, help="Number of the device.", show_default="any")
     ] = None,

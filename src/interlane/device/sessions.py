@@ -154,13 +154,13 @@ class JobSessions:
             name,
             expected,
             Flag.DECLARED in hello.flags,
-            hello.priority,
-            hello.third / 1e9 if hello.third else None,
-            0 if Flag.GUEST in hello.flags else 1,
-            min(hello.share, MILLI),
-            hello.run,
-            pidfd,
-            peer,
+            priority=hello.priority,
+            total_s=hello.third / 1e9 if hello.third else None,
+            processes=0 if Flag.GUEST in hello.flags else 1,
+            share=min(hello.share, MILLI),
+            run=hello.run,
+            pidfd=pidfd,
+            line=peer,
         )
         peer.job = job.key
         self.runs.came(job)

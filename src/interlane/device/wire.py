@@ -91,52 +91,24 @@ class Frame(NamedTuple):
 
 def packed(frame: Frame) -> bytes:
     """Return a frame as bytes; text that is too long is cut."""
-    return _LAYOUT.pack(
-        MAGIC,
-        VERSION,
-        frame.kind,
-        frame.device,
-        frame.priority,
-        frame.lane,
-        frame.run,
-        frame.flags,
-        frame.share,
-        frame.job,
-        frame.epoch,
-        frame.first,
-        frame.second,
-        frame.third,
-        _cut(frame.text),
-    )
+    # The layout has the job's number behind the small ones, where it is aligned.
+    small, large = frame[2:8], frame[8:12]
+    text = _cut(frame.text)
+    return _LAYOUT.pack(MAGIC, VERSION, frame.kind, *small, frame.job, *large, text)
 
 
 def read(message: bytes) -> Frame | None:
     """Return the frame that a message holds, or None where it holds none."""
     if len(message) != FRAME_BYTES or not message.startswith(_BEGINNING):
         return None
-    _, _, number, device, priority, lane, run, bits, share, job, epoch, *rest = _LAYOUT.unpack(
-        message
-    )
-    first, second, third, text = rest
+    _, _, number, device, priority, lane, run, bits, share, job, *rest = _LAYOUT.unpack(message)
+    epoch, first, second, third, text = rest
     kind, flags = _KINDS.get(number), _FLAGS.get(bits)
     if kind is None or flags is None:
         return None
     told = _printable(text.rstrip(b"\0").decode("utf-8", "replace")) if text[0] else ""
-    return Frame(
-        kind,
-        job,
-        device,
-        priority,
-        lane,
-        run,
-        flags,
-        share,
-        epoch,
-        first,
-        second,
-        third,
-        told,
-    )
+    small = device, priority, lane, run, flags, share
+    return Frame._make((kind, job, *small, epoch, first, second, third, told))
 
 
 _BEGINNING: Final = MAGIC + bytes([VERSION])

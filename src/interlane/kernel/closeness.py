@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.kernel.ledger import Ledger, Table
+from interlane.kernel.ledger import Ledger
+from interlane.kernel.shapes import Shape
 from interlane.kernel.topology import Domains
-from interlane.kernel.view import LedgerView, RequestShape
+from interlane.kernel.view import LedgerView
 from interlane.model import Request
-from interlane.policy import rows
+from interlane.tables import CPU, FREE, UP, Table
+from interlane.tables.compiled import slots_of
 
 Machines = NDArray[np.bool_]
 
@@ -40,7 +42,7 @@ class Choices:
 
     def __init__(
         self,
-        shape: RequestShape,
+        shape: Shape,
         view: LedgerView,
         ledger: Ledger,
         avoid: Machines,
@@ -146,10 +148,10 @@ class Choices:
 
     def _idle_by(self, domains: Domains) -> Table:
         """Return how idle each domain is: GPU share first, then CPU."""
-        free = np.maximum(self._ledger.free, 0) * (self._ledger.free[:, rows.UP] == 1)[:, None]
-        slots = rows.slots_of(free)
-        gpu = domains.sums(free[:, rows.FREE : rows.FREE + slots].sum(axis=1))
-        return gpu * (1 << 32) + np.minimum(domains.sums(free[:, rows.CPU]), (1 << 32) - 1)
+        free = np.maximum(self._ledger.free, 0) * (self._ledger.free[:, UP] == 1)[:, None]
+        slots = slots_of(free)
+        gpu = domains.sums(free[:, FREE : FREE + slots].sum(axis=1))
+        return gpu * (1 << 32) + np.minimum(domains.sums(free[:, CPU]), (1 << 32) - 1)
 
     def _least(self) -> Table:
         return np.array([[part.least] for part in self._shape.parts])

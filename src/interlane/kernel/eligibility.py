@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.model import Demand, Label, Machine
-from interlane.policy.rows import WORD
+from interlane.tables import WORD
 
 Labels = frozenset[Label]
 

@@ -8,11 +8,12 @@ compiled code as jobs, and no decision looks at every running job.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from interlane.kernel import compiled
 from interlane.kernel.queue import QueuedJob, WaitingJobs
-from interlane.kernel.view import Domain, LedgerView, RequestShape
+from interlane.kernel.shapes import Domain, Shape
+from interlane.kernel.view import LedgerView
 from interlane.model import Closeness, Job, Request, Task
 from interlane.policy.base import Order, PlanStage, TypeRule
+from interlane.tables import AT_INSTANCES, AT_MACHINE, AT_TASK
 
 _TASKS_MAX = 1 << 10
 """Wants of one job come in the order of its tasks; their serials leave room for so many."""
@@ -23,7 +24,7 @@ class Want(QueuedJob):
 
     __slots__ = ("of", "task")
 
-    def __init__(self, of: QueuedJob, task: int, job: Job, shape: RequestShape) -> None:
+    def __init__(self, of: QueuedJob, task: int, job: Job, shape: Shape) -> None:
         super().__init__(job, shape, (shape,) if of.plan else ())
         self.of = of
         self.task = task
@@ -36,12 +37,15 @@ class Growth:
     def __init__(self, order: Order, view: LedgerView, types: TypeRule) -> None:
         self.queue = WaitingJobs(order)
         """The wants of all jobs."""
+        self.done_in_epoch = -1
+        """The epoch in which all have grown as far as they could."""
         self._view = view
         self._types = types
         self._requests: dict[tuple[Task, int, Closeness], Request] = {}
 
     def want(self, entry: QueuedJob, now_s: float) -> None:
         """Let a running job wait for whatever it lacks."""
+        self.done_in_epoch = -1
         wants = tuple(self._wants(entry))
         for want in wants:
             self.queue.push(want, now_s)
@@ -69,7 +73,7 @@ class Growth:
         same = entry.job.request.closeness.same
         if same is None or entry.rows is None:
             return None
-        return same, self._view.domain_of(same, int(entry.rows[0, compiled.AT_MACHINE]))
+        return same, self._view.domain_of(same, int(entry.rows[0, AT_MACHINE]))
 
     def _request(self, task: Task, lacking: int, closeness: Closeness) -> Request:
         key = task, lacking, closeness
@@ -81,9 +85,7 @@ class Growth:
             self._requests[key] = request
         return request
 
-    def _shape(
-        self, request: Request, stage: PlanStage | None, within: Domain | None
-    ) -> RequestShape:
+    def _shape(self, request: Request, stage: PlanStage | None, within: Domain | None) -> Shape:
         if stage is None and within is None:
             return self._view.shape(request, self._types)
         return self._view.staged_shape(request, self._types, stage, within)
@@ -92,5 +94,5 @@ class Growth:
 def held_instances(entry: QueuedJob, task: int) -> int:
     """Return how many instances of a task a job holds capacity for."""
     assert entry.rows is not None
-    of_task = entry.rows[:, compiled.AT_TASK] == task
-    return int(entry.rows[of_task, compiled.AT_INSTANCES].sum())
+    of_task = entry.rows[:, AT_TASK] == task
+    return int(entry.rows[of_task, AT_INSTANCES].sum())

@@ -11,17 +11,16 @@ never up.  What is free is always ``total - held - occupied``, and may be below 
 others took more than was free: there is no room then, but nobody is thrown out.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from interlane import tables
 from interlane.kernel import compiled
 from interlane.kernel.eligibility import Eligibility
 from interlane.kernel.topology import Domains, TopologyDomains
 from interlane.model import (
-    MILLI,
     CapacityViolated,
     Cluster,
     Demand,
@@ -34,61 +33,16 @@ from interlane.model import (
     Spot,
 )
 from interlane.policy import rows
+from interlane.tables import Table
+from interlane.tables.compiled import change_rows, slots_of
 
-Table = NDArray[np.int64]
-
-WILDCARD: Final = "ANY"
-"""GPU type of machines that any demand accepts: pools that do not tell their GPUs apart."""
-
-_WILDCARD_BIT: Final = 62
 _CHANGES: Final = 1 << 16
 
 
-class TypeBits:
-    """Gives every GPU type its bit, so that a set of types is one integer."""
-
-    def __init__(self) -> None:
-        self._bits = {WILDCARD: _WILDCARD_BIT}
-        self.seen: frozenset[str] = frozenset()
-        """Types that some machine has had."""
-
-    def add(self, gpu_types: Iterable[str]) -> list[str]:
-        """Give bits to types that have none yet; return them."""
-        named = dict.fromkeys(gpu_types)
-        new = [one for one in named if one not in self._bits]
-        if len(self._bits) - 1 + len(new) > _WILDCARD_BIT:
-            raise InvalidInput(
-                f"GPU type {new[-1]} is one too many; machines of at most {_WILDCARD_BIT} "
-                "types are told apart."
-            )
-        for one in new:
-            self._bits[one] = len(self._bits) - 1
-        self.seen = self.seen.union(named)
-        return new
-
-    def bit(self, gpu_type: str) -> int:
-        """Return the bit of a type that some machine has had."""
-        return self._bits[gpu_type]
-
-    def bits(self, gpu_type: str) -> list[int]:
-        """Return the bit of a type, or none if no machine has had it."""
-        return [self._bits[gpu_type]] if gpu_type in self._bits else []
-
-    def mask(self, types: frozenset[str]) -> int:
-        """Return the bits of the types that will do; unknown types have none."""
-        if not types:
-            return rows.ANY_TYPE
-        mask = 1 << _WILDCARD_BIT
-        for gpu_type in types:
-            if gpu_type in self._bits:
-                mask |= 1 << self._bits[gpu_type]
-        return mask
-
-
 class Ledger:
-    """What is free, as integers; see ``policy.rows`` for the layout of a row."""
+    """What is free, as integers; see ``tables`` for the layout of a row."""
 
-    wildcard: Final = WILDCARD
+    wildcard: Final = tables.WILDCARD
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster: Cluster | None = cluster
@@ -98,7 +52,7 @@ class Ledger:
         self._machines: list[Machine | None] = [*cluster] or [None]
         """The machine of each row."""
         self._index = {machine.id: number for number, machine in enumerate(cluster)}
-        self.types = TypeBits()
+        self.types = tables.TypeBits()
         self.topology = TopologyDomains(cluster.topology)
         """Where the machines are."""
         self._eligibility = Eligibility()
@@ -115,7 +69,7 @@ class Ledger:
         self._occupied: dict[int, Occupied] = {}
         """What others have of machines."""
         self.total: Table = np.zeros(
-            (len(self._machines), rows.width(_slots(cluster))), np.int64
+            (len(self._machines), tables.width(tables.slots_for(cluster))), np.int64
         )
         """Capacity, one row per machine."""
         for number, machine in enumerate(cluster):
@@ -123,7 +77,7 @@ class Ledger:
         self.free: Table = self.total.copy()
         """What is left; ``UP`` is 0 for machines that take nothing new."""
         self._begin_brief()
-        self.asks: Table = np.empty((64, rows.ASK_WIDTH), np.int64)
+        self.asks: Table = np.empty((64, tables.ASK_WIDTH), np.int64)
         """Demands as rows, by profile number; written by ``add_ask``."""
         self._asked_types: list[frozenset[str]] = []
         """The GPU types of each, by name: machines of a new type may come."""
@@ -152,6 +106,14 @@ class Ledger:
             named = self._named
             self._cluster = Cluster(named.name, known, named.clips_requests, named.topology)
         return self._cluster
+
+    @property
+    def tables(self) -> tuple[object, ...]:
+        """All tables as they are now, in the order of ``tables.Machines``."""
+        return (
+            self.free, self.total, self.asks, self.brief, self.shares, self.changes,
+            self.changed,
+        )  # fmt: skip
 
     @property
     def height(self) -> int:
@@ -192,8 +154,8 @@ class Ledger:
 
     def row_of(self, machine: Machine, number: int) -> Table:
         """Return a machine as a row; it must have been made ready for."""
-        row = _row(machine, self.types, rows.slots_of(self.total))
-        row[rows.NUMBER] = number
+        row = tables.machine_row(machine, self.types.bit, slots_of(self.total))
+        row[tables.NUMBER] = number
         return row
 
     def make_ready_for(self, machine: Machine) -> None:
@@ -202,11 +164,11 @@ class Ledger:
         for gpu_type in self.types.add(_types_of(machine)):
             for profile, types in enumerate(self._asked_types):
                 if gpu_type in types:
-                    self.asks[profile, rows.ASK_TYPES] |= 1 << self.types.bit(gpu_type)
-        slots = _slots([machine])
-        if slots > rows.slots_of(self.total):
-            self.total = rows.widened(self.total, slots)
-            self.free = rows.widened(self.free, slots)
+                    self.asks[profile, tables.ASK_TYPES] |= 1 << self.types.bit(gpu_type)
+        slots = tables.slots_for([machine])
+        if slots > slots_of(self.total):
+            self.total = tables.widened(self.total, slots)
+            self.free = tables.widened(self.free, slots)
             self._begin_brief()
             self._begin_changes()
 
@@ -223,7 +185,9 @@ class Ledger:
         self._set_machine(number, machine)
         self.total[number] = self.row_of(machine, number)
         self.free[number] = self.total[number] - self._taken(number) - before
-        self.free[number, rows.TYPE : rows.UP + 1] = self.total[number, rows.TYPE : rows.UP + 1]
+        self.free[number, tables.TYPE : tables.UP + 1] = self.total[
+            number, tables.TYPE : tables.UP + 1
+        ]
         self._refresh(number)
 
     def remove(self, number: int) -> None:
@@ -273,13 +237,13 @@ class Ledger:
         row: Table = np.zeros(self.total.shape[1], np.int64)
         sight = self._occupied.get(number)
         if sight is not None:
-            total, slots = self.total[number], rows.slots_of(self.total)
-            row[rows.CPU], row[rows.MEMORY] = sight.cpu_milli, sight.memory_mib
+            total, slots = self.total[number], slots_of(self.total)
+            row[tables.CPU], row[tables.MEMORY] = sight.cpu_milli, sight.memory_mib
             for gpu in sight.gpus:
-                at = 0 if total[rows.POOLED] else gpu.index
-                if at < total[rows.GPUS]:  # it may have had more when it was looked at
-                    row[rows.FREE + at] += gpu.milli
-                    row[rows.FREE + slots + at] += gpu.memory_mib
+                at = 0 if total[tables.POOLED] else gpu.index
+                if at < total[tables.GPUS]:  # it may have had more when it was looked at
+                    row[tables.FREE + at] += gpu.milli
+                    row[tables.FREE + slots + at] += gpu.memory_mib
             np.minimum(row, total, out=row)
         return row
 
@@ -309,15 +273,15 @@ class Ledger:
     def _bind_asks(self) -> None:
         """Write down which machines are left to each demand, where that matters."""
         bound, words = self._eligibility.bound, self._eligibility.words
-        width = rows.ASK_WIDTH + (words.shape[1] if bound.any() else 0)
+        width = tables.ASK_WIDTH + (words.shape[1] if bound.any() else 0)
         if width != self.asks.shape[1]:
             asks = np.zeros((len(self.asks), width), np.int64)
-            asks[:, : rows.ASK_WIDTH] = self.asks[:, : rows.ASK_WIDTH]
+            asks[:, : tables.ASK_WIDTH] = self.asks[:, : tables.ASK_WIDTH]
             self.asks = asks
         of = self._classes[: self.profiles]
-        self.asks[: self.profiles, rows.ASK_BOUND] = bound[of]
-        if width > rows.ASK_WIDTH:
-            self.asks[: self.profiles, rows.ASK_WIDTH :] = words[of]
+        self.asks[: self.profiles, tables.ASK_BOUND] = bound[of]
+        if width > tables.ASK_WIDTH:
+            self.asks[: self.profiles, tables.ASK_WIDTH :] = words[of]
 
     def _refresh(self, number: int) -> None:
         """Let everybody see what has become of a machine."""
@@ -327,7 +291,7 @@ class Ledger:
             and number not in self.drained
         )
         self.make_way(1)
-        self.free[number, rows.UP] = is_up
+        self.free[number, tables.UP] = is_up
         rows.summarise(self.free, self.total, number, self.brief, self.shares)
         self.changes[self.changed] = number
         self.changed += 1
@@ -340,7 +304,7 @@ class Ledger:
         if self.profiles == len(self.asks):
             self.asks = np.concatenate([self.asks, np.empty_like(self.asks)])
             self._classes = np.concatenate([self._classes, np.zeros_like(self._classes)])
-        self.asks[self.profiles, : rows.ASK_WIDTH] = (
+        self.asks[self.profiles, : tables.ASK_WIDTH] = (
             demand.gpus,
             demand.gpu_milli,
             demand.gpu_memory_mib,
@@ -401,7 +365,7 @@ class Ledger:
         """Return a placement as rows; ``profiles`` are those of the job's tasks."""
         if self._proposed is not None and self._proposed[0] is placement:
             return self._proposed[1]
-        table = np.empty((len(placement.spots), compiled.AT_WIDTH), np.int64)
+        table = np.empty((len(placement.spots), tables.AT_WIDTH), np.int64)
         for row, spot in zip(table, placement.spots, strict=True):
             mask = sum(1 << gpu for gpu in spot.gpus)
             row[:] = (
@@ -419,10 +383,7 @@ class Ledger:
         What ``runs`` already may be where nothing new is placed.
         """
         self.make_way(len(table))
-        end = compiled.hold(
-            self.free, self.total, self.asks, table, self.brief, self.shares, self.changes,
-            self.changed, runs,
-        )  # fmt: skip
+        end = compiled.hold(self.tables, table, runs)
         if end < 0:
             return False
         self.changed = end
@@ -430,7 +391,7 @@ class Ledger:
 
     def hold_again(self, table: Table) -> bool:
         """Hold what runs already: on drained machines too, whatever others have of them."""
-        machines = set(table[:, compiled.AT_MACHINE].tolist())
+        machines = set(table[:, tables.AT_MACHINE].tolist())
         if machines & self.lost:
             return False
         taken = {number: self._taken(number) for number in machines}
@@ -445,25 +406,20 @@ class Ledger:
     def release(self, table: Table) -> None:
         """Give a placement back."""
         self.make_way(len(table))
-        self.changed = compiled.release(
-            self.free, self.total, self.asks, table, self.brief, self.shares, self.changes,
-            self.changed,
-        )  # fmt: skip
+        self.changed = compiled.release(self.tables, table)
         self.releases += 1
 
     def note_changes(self, table: Table) -> None:
         """Tell the room index that the machines of these rows were touched."""
         self.make_way(len(table))
-        self.changed = compiled.note_changes(
-            self.free, self.total, table, self.brief, self.shares, self.changes, self.changed
-        )
+        self.changed = compiled.note_changes(self.tables, table)
 
     def _begin_brief(self) -> None:
         """Write the brief anew, for tables of another size."""
-        machines, slots = len(self.free), rows.slots_of(self.free)
-        self.brief = np.zeros((rows.BRIEF_HEIGHT, rows.brief_width(machines)), np.int32)
+        machines, slots = len(self.free), slots_of(self.free)
+        self.brief = np.zeros((tables.BRIEF_HEIGHT, rows.brief_width(machines)), np.int32)
         """The machines in brief; agrees with ``free`` once changes are noted."""
-        self.shares = np.full((machines, slots), rows.ABSENT, np.int16)
+        self.shares = np.full((machines, slots), tables.ABSENT, np.int16)
         """Free share of each GPU, as the brief has the rest."""
         for number in range(machines):
             rows.summarise(self.free, self.total, number, self.brief, self.shares)
@@ -482,17 +438,17 @@ class Ledger:
 
     def idle(self) -> tuple[int, int]:
         """Return the GPU share and the CPU that are free, over all machines that are up."""
-        up = np.maximum(self.free[self.free[:, rows.UP] == 1], 0)
-        slots = rows.slots_of(self.free)
-        gpu = up[:, rows.FREE : rows.FREE + slots].sum()
-        return int(gpu), int(up[:, rows.CPU].sum())
+        up = np.maximum(self.free[self.free[:, tables.UP] == 1], 0)
+        slots = slots_of(self.free)
+        gpu = up[:, tables.FREE : tables.FREE + slots].sum()
+        return int(gpu), int(up[:, tables.CPU].sum())
 
     def check(self, held: Sequence[Table]) -> None:
         """Compare the ledger with everything that is held; raise if it does not balance."""
         expected = self.total.copy()
-        expected[:, rows.UP] = self.free[:, rows.UP]
+        expected[:, tables.UP] = self.free[:, tables.UP]
         for table in held:
-            compiled.change_rows(expected, self.asks, table, 0, len(table), 1)
+            change_rows(expected, self.asks, table, 0, len(table), 1)
         sound = [bool(rows.is_sound(expected, self.total, at)) for at in range(len(self.free))]
         if not all(sound):
             raise CapacityViolated(f"{self._name(sound.index(False))} is overcommitted.")
@@ -513,34 +469,6 @@ class Ledger:
 def _types_of(machine: Machine) -> list[str]:
     """Return the types of its GPUs, and what it is called as a whole."""
     return [machine.gpu_type, *sorted(machine.gpu_types)]
-
-
-def _slots(machines: Iterable[Machine]) -> int:
-    """Return the columns that the GPUs of these machines need."""
-    return max([1, *(1 if machine.pooled else machine.gpus for machine in machines)])
-
-
-def _row(machine: Machine, types: TypeBits, slots: int) -> Table:
-    row: Table = np.zeros(rows.width(slots), np.int64)
-    row[rows.CPU] = machine.cpu_milli
-    row[rows.MEMORY] = machine.memory_mib
-    row[rows.TYPE] = types.bit(machine.gpu_type)
-    row[rows.TYPES] = 1 << types.bit(machine.gpu_type)
-    row[rows.POOLED] = machine.pooled
-    row[rows.MIXED] = bool(machine.devices)
-    row[rows.UP] = 1
-    milli, memory, kinds = (row[rows.FREE + group * slots :][:slots] for group in range(3))
-    if machine.pooled:
-        row[rows.GPUS], milli[0], memory[0] = 1, machine.gpu_milli, machine.gpu_memory_mib
-        return row
-    row[rows.GPUS] = gpus = machine.gpus
-    milli[:gpus], memory[:gpus], kinds[:gpus] = MILLI, machine.gpu_memory_mib, row[rows.TYPE]
-    for number, device in enumerate(machine.devices):
-        milli[number], memory[number] = device.compute_milli, device.memory_mib
-        kinds[number] = types.bit(device.type)
-    if machine.devices:
-        row[rows.TYPES] = sum(1 << types.bit(kind) for kind in machine.gpu_types)
-    return row
 
 
 def _check_sight(sight: Occupied, machine: Machine) -> None:

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from interlane.kernel import compiled
-from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.queue import QueuedJob
-from interlane.kernel.running import Running
+from interlane.kernel.state import State
 from interlane.model import (
     Event,
     Machine,
@@ -28,6 +27,8 @@ from interlane.model import (
     MachineUndrained,
     Occupied,
 )
+from interlane.tables import AT_MACHINE, Table
+from interlane.tables.compiled import change_rows
 
 
 class Requeues(Protocol):
@@ -41,11 +42,12 @@ class Requeues(Protocol):
 class MachineEvents:
     """Takes the events of machines into the ledger."""
 
-    def __init__(self, ledger: Ledger, running: Running, requeue: Requeues) -> None:
-        self._ledger = ledger
-        self._running = running
+    def __init__(self, state: State, requeue: Requeues) -> None:
+        self._state = state
+        self._ledger = state.ledger
+        self._running = state.running
         self._requeue = requeue
-        self.learn: dict[type[Event], Callable[..., None]] = {
+        self._learn: dict[type[Event], Callable[..., None]] = {
             MachineJoined: self._joined,
             MachineChanged: self._changed,
             MachineDrained: self._drained,
@@ -55,7 +57,21 @@ class MachineEvents:
             MachineLeft: self._left,
             Occupied: self._occupied,
         }
+        self.learn = dict.fromkeys(self._learn, self._event)
         """What to do about each kind of event."""
+
+    def _event(self, event: Event, now_s: float) -> None:
+        """Take in what became of a machine; whatever was promised is promised anew."""
+        state, generation = self._state, self._ledger.generation
+        self._learn[type(event)](event, now_s)
+        state.promise = None
+        if not isinstance(event, MachineLost):
+            state.lending.note_machines()
+        if generation != self._ledger.generation:
+            state.view.follow_machines()
+            state.lending.follow_machines()
+            if state.staging is not None:
+                state.staging.forget_shapes()
 
     def _joined(self, event: MachineJoined, now_s: float) -> None:
         """Take a machine in; nothing runs on it, whatever ran on one of the same name."""
@@ -87,7 +103,7 @@ class MachineEvents:
         for entry in sorted(there, key=lambda one: (one.started_s, one.job.serial)):
             held = _held_on(number, entry)
             if compiled.fits(row, asks, held, runs=True):
-                compiled.change_rows(row, asks, held, 0, len(held), 1)
+                change_rows(row, asks, held, 0, len(held), 1)
             else:
                 gone.append(entry)
         return gone
@@ -124,6 +140,6 @@ class MachineEvents:
 def _held_on(number: int, entry: QueuedJob) -> Table:
     """Return what a job holds on one machine, as if that were the only one."""
     assert entry.rows is not None
-    held: Table = entry.rows[entry.rows[:, compiled.AT_MACHINE] == number].copy()
-    held[:, compiled.AT_MACHINE] = 0
+    held: Table = entry.rows[entry.rows[:, AT_MACHINE] == number].copy()
+    held[:, AT_MACHINE] = 0
     return held

@@ -1,7 +1,7 @@
 """Who waits, grouped by shape.
 
 Jobs of one shape either all fit or none does, so a decision looks at one head per group, not
-at every job.  The heads' keys stand in one table that compiled code scans (``pick_group``);
+at every job.  The heads' keys stand in one table that compiled code scans (``compiled``);
 inside a group the rest waits in a heap, or, where keys drift apart with time, in a kinetic
 tournament that knows when its winner will change.
 """
@@ -13,12 +13,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from interlane.kernel import compiled
-from interlane.kernel.ledger import Table
+from interlane import tables
 from interlane.kernel.lifecycle import JobState
-from interlane.kernel.view import RequestShape
+from interlane.kernel.shapes import Shape
 from interlane.model import Job, Placement, Refusal
 from interlane.policy.base import Key, Order
+from interlane.tables import Table
 
 BORROWER: Final = 1e12
 """Added to the rank of groups that would borrow: they come after all who would not."""
@@ -36,9 +36,7 @@ class QueuedJob:
         "wants",
     )  # fmt: skip
 
-    def __init__(
-        self, job: Job, shape: RequestShape, plan: tuple[RequestShape, ...] = ()
-    ) -> None:
+    def __init__(self, job: Job, shape: Shape, plan: tuple[Shape, ...] = ()) -> None:
         self.job = job
         self.shape = shape
         """What the job asks for, in the present stage of its plan if it has one."""
@@ -289,12 +287,7 @@ class QueueGroup:
     )  # fmt: skip
 
     def __init__(
-        self,
-        number: int,
-        shape: RequestShape,
-        account: str | None,
-        line: GroupQueue,
-        awaited: Awaited,
+        self, number: int, shape: Shape, account: str | None, line: GroupQueue, awaited: Awaited
     ) -> None:
         self.number = number
         self.shape = shape
@@ -310,14 +303,14 @@ class QueueGroup:
 
 
 class WaitingJobs:
-    """All waiting jobs; keeps the tables that ``pick_group`` scans."""
+    """All waiting jobs; keeps the tables that ``compiled`` scans."""
 
     def __init__(self, order: Order, *, notes_shortest: bool = False) -> None:
         self._order = order
         self._notes_shortest = notes_shortest
         """Whether each group keeps a lower bound on its estimates, for backfilling."""
         self._accounted = order.keeps_accounts
-        self._groups: dict[RequestShape | tuple[RequestShape, str], QueueGroup] = {}
+        self._groups: dict[Shape | tuple[Shape, str], QueueGroup] = {}
         self._by_number: list[QueueGroup] = []
         self._accounts: dict[str, set[int]] = {}
         self._running_milli: dict[str, int] = {}
@@ -325,9 +318,9 @@ class WaitingJobs:
         """Whether any key has a slope, so that heads may change by waiting alone."""
         self._size = 0
         self._tickets = 0
-        self.keys = np.zeros((64, compiled.KEY_WIDTH), np.float64)
+        self.keys = np.zeros((64, tables.KEY_WIDTH), np.float64)
         """Key of each group's head."""
-        self.groups: Table = np.zeros((64, compiled.GROUP_WIDTH), np.int64)
+        self.groups: Table = np.zeros((64, tables.GROUP_WIDTH), np.int64)
         """Profile, need and bar of each group."""
         self._until = np.full(64, inf)
         """Until when each group's head is certain."""
@@ -348,6 +341,13 @@ class WaitingJobs:
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def tables(self) -> tuple[object, ...]:
+        """All tables as they are now, in the order of ``tables.Waiting``."""
+        return (
+            self.profiles, self.waited_for, self.active, self.actives, self.keys, self.groups
+        )  # fmt: skip
+
     def push(self, entry: QueuedJob, now_s: float) -> None:
         """Let a job wait."""
         entry.key = key = self._order.key(entry.job, entry.ran_s)
@@ -367,7 +367,7 @@ class WaitingJobs:
         group.size += 1
         if group.size == 1:
             self._activate(group)
-            self.keys[group.number, compiled.KEY_SHORTEST] = inf
+            self.keys[group.number, tables.KEY_SHORTEST] = inf
         if self._notes_shortest:
             self.note_shortest(group.number, entry.left_s())
         head = group.line.first(now_s)
@@ -400,6 +400,14 @@ class WaitingJobs:
         assert entry is not None
         return entry
 
+    def heads(self, now_s: float, numbers: Iterable[int] | None = None) -> list[QueuedJob]:
+        """Return the heads of some groups, or of all with somebody in them, in order."""
+        if numbers is None:
+            numbers = self.active[: self.actives].tolist()
+        heads = [self.head(number, now_s) for number in numbers]
+        heads.sort(key=lambda entry: _at(entry, now_s))
+        return heads
+
     def entitled(self) -> list[QueueGroup]:
         """Return the groups with somebody in them who has a right to what is lent."""
         if not self._entitled:
@@ -408,12 +416,12 @@ class WaitingJobs:
 
     def bar(self, number: int, epoch: int) -> None:
         """Leave a group out of greedy walks until something becomes free."""
-        self.groups[number, compiled.GROUP_BARRED] = epoch
+        self.groups[number, tables.GROUP_BARRED] = epoch
 
     def note_shortest(self, number: int, seconds: float) -> None:
         """Note that a job of the group is estimated to run no longer than this."""
-        if seconds < self.keys[number, compiled.KEY_SHORTEST]:
-            self.keys[number, compiled.KEY_SHORTEST] = seconds
+        if seconds < self.keys[number, tables.KEY_SHORTEST]:
+            self.keys[number, tables.KEY_SHORTEST] = seconds
 
     def refresh(self, now_s: float) -> None:
         """Let heads change that time alone has overtaken."""
@@ -432,7 +440,7 @@ class WaitingJobs:
         share = self._order.share(account, running)
         for number in self._accounts.get(account, ()):
             late = BORROWER if self._by_number[number].borrows else 0.0
-            self.keys[number, compiled.KEY_RANK] = share + late
+            self.keys[number, tables.KEY_RANK] = share + late
 
     def share(self, account: str) -> float:
         """Return the rank of an account by what it runs; 0 where accounts do not count."""
@@ -454,7 +462,7 @@ class WaitingJobs:
         if account is not None:
             self._accounts.setdefault(account, set()).add(number)
             rank += self.share(account)
-        self.keys[number, compiled.KEY_RANK] = rank
+        self.keys[number, tables.KEY_RANK] = rank
         self._groups[entry.shape if account is None else (entry.shape, account)] = group
         self._by_number.append(group)
         return group
@@ -470,10 +478,10 @@ class WaitingJobs:
 
     def _set_head(self, group: QueueGroup, entry: QueuedJob) -> None:
         number, keys = group.number, self.keys
-        keys[number, compiled.KEY_VALUE] = entry.key[0]
-        keys[number, compiled.KEY_SERIAL] = entry.job.serial
+        keys[number, tables.KEY_VALUE] = entry.key[0]
+        keys[number, tables.KEY_SERIAL] = entry.job.serial
         if self._drifts:
-            keys[number, compiled.KEY_SLOPE] = entry.key[1]
+            keys[number, tables.KEY_SLOPE] = entry.key[1]
             self._until[number] = group.line.valid_until()
 
     def _activate(self, group: QueueGroup) -> None:

@@ -7,11 +7,12 @@ relaxed at a time, and what would make the job fit is what the sentence names.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from interlane.kernel import compiled
+from interlane.kernel.ledger import Ledger
+from interlane.kernel.shapes import Part, Shape
 from interlane.model import (
     MILLI,
     Closeness,
@@ -24,20 +25,33 @@ from interlane.model import (
     Task,
     Tier,
 )
-from interlane.policy import rows
 from interlane.policy.base import PlanStage, TypeRule
-
-if TYPE_CHECKING:
-    from interlane.kernel.ledger import Ledger, Table
-    from interlane.kernel.view import RequestShape, ShapePart
+from interlane.policy.rows import is_left_to, room_for, room_on
+from interlane.tables import (
+    ANY_TYPE,
+    ASK_BOUND,
+    ASK_CPU,
+    ASK_GPU_MEMORY,
+    ASK_GPUS,
+    ASK_MEMORY,
+    ASK_MILLI,
+    ASK_TYPES,
+    CPU,
+    FREE,
+    MEMORY,
+    TYPES,
+    UP,
+    Table,
+)
+from interlane.tables.compiled import slots_of
 
 _RELAXATIONS = (
-    ("less CPU", rows.ASK_CPU, 0),
-    ("less memory", rows.ASK_MEMORY, 0),
-    ("less GPU memory", rows.ASK_GPU_MEMORY, 0),
-    ("any GPU type", rows.ASK_TYPES, rows.ANY_TYPE),
-    ("smaller GPU shares", rows.ASK_MILLI, 1),
-    ("fewer GPUs per instance", rows.ASK_GPUS, 1),
+    ("less CPU", ASK_CPU, 0),
+    ("less memory", ASK_MEMORY, 0),
+    ("less GPU memory", ASK_GPU_MEMORY, 0),
+    ("any GPU type", ASK_TYPES, ANY_TYPE),
+    ("smaller GPU shares", ASK_MILLI, 1),
+    ("fewer GPUs per instance", ASK_GPUS, 1),
 )
 
 
@@ -57,7 +71,7 @@ def describe(demand: Demand) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def explain_shortage(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
+def explain_shortage(ledger: Ledger, shape: Shape) -> Refusal | None:
     """Return why the request could not run even on the empty cluster, or None.
 
     A cluster without machines refuses nobody: they are yet to come.
@@ -67,13 +81,13 @@ def explain_shortage(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
         return unknown
     request = shape.request
     for task, part in zip(request.tasks, shape.parts, strict=True):
-        room = int(compiled.room_on(ledger.total, ledger.asks, part.profile))
+        room = int(room_on(ledger.total, ledger.asks, part.profile))
         if room < part.least:
             return _never(ledger, task, part, room)
     return _never_together(ledger, request) or _never_in_one(ledger, shape)
 
 
-def _unknown_level(ledger: "Ledger", closeness: Closeness) -> Refusal | None:
+def _unknown_level(ledger: Ledger, closeness: Closeness) -> Refusal | None:
     levels = ledger.topology.levels
     for action in ("same", "pack", "spread"):
         level = getattr(closeness, action)
@@ -86,7 +100,7 @@ def _unknown_level(ledger: "Ledger", closeness: Closeness) -> Refusal | None:
     return None
 
 
-def _never(ledger: "Ledger", task: Task, part: "ShapePart", room: int) -> Refusal:
+def _never(ledger: Ledger, task: Task, part: Part, room: int) -> Refusal:
     demand = task.demand
     known = ledger.cluster.gpu_types
     if part.types and not part.types & known and room == 0:
@@ -119,7 +133,7 @@ def _never(ledger: "Ledger", task: Task, part: "ShapePart", room: int) -> Refusa
     )
 
 
-def why_kept_away(ledger: "Ledger", demand: Demand) -> str:
+def why_kept_away(ledger: Ledger, demand: Demand) -> str:
     """Return which label no machine has, or which taint is not tolerated, as a sentence."""
     machines = [machine for _, machine in ledger.numbered()]
     wanted = sorted(demand.selectors)
@@ -141,7 +155,7 @@ def why_kept_away(ledger: "Ledger", demand: Demand) -> str:
     return f"Only {_listed([one.id for one in able])} {_has(able)} the label {labels}."
 
 
-def _while_lost(ledger: "Ledger") -> str:
+def _while_lost(ledger: Ledger) -> str:
     """Return which devices are lost: with them, there might be room."""
     lost = [
         f"GPU {number} of {machine.id}"
@@ -163,7 +177,7 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
+def _never_together(ledger: Ledger, request: Request) -> Refusal | None:
     """Return why several tasks that fit alone cannot fit at the same time, if sums show it."""
     least_gpu, least_cpu = request.least_gpu_milli, request.least_cpu_milli
     cluster = ledger.cluster
@@ -179,7 +193,7 @@ def _never_together(ledger: "Ledger", request: Request) -> Refusal | None:
     )
 
 
-def _never_in_one(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
+def _never_in_one(ledger: Ledger, shape: Shape) -> Refusal | None:
     """Return why no single domain is large enough, if the job must be in one."""
     short = _short_of_one_domain(ledger, ledger.total, shape)
     if short is None:
@@ -188,7 +202,7 @@ def _never_in_one(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
     return Refusal(Tier.NEVER_FITS, f"{reason} even when it is empty.", remedy)
 
 
-def scattered(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
+def scattered(ledger: Ledger, shape: Shape) -> Refusal | None:
     """Return why a job that must be in one domain fits in none now, if so."""
     short = _short_of_one_domain(ledger, ledger.free, shape)
     if short is None:
@@ -202,7 +216,7 @@ def scattered(ledger: "Ledger", shape: "RequestShape") -> Refusal | None:
 
 
 def _short_of_one_domain(
-    ledger: "Ledger", machines: "Table", shape: "RequestShape"
+    ledger: Ledger, machines: Table, shape: Shape
 ) -> tuple[str, str] | None:
     """Return which domain comes closest to having what the job needs; None if one has it."""
     level = shape.closeness.same
@@ -232,7 +246,7 @@ def _short_of_one_domain(
     ), f"Ask for at most {found} instance{'s' * (found != 1)}, or a wider level."
 
 
-def explain_waiting(ledger: "Ledger", shape: "RequestShape") -> Refusal:
+def explain_waiting(ledger: Ledger, shape: Shape) -> Refusal:
     """Return why the request does not fit now."""
     if not len(ledger.cluster):
         return Refusal(
@@ -240,7 +254,7 @@ def explain_waiting(ledger: "Ledger", shape: "RequestShape") -> Refusal:
         )
     request, parts = shape.request, shape.parts
     for task, part in zip(request.tasks, parts, strict=True):
-        room = int(compiled.room_on(ledger.free, ledger.asks, part.profile))
+        room = int(room_on(ledger.free, ledger.asks, part.profile))
         if room < part.least:
             return _waiting(ledger, task, part, room, alone=len(parts) == 1)
     where = "" if shape.closeness.same is None else f" in one {shape.closeness.same}"
@@ -251,9 +265,7 @@ def explain_waiting(ledger: "Ledger", shape: "RequestShape") -> Refusal:
     )
 
 
-def _waiting(
-    ledger: "Ledger", task: Task, part: "ShapePart", room: int, *, alone: bool
-) -> Refusal:
+def _waiting(ledger: Ledger, task: Task, part: Part, room: int, *, alone: bool) -> Refusal:
     ask = ledger.asks[part.profile]
     needed, found = part.least * part.instances_per_unit, room * part.instances_per_unit
     enough = _enough_in_sum(ledger.free, ledger.asks, part.profile, needed)
@@ -273,7 +285,7 @@ def _waiting(
     )
 
 
-def _causes(ledger: "Ledger", demand: Demand, part: "ShapePart") -> Iterator[str]:
+def _causes(ledger: Ledger, demand: Demand, part: Part) -> Iterator[str]:
     """Yield what keeps the task from room that is there: each alone would let it fit."""
     asks, profile = ledger.asks, part.profile
     for state, numbers in (("drained", ledger.drained), ("lost", ledger.lost)):
@@ -281,9 +293,9 @@ def _causes(ledger: "Ledger", demand: Demand, part: "ShapePart") -> Iterator[str
             # A machine may be both; this is about those that are only one of them.
             only = sorted(numbers - (ledger.lost if state == "drained" else ledger.drained))
             machines = ledger.free.copy()
-            machines[only, rows.UP] = 1
-            able = [at for at in only if rows.room_for(machines, at, asks, profile)]
-            if compiled.room_on(machines, asks, profile) >= part.least:
+            machines[only, UP] = 1
+            able = [at for at in only if room_for(machines, at, asks, profile)]
+            if room_on(machines, asks, profile) >= part.least:
                 where = _listed([ledger.machine(at).id for at in able])
                 yield f"It would fit on {where}, which {_is(able)} {state}."
     machines = ledger.free.copy()
@@ -291,10 +303,10 @@ def _causes(ledger: "Ledger", demand: Demand, part: "ShapePart") -> Iterator[str
     names = []
     for number, row in ledger.occupied():
         machines[number] += row
-        if rows.room_for(machines, number, asks, profile) > 0:
+        if room_for(machines, number, asks, profile) > 0:
             taken += row
             names.append(ledger.machine(number).id)
-    if names and compiled.room_on(machines, asks, profile) >= part.least:
+    if names and room_on(machines, asks, profile) >= part.least:
         yield f"Others occupy {_amounts(taken)} of {_listed(names)}; without them it would fit."
     if _room_if_unbound(ledger.free, asks[profile]) >= part.least:
         yield f"Other machines have room. {why_kept_away(ledger, demand)}"
@@ -304,54 +316,54 @@ def _is(several: Sequence[object]) -> str:
     return "is" if len(several) == 1 else "are"
 
 
-def _amounts(row: "Table") -> str:
+def _amounts(row: Table) -> str:
     """Return what others have, in a few words."""
-    slots = rows.slots_of(row[np.newaxis])
-    gpu_milli = int(row[rows.FREE : rows.FREE + slots].sum())
-    memory_mib = int(row[rows.FREE + slots : rows.FREE + 2 * slots].sum())
+    slots = slots_of(row[np.newaxis])
+    gpu_milli = int(row[FREE : FREE + slots].sum())
+    memory_mib = int(row[FREE + slots : FREE + 2 * slots].sum())
     parts = [
         (gpu_milli, f"{gpu_milli / MILLI:g} GPU"),
         (memory_mib, f"{memory_mib} MiB of GPU memory"),
-        (int(row[rows.CPU]), f"{int(row[rows.CPU]) / MILLI:g} CPU"),
-        (int(row[rows.MEMORY]), f"{int(row[rows.MEMORY])} MiB"),
+        (int(row[CPU]), f"{int(row[CPU]) / MILLI:g} CPU"),
+        (int(row[MEMORY]), f"{int(row[MEMORY])} MiB"),
     ]
     return _listed([words for amount, words in parts if amount])
 
 
-def _room_if_unbound(machines: "Table", ask: "Table") -> int:
+def _room_if_unbound(machines: Table, ask: Table) -> int:
     """Return the room on all machines, whatever their labels and taints; -1 if none matters."""
-    if ask[rows.ASK_BOUND] == 0:
+    if ask[ASK_BOUND] == 0:
         return -1
     free = ask[np.newaxis].copy()
-    free[0, rows.ASK_BOUND] = 0
-    return int(compiled.room_on(machines, free, 0))
+    free[0, ASK_BOUND] = 0
+    return int(room_on(machines, free, 0))
 
 
-def _enough_in_sum(free: "Table", asks: "Table", profile: int, instances: int) -> bool:
+def _enough_in_sum(free: Table, asks: Table, profile: int, instances: int) -> bool:
     """Return whether the machines that may be used have enough of everything in sum."""
     ask = asks[profile]
-    usable = free[:, rows.UP] == 1
-    slots = rows.slots_of(free)
-    usable &= ask[rows.ASK_TYPES] & free[:, rows.TYPES] != 0
-    if ask[rows.ASK_BOUND]:
-        usable &= [bool(rows.is_left_to(free, at, asks, profile)) for at in range(len(free))]
+    usable = free[:, UP] == 1
+    slots = slots_of(free)
+    usable &= ask[ASK_TYPES] & free[:, TYPES] != 0
+    if ask[ASK_BOUND]:
+        usable &= [bool(is_left_to(free, at, asks, profile)) for at in range(len(free))]
     idle = np.maximum(free[usable], 0)
-    gpu_milli = ask[rows.ASK_GPUS] * ask[rows.ASK_MILLI]
+    gpu_milli = ask[ASK_GPUS] * ask[ASK_MILLI]
     return bool(
-        idle[:, rows.FREE : rows.FREE + slots].sum() >= instances * gpu_milli
-        and idle[:, rows.CPU].sum() >= instances * ask[rows.ASK_CPU]
-        and idle[:, rows.MEMORY].sum() >= instances * ask[rows.ASK_MEMORY]
+        idle[:, FREE : FREE + slots].sum() >= instances * gpu_milli
+        and idle[:, CPU].sum() >= instances * ask[ASK_CPU]
+        and idle[:, MEMORY].sum() >= instances * ask[ASK_MEMORY]
     )
 
 
-def _what_would_help(machines: "Table", ask: "Table", least: int) -> Iterator[str]:
+def _what_would_help(machines: Table, ask: Table, least: int) -> Iterator[str]:
     """Yield the parts of the demand that, relaxed alone, would let it fit."""
     for name, column, easy in _RELAXATIONS:
-        if ask[column] == easy or (column != rows.ASK_TYPES and ask[column] < easy):
+        if ask[column] == easy or (column != ASK_TYPES and ask[column] < easy):
             continue
         relaxed = ask[np.newaxis].copy()
         relaxed[0, column] = easy
-        if compiled.room_on(machines, relaxed, 0) >= least:
+        if room_on(machines, relaxed, 0) >= least:
             yield name
 
 
@@ -391,7 +403,7 @@ def not_yet_considered() -> Refusal:
     )
 
 
-def covers(ledger: "Ledger", request: Request, placement: Placement, types: TypeRule) -> bool:
+def covers(ledger: Ledger, request: Request, placement: Placement, types: TypeRule) -> bool:
     """Return whether a placement places what was asked: counts, GPUs, togetherness, types."""
     if any(not 0 <= spot.task < len(request.tasks) for spot in placement.spots):
         return False
@@ -403,7 +415,7 @@ def covers(ledger: "Ledger", request: Request, placement: Placement, types: Type
     )
 
 
-def _covers_task(ledger: "Ledger", task: Task, types: TypeRule, spots: Sequence[Spot]) -> bool:
+def _covers_task(ledger: Ledger, task: Task, types: TypeRule, spots: Sequence[Spot]) -> bool:
     placed = sum(spot.instances for spot in spots)
     if not task.least <= placed <= task.instances or any(spot.instances < 1 for spot in spots):
         return False
@@ -412,7 +424,7 @@ def _covers_task(ledger: "Ledger", task: Task, types: TypeRule, spots: Sequence[
     return all(_names_its_gpus(ledger, task.demand, types, spot) for spot in spots)
 
 
-def _names_its_gpus(ledger: "Ledger", demand: Demand, types: TypeRule, spot: Spot) -> bool:
+def _names_its_gpus(ledger: Ledger, demand: Demand, types: TypeRule, spot: Spot) -> bool:
     """Return whether a spot names as many GPUs of its machine as each instance uses."""
     if not ledger.knows(spot.machine):
         return False

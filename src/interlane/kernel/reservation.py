@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.kernel import compiled
-from interlane.kernel.ledger import Ledger, Table
+from interlane.kernel.ledger import Ledger
 from interlane.kernel.queue import QueuedJob
 from interlane.kernel.running import Running
+from interlane.tables import Table
+from interlane.tables.compiled import change_rows
 
 _FIRST_LOOK: Final = 32
 """How many ends are imagined at first; then twice as many, and so on."""
@@ -63,7 +65,7 @@ class Reservation:
 
     def take(self, table: Table) -> None:
         """Take spots that were let through out of what is spare."""
-        compiled.change_rows(self.spare, self._ledger.asks, table, 0, len(table), 1)
+        change_rows(self.spare, self._ledger.asks, table, 0, len(table), 1)
 
     def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
@@ -105,7 +107,7 @@ class Reservation:
         """Let those end too that are expected to at the very same moment."""
         end = int(np.searchsorted(ends_s, ends_s[last], "right"))
         for held in self._running.held_by(slots[last + 1 : end]):
-            compiled.change_rows(self.spare, self._ledger.asks, held, 0, len(held), -1)
+            change_rows(self.spare, self._ledger.asks, held, 0, len(held), -1)
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""

@@ -3,31 +3,20 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import islice
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.kernel import compiled
-from interlane.kernel.ledger import Ledger, Table
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import QueuedJob
-from interlane.kernel.view import ShapePart
-from interlane.model import MILLI, JobId, gang_ratio
-from interlane.policy import rows
+from interlane.model import MILLI, gang_ratio
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
-from interlane.policy.victims import HELD_BY, HELD_MACHINE, find_victims
+from interlane.tables import AT_INSTANCES, AT_MACHINE, Table
 
 OVERDUE_SHARE: Final = 0.5
 """A job past its estimate is expected to run on for this share of what it has run."""
-
-FIRST_CANDIDATES: Final = 256
-"""How many of the least deserving jobs are looked at before more of them are."""
-
-DOMAINS_TRIED: Final = 16
-"""In how many domains room is made, at most, for a job that must be in one."""
 
 _PAST_THE_STEP_S: Final = 1e-3
 
@@ -127,7 +116,7 @@ class Running:
         if not self._tracked:
             return
         assert entry.rows is not None
-        instances = entry.rows[:, compiled.AT_INSTANCES]
+        instances = entry.rows[:, AT_INSTANCES]
         grew_by = instances.sum() / instances[: -entry.growing].sum()
         ran_s, left_s = now_s - entry.started_s, self._table.left_s
         left_s[entry.slot] = ran_s + max(left_s[entry.slot] - ran_s, 0.0) / grew_by
@@ -206,7 +195,7 @@ class Running:
         self, slots: NDArray[np.int64], now_s: float, restart_s: float
     ) -> NDArray[np.float64]:
         table = self._table
-        return _stopping_gpu_s(
+        return stopping_gpu_s(
             now_s - table.started_s[slots],
             table.checkpoint_s[slots],
             table.gpu_milli[slots],
@@ -241,7 +230,7 @@ class Running:
         return [
             entry
             for entry in self
-            if entry.rows is not None and (entry.rows[:, compiled.AT_MACHINE] == number).any()
+            if entry.rows is not None and (entry.rows[:, AT_MACHINE] == number).any()
         ]
 
 
@@ -251,74 +240,7 @@ def _length_s(entry: QueuedJob) -> float:
     return entry.left_s() / gang_ratio(entry.job.request, entry.placement)
 
 
-def victims_for(
-    waiting: QueuedJob,
-    running: Running,
-    ledger: Ledger,
-    order: Order,
-    rule: Preemption,
-    now_s: float,
-) -> list[QueuedJob]:
-    """Return the running jobs whose end would make room, cheapest first; or none.
-
-    Looks at the least deserving jobs first, and at more of them if those do not suffice.
-    Whoever would be ahead in the queue again is left alone: it would take its place back.
-    """
-    rank = order.rank(waiting.job, waiting.ran_s)
-    most = FIRST_CANDIDATES
-    while True:
-        found, cost = running.less_deserving(rank, now_s, rule, most)
-        behind = [_would_wait_behind(entry, waiting, order, now_s) for entry in found]
-        eligible = [entry for entry, ok in zip(found, behind, strict=True) if ok]
-        stopped = _cheapest_victims(waiting, eligible, cost[behind], ledger)
-        if stopped or len(found) < most:
-            return stopped
-        most *= 4
-
-
-def _would_wait_behind(
-    entry: QueuedJob, waiting: QueuedJob, order: Order, now_s: float
-) -> bool:
-    value, slope = order.key(entry.job, entry.ran_so_far_s(now_s))
-    ahead = waiting.key[0] + waiting.key[1] * now_s, waiting.job.serial
-    return (value + slope * now_s, entry.job.serial) > ahead
-
-
-def allocators_for(
-    waiting: QueuedJob,
-    borrowers: dict[JobId, QueuedJob],
-    ledger: Ledger,
-    rule: Preemption,
-    now_s: float,
-) -> tuple[list[QueuedJob], bool]:
-    """Return the borrowers whose end would make room, cheapest first; or none.
-
-    The latest to borrow are looked at first: they have the least to lose.  Also returns
-    whether none was left out because it is still starting or protected.
-    """
-    latest = reversed(borrowers.values())
-    found: list[QueuedJob] = []
-    most = FIRST_CANDIDATES
-    while True:
-        more = list(islice(latest, most))
-        found += [
-            entry
-            for entry in more
-            if entry.state is JobState.RUNNING and entry.started_s + rule.min_run_s <= now_s
-        ]
-        cost = _stopping_gpu_s(
-            np.array([now_s - entry.started_s for entry in found]),
-            np.array([entry.job.checkpoint_s for entry in found]),
-            np.array([entry.job.request.gpu_milli for entry in found]),
-            rule.restart_s,
-        )
-        stopped = _cheapest_victims(waiting, found, cost, ledger) if found else []
-        if stopped or len(more) < most:
-            return stopped, len(found) == len(borrowers)
-        most *= 4
-
-
-def _stopping_gpu_s(
+def stopping_gpu_s(
     ran_s: NDArray[np.float64],
     checkpoint_s: NDArray[np.float64],
     gpu_milli: NDArray[np.int64],
@@ -328,79 +250,3 @@ def _stopping_gpu_s(
     since_s = np.zeros(len(ran_s))
     np.mod(ran_s, checkpoint_s, out=since_s, where=checkpoint_s > 0)
     return (since_s + restart_s) * np.maximum(gpu_milli, 1) / MILLI
-
-
-def _cheapest_victims(
-    waiting: QueuedJob, eligible: list[QueuedJob], cost: NDArray[np.float64], ledger: Ledger
-) -> list[QueuedJob]:
-    """Return whom to stop so that the job fits, in one domain if it must; none if in vain."""
-    same = waiting.shape.closeness.same
-    if same is None:
-        return _victims_on(ledger.free, waiting, eligible, cost, ledger)
-    found = []
-    domains = ledger.domains(same)
-    room = compiled.room_by(
-        ledger.free, ledger.asks, waiting.shape.parts[0].profile, domains.of, len(domains.names)
-    )
-    # The roomiest domains need the fewest victims; not all are tried where there are many.
-    for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED].tolist():
-        free = ledger.free.copy()
-        free[domains.outside(domain), rows.UP] = 0
-        victims = _victims_on(free, waiting, eligible, cost, ledger)
-        if victims:
-            found.append((sum(cost[eligible.index(one)] for one in victims), victims))
-    return min(found, key=lambda one: one[0])[1] if found else []
-
-
-def _victims_on(
-    machines: Table,
-    waiting: QueuedJob,
-    eligible: list[QueuedJob],
-    cost: NDArray[np.float64],
-    ledger: Ledger,
-) -> list[QueuedJob]:
-    """Return whom to stop so that every task fits beside those before it; none if in vain."""
-    free = machines if len(waiting.shape.parts) == 1 else machines.copy()
-    stopped: list[tuple[float, int]] = []
-    left = list(range(len(eligible)))
-    for part in waiting.shape.parts:
-        if int(compiled.room_on(free, ledger.asks, part.profile)) < part.least:
-            if not left:
-                return []
-            some = [eligible[at] for at in left]
-            holdings = _holdings(some, cost[left], ledger.height)
-            chosen = find_victims(
-                free, ledger.asks, part.profile, part.least, *holdings, cost[left]
-            )
-            if not chosen.any():
-                return []
-            newly = [at for at, stop in zip(left, chosen.tolist(), strict=True) if stop]
-            stopped += [(float(cost[at]), at) for at in newly]
-            left = [at for at in left if at not in set(newly)]
-        else:
-            newly = []
-        if free is not machines:
-            _rehearse(free, part, [eligible[at] for at in newly], ledger)
-    return [eligible[at] for _, at in sorted(stopped)]
-
-
-def _rehearse(free: Table, part: ShapePart, gone: list[QueuedJob], ledger: Ledger) -> None:
-    """Let jobs go and seat a task, on a private copy of the state."""
-    for entry in gone:
-        assert entry.rows is not None
-        compiled.change_rows(free, ledger.asks, entry.rows, 0, len(entry.rows), -1)
-    nowhere, used = np.zeros((2, len(free)), np.bool_)
-    compiled.seat(free, ledger.asks, part.profile, part.least, nowhere, used)
-
-
-def _holdings(
-    eligible: list[QueuedJob], cost: NDArray[np.float64], machines: int
-) -> tuple[Table, Table, Table, Table, Table]:
-    """Return what the eligible jobs hold, with its sortings by machine and by job."""
-    tables = [entry.rows for entry in eligible if entry.rows is not None]
-    held = np.concatenate(tables)
-    held[:, HELD_BY] = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-    by_machine = np.lexsort((held[:, HELD_BY], cost[held[:, HELD_BY]], held[:, HELD_MACHINE]))
-    starts = np.searchsorted(held[by_machine, HELD_MACHINE], np.arange(machines + 1))
-    first = np.searchsorted(held[:, HELD_BY], np.arange(len(tables) + 1))
-    return held, by_machine, starts, np.arange(len(held)), first

@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 from math import inf
 
 from interlane.kernel.queue import QueuedJob
-from interlane.kernel.view import LedgerView, RequestShape
+from interlane.kernel.shapes import Shape
+from interlane.kernel.view import LedgerView
 from interlane.model import Job, Request
 from interlane.policy.base import Plans, PlanStage, TypeRule
 
@@ -23,13 +24,13 @@ class Staging:
         """Types of machines that any stage borrows."""
         self._view = view
         self._types = types
-        self._shapes: dict[tuple[Request, tuple[PlanStage, ...]], tuple[RequestShape, ...]] = {}
+        self._shapes: dict[tuple[Request, tuple[PlanStage, ...]], tuple[Shape, ...]] = {}
         self._new: list[tuple[float, int, QueuedJob]] = []
         """(due, ticket, job) of those that entered a stage since the last decision."""
         self._due: list[tuple[float, int, QueuedJob]] = []
         """The same of those that went on waiting, by time; void once the ticket is another."""
 
-    def shapes(self, job: Job) -> tuple[RequestShape, ...]:
+    def shapes(self, job: Job) -> tuple[Shape, ...]:
         """Return what the job is in each stage of its plan; stages in vain are left out."""
         key = job.request, self._plans.stages(job)
         shapes = self._shapes.get(key)
@@ -45,7 +46,7 @@ class Staging:
         """Make plans anew: the machines are others, and so are the stages in vain."""
         self._shapes.clear()
 
-    def _has_a_right(self, shape: RequestShape) -> bool:
+    def _has_a_right(self, shape: Shape) -> bool:
         """Return whether the shape may use a machine that is only lent to others."""
         if shape.stage is None or shape.stage.lent:
             return False

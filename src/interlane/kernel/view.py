@@ -11,82 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interlane import tables
 from interlane.kernel import compiled
-from interlane.kernel.ledger import Ledger, Table
+from interlane.kernel.ledger import Ledger
 from interlane.kernel.reasons import explain_shortage, explain_waiting, in_stage
-from interlane.model import (
-    ANYWHERE,
-    Demand,
-    Job,
-    MachineId,
-    Placement,
-    Refusal,
-    Request,
-    Task,
-)
-from interlane.policy import rows
+from interlane.kernel.shapes import Domain, Part, Shape
+from interlane.model import Demand, Job, MachineId, Placement, Refusal, Request, Task
 from interlane.policy import scores as prices
-from interlane.policy.base import (
-    BlendTerms,
-    FreeMachine,
-    PlacementRule,
-    PlanStage,
-    TypeRule,
-    TypicalDemand,
-)
-from interlane.policy.scores import TYPICAL_WIDTH, Score, knowledge
-
-Domain = tuple[str, str]
-"""A level of the topology, and one of its domains."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShapePart:
-    """One task of a shape: ``least`` to ``most`` units of a profile.
-
-    A unit is one instance, or all that must share a machine.
-    """
-
-    profile: int
-    least: int
-    most: int
-    instances_per_unit: int
-    types: frozenset[str]
-    """GPU types that the type rule holds the task to; empty means any."""
-
-
-class RequestShape:
-    """What all jobs with the same request have in common, in the same stage of a plan."""
-
-    __slots__ = (
-        "closeness", "generation", "grows", "instances", "is_close", "never", "parts",
-        "profiles", "reclaims", "request", "stage", "within",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        request: Request,
-        parts: tuple[ShapePart, ...],
-        stage: PlanStage | None = None,
-        within: Domain | None = None,
-    ) -> None:
-        self.request = request
-        self.stage = stage
-        self.closeness = request.closeness
-        self.within = within
-        """The domain in which the job is already and must stay, where it grows."""
-        self.is_close = within is not None or request.closeness != ANYWHERE
-        """Whether it cares in which domains it is, so that placing it takes more than room."""
-        self.reclaims = False
-        """Whether borrowers of machines are stopped for it."""
-        self.parts = parts
-        self.profiles = tuple(part.profile for part in parts)
-        self.instances = request.instances
-        self.grows = request.grows
-        self.never: Refusal | None = None
-        """Why such a job can never run on this cluster, if so."""
-        self.generation = -1
-        """The machines by which ``never`` was judged."""
+from interlane.policy.base import BlendTerms, FreeMachine, PlacementRule, PlanStage, TypeRule
+from interlane.policy.scores import Score, knowledge
+from interlane.tables import RuleArgs, Table, typical_rows
+from interlane.tables.compiled import change_rows, slots_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +29,9 @@ class CompiledRule:
     """A rule as compiled code takes it."""
 
     rule: PlacementRule
-    score: int
-    spread: int
-    gpu_choice: int
-    choices: int
-    typical: Table
-    weights: NDArray[np.float64]
-    shapes: dict[Request, RequestShape]
+    args: tuple[object, ...]
+    """In the order of ``tables.RuleArgs``."""
+    shapes: dict[Request, Shape]
     """Shapes under the rule's type rule; shared with the view."""
 
 
@@ -110,23 +41,27 @@ class LedgerView:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._numbers: dict[tuple[Demand, frozenset[str], int], int] = {}
-        self._shapes: dict[TypeRule, dict[Request, RequestShape]] = {
-            rule: {} for rule in TypeRule
-        }
+        self._shapes: dict[TypeRule, dict[Request, Shape]] = {rule: {} for rule in TypeRule}
         self._every_type = ledger.types.seen
         self._staged: dict[
-            tuple[Request, TypeRule, PlanStage | None, Domain | None], RequestShape
+            tuple[Request, TypeRule, PlanStage | None, Domain | None], Shape
         ] = {}
         self._compiled: CompiledRule | None = None
-        self.cursors = np.full((0, compiled.CURSORS), -1, np.int64)
+        self.cursors = np.full((0, tables.CURSORS), -1, np.int64)
         self.sums = np.zeros(0, np.int64)
         """Sum of each row of ``rooms``."""
         self._begin_index(0)
         self.change_lists = ledger.change_lists
-        self.out: Table = np.empty((64, compiled.AT_WIDTH), np.int64)
+        self.out: Table = np.empty((64, tables.AT_WIDTH), np.int64)
         """Where compiled code writes a placement: as long as the largest request needs."""
-        self.rng = np.zeros(1, np.uint64)
+        self.random = np.zeros(1, np.uint64)
+        """The state of the random numbers that a rule draws."""
         self._grow()
+
+    @property
+    def tables(self) -> tuple[object, ...]:
+        """The room index as it is now, in the order of ``tables.RoomIndex``."""
+        return self.cursors, self.rooms, self.sums, self.scores
 
     # -- questions of placers ---------------------------------------------------------
 
@@ -149,17 +84,17 @@ class LedgerView:
     def free(self, machine: int) -> FreeMachine:
         """Return what one machine has left."""
         row = self._ledger.free[machine].tolist()
-        slots = rows.slots_of(self._ledger.free)
-        gpus = row[rows.GPUS]
+        slots = slots_of(self._ledger.free)
+        gpus = row[tables.GPUS]
         at = self._ledger.machine(machine)
         return FreeMachine(
             index=machine,
             id=at.id,
             gpu_type=at.gpu_type,
-            cpu_milli=max(row[rows.CPU], 0),
-            memory_mib=max(row[rows.MEMORY], 0),
-            gpu_milli=_at_least_0(row[rows.FREE : rows.FREE + gpus]),
-            gpu_memory_mib=_at_least_0(row[rows.FREE + slots : rows.FREE + slots + gpus]),
+            cpu_milli=max(row[tables.CPU], 0),
+            memory_mib=max(row[tables.MEMORY], 0),
+            gpu_milli=_at_least_0(row[tables.FREE : tables.FREE + gpus]),
+            gpu_memory_mib=_at_least_0(row[tables.FREE + slots : tables.FREE + slots + gpus]),
             pooled=at.pooled,
             gpu_types=tuple(at.device(number).type for number in range(gpus)),
         )
@@ -176,7 +111,7 @@ class LedgerView:
         """Return why the job does not fit now."""
         return self.why_not_now(self.shape(job.request, types))
 
-    def why_not_now(self, shape: RequestShape) -> Refusal:
+    def why_not_now(self, shape: Shape) -> Refusal:
         """Return why a shape, which may be that of a stage, does not fit now."""
         never = self.never(shape)
         if never is not None:
@@ -203,7 +138,7 @@ class LedgerView:
 
     def choose_shape(
         self,
-        shape: RequestShape,
+        shape: Shape,
         rule: PlacementRule,
         seed: int,
         avoid: NDArray[np.bool_] | None = None,
@@ -220,20 +155,20 @@ class LedgerView:
             return self.why_not_now(shape)
         return self._ledger.to_placement(table)
 
-    def shapes(self, types: TypeRule) -> dict[Request, RequestShape]:
+    def shapes(self, types: TypeRule) -> dict[Request, Shape]:
         """Return the shapes known so far under a type rule; not for changing."""
         return self._shapes[types]
 
-    def shape(self, request: Request, types: TypeRule) -> RequestShape:
+    def shape(self, request: Request, types: TypeRule) -> Shape:
         """Return what the request becomes under a type rule."""
         shape = self._shapes[types].get(request)
         if shape is None:
             parts = tuple(self.part(task, types) for task in request.tasks)
-            shape = self._shapes[types][request] = RequestShape(request, parts)
+            shape = self._shapes[types][request] = Shape(request, parts)
             self.never(shape)
         return shape
 
-    def never(self, shape: RequestShape) -> Refusal | None:
+    def never(self, shape: Shape) -> Refusal | None:
         """Return why a shape does not fit on the machines that are known now, if so."""
         if shape.generation != self._ledger.generation:
             shape.generation = self._ledger.generation
@@ -242,10 +177,10 @@ class LedgerView:
                 self.make_room_for(shape)
         return shape.never
 
-    def make_room_for(self, shape: RequestShape) -> None:
+    def make_room_for(self, shape: Shape) -> None:
         """Have a placement of the shape fit into ``out``."""
         if shape.instances > len(self.out):
-            self.out = np.empty((2 * shape.instances, compiled.AT_WIDTH), np.int64)
+            self.out = np.empty((2 * shape.instances, tables.AT_WIDTH), np.int64)
 
     def staged_shape(
         self,
@@ -253,13 +188,13 @@ class LedgerView:
         types: TypeRule,
         stage: PlanStage | None,
         within: Domain | None = None,
-    ) -> RequestShape:
+    ) -> Shape:
         """Return what the request becomes in one stage of a plan, or in one domain."""
         key = request, types, stage, within
         shape = self._staged.get(key)
         if shape is None:
             parts = tuple(self.part(task, types, stage) for task in request.tasks)
-            shape = self._staged[key] = RequestShape(request, parts, stage, within)
+            shape = self._staged[key] = Shape(request, parts, stage, within)
             self.never(shape)
         return shape
 
@@ -277,12 +212,8 @@ class LedgerView:
 
     def catch_up(self, profile: int) -> None:
         """Bring one profile's room up to date."""
-        ledger = self._ledger
         self.follow_change_list()
-        compiled.catch_up_room(
-            profile, ledger.asks, ledger.free, ledger.brief, ledger.changes, ledger.changed,
-            self.cursors, self.rooms, self.sums,
-        )  # fmt: skip
+        compiled.catch_up_room(profile, self._ledger.tables, self.tables)
 
     def follow_change_list(self) -> None:
         """Start over when the ledger has begun a new change list."""
@@ -299,11 +230,11 @@ class LedgerView:
             self._every_type = self._ledger.types.seen
             self._staged.clear()
             self._compiled = None
-            self.cursors[:, compiled.SCORE_CURSOR] = -1
+            self.cursors[:, tables.SCORE_CURSOR] = -1
 
     # -- inside -----------------------------------------------------------------------
 
-    def part(self, task: Task, types: TypeRule, stage: PlanStage | None = None) -> ShapePart:
+    def part(self, task: Task, types: TypeRule, stage: PlanStage | None = None) -> Part:
         """Return what a task becomes under a type rule."""
         together = task.least if task.same_machine else 1
         bare = task.demand.gpus == 0
@@ -316,8 +247,8 @@ class LedgerView:
             profile = self._numbers[key] = self._ledger.add_ask(*key)
             self._grow()
         if task.same_machine:
-            return ShapePart(profile, 1, 1, together, binding)
-        return ShapePart(profile, task.least, task.instances, 1, binding)
+            return Part(profile, 1, 1, together, binding)
+        return Part(profile, task.least, task.instances, 1, binding)
 
     def _begin_index(self, profiles: int) -> None:
         """Begin with an empty index, as wide as there are machines."""
@@ -336,7 +267,7 @@ class LedgerView:
             return
         more, machines = new - length, self.rooms.shape[1]
         self.cursors = np.concatenate(
-            [self.cursors, np.full((more, compiled.CURSORS), -1, np.int64)]
+            [self.cursors, np.full((more, tables.CURSORS), -1, np.int64)]
         )
         self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int32)])
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
@@ -344,21 +275,22 @@ class LedgerView:
 
     def _compile(self, rule: PlacementRule) -> CompiledRule:
         if self._compiled is not None and self._compiled.rule != rule:
-            self.cursors[:, compiled.SCORE_CURSOR] = -1
-        typical = self._typical_rows(rule.typical)
+            self.cursors[:, tables.SCORE_CURSOR] = -1
+        demands = [kind.demand for kind in rule.typical]
+        typical = typical_rows(demands, self._ledger.types.mask)
         weights = np.array([kind.weight for kind in rule.typical], np.float64)
         if rule.score is Score.BLEND:
             weights = self._prices(rule.terms)
-        self._compiled = CompiledRule(
-            rule,
+        args = RuleArgs(
             int(rule.score),
             int(rule.spread),
             int(rule.gpu_choice),
             rule.choices,
             typical,
             knowledge(rule.score, typical, weights),
-            self._shapes[rule.types],
+            self.random,
         )
+        self._compiled = CompiledRule(rule, tuple(args), self._shapes[rule.types])
         return self._compiled
 
     def _prices(self, terms: BlendTerms) -> NDArray[np.float64]:
@@ -381,50 +313,37 @@ class LedgerView:
                 weights[prices.BLEND_LEVEL + bit] = price
         return weights
 
-    def _typical_rows(self, typical: tuple[TypicalDemand, ...]) -> Table:
-        table = np.empty((len(typical), TYPICAL_WIDTH), np.int64)
-        for row, kind in zip(table, typical, strict=True):
-            demand = kind.demand
-            mask = self._ledger.types.mask(demand.gpu_types)
-            row[:] = demand.gpus, demand.gpu_milli, demand.cpu_milli, mask
-        return table
-
     def _choose_rows(
-        self, shape: RequestShape, rule: CompiledRule, seed: int, avoid: NDArray[np.bool_]
+        self, shape: Shape, rule: CompiledRule, seed: int, avoid: NDArray[np.bool_]
     ) -> Table | None:
-        self.rng[0] = seed
+        self.random[0] = seed
         if self.change_lists != self._ledger.change_lists:
             self.follow_change_list()
         if len(shape.parts) > 1:
             return self._choose_parts(shape, rule, avoid)
-        ledger, part = self._ledger, shape.parts[0]
+        part = shape.parts[0]
+        wanted = part.profile, 0, part.least, part.most
         count = compiled.choose_task(
-            rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile,
-            part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
-            ledger.shares, ledger.changes, ledger.changed, self.cursors, self.rooms, self.sums,
-            self.scores, avoid, rule.typical, rule.weights, self.rng, self.out,
-        )  # fmt: skip
+            rule.args, wanted, self._ledger.tables, self.tables, avoid, self.out
+        )
         return None if count < 0 else self.out[:count].copy()
 
     def _choose_parts(
-        self, shape: RequestShape, rule: CompiledRule, avoid: NDArray[np.bool_]
+        self, shape: Shape, rule: CompiledRule, avoid: NDArray[np.bool_]
     ) -> Table | None:
         """Choose for several tasks, each seeing what the ones before it took; then undo."""
         ledger, end = self._ledger, 0
         for task, part in enumerate(shape.parts):
             self.follow_change_list()
+            wanted = part.profile, task, part.least, part.most
             count = compiled.place_task(
-                rule.score, rule.spread, rule.gpu_choice, rule.choices, part.profile, task,
-                part.least, part.most, ledger.asks, ledger.free, ledger.total, ledger.brief,
-                ledger.shares, ledger.changes, ledger.changed, self.cursors, self.rooms,
-                self.sums, self.scores, avoid, rule.typical, rule.weights, self.rng, self.out,
-                end,
-            )  # fmt: skip
+                rule.args, wanted, ledger.tables, self.tables, avoid, self.out, end
+            )
             if count < 0:
                 break
             ledger.note_changes(self.out[end:count])
             end = count
-        compiled.change_rows(ledger.free, ledger.asks, self.out, 0, end, -1)
+        change_rows(ledger.free, ledger.asks, self.out, 0, end, -1)
         ledger.note_changes(self.out[:end])
         return None if count < 0 else self.out[:end].copy()
 

@@ -272,19 +272,19 @@ def _device_document(device: DeviceReport) -> dict[str, Any]:
 
 def _device_in(told: Mapping[str, Any]) -> DeviceReport:
     return DeviceReport(
-        told["index"],
-        told["device"],
-        tuple(told["cores"]),
-        told["capacity_bytes"],
-        told["booked_bytes"],
-        told["recovering"],
-        told["quantum_s"],
-        told["iterations"],
-        told["busy_seconds"],
-        told["switches"],
-        told["switches_per_s"],
-        tuple(map(_lane_in, told["lanes"])),
-        tuple(map(_process_in, told["jobs"])),
+        index=told["index"],
+        name=told["device"],
+        cores=tuple(told["cores"]),
+        capacity_bytes=told["capacity_bytes"],
+        booked_bytes=told["booked_bytes"],
+        is_recovering=told["recovering"],
+        quantum_s=told["quantum_s"],
+        iterations=told["iterations"],
+        busy_s=told["busy_seconds"],
+        switches=told["switches"],
+        switches_per_s=told["switches_per_s"],
+        lanes=tuple(map(_lane_in, told["lanes"])),
+        processes=tuple(map(_process_in, told["jobs"])),
     )
 
 
@@ -328,17 +328,17 @@ def _process_document(process: ProcessReport) -> dict[str, Any]:
 
 def _process_in(told: Mapping[str, Any]) -> ProcessReport:
     return ProcessReport(
-        told["job"],
-        told["name"],
-        told["pid"],
-        ProcessState(told["state"]),
-        told["why"],
-        told["lane"],
-        told["priority"],
-        told["share"],
-        told["is_declared"],
-        _memory_in(told),
-        _memory_in(told, "measured_"),
-        _counted(told),
-        told["attained_s"],
+        id=told["job"],
+        name=told["name"],
+        pid=told["pid"],
+        state=ProcessState(told["state"]),
+        why=told["why"],
+        lane=told["lane"],
+        priority=told["priority"],
+        share_milli=told["share"],
+        is_declared=told["is_declared"],
+        booked=_memory_in(told),
+        measured=_memory_in(told, "measured_"),
+        run=_counted(told),
+        attained_s=told["attained_s"],
     )

@@ -5,21 +5,11 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from interlane import tables
 from interlane.metrics.attempts import attempts
 from interlane.metrics.log import EventLog
 from interlane.metrics.machines import seen
-from interlane.metrics.replay import (
-    CPU,
-    FIRST,
-    GPUS,
-    INSTANCES,
-    LAST,
-    MACHINE,
-    MEMORY,
-    SAMPLES,
-    SHARE,
-    holdings_at,
-)
+from interlane.metrics.replay import SAMPLES, holdings_at
 from interlane.model import Machine
 
 
@@ -48,12 +38,18 @@ def allocation_spread(
     if not chosen:
         return 0.0
     held = holdings_at(log, attempts(log), moments_s, found)
-    asked = np.stack([held[:, CPU], held[:, MEMORY], held[:, GPUS] * held[:, SHARE]], axis=1)
-    at = held[:, MACHINE]
-    rate = held[:, INSTANCES] * (asked * _parts(machines)[at]).sum(axis=1)
+    asks = held.asks
+    amounts = [
+        asks[:, tables.ASK_CPU],
+        asks[:, tables.ASK_MEMORY],
+        asks[:, tables.ASK_GPUS] * asks[:, tables.ASK_MILLI],
+    ]
+    asked = np.stack(amounts, axis=1)[held.rows[:, tables.AT_ASK]]
+    at = held.rows[:, tables.AT_MACHINE]
+    rate = held.rows[:, tables.AT_INSTANCES] * (asked * _parts(machines)[at]).sum(axis=1)
     change = np.zeros((moments + 1, len(machines)))
-    np.add.at(change, (held[:, FIRST], at), rate)
-    np.add.at(change, (held[:, LAST], at), -rate)
+    np.add.at(change, (held.first, at), rate)
+    np.add.at(change, (held.last, at), -rate)
     rates = np.cumsum(change, axis=0)[:moments, chosen]
     there = found.there(moments, drained=True)[:, chosen]
     return _mean_spread(rates, there)

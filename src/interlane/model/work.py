@@ -206,6 +206,10 @@ class Job:
     family: str = ""
     """Family of the model, such as ``ctr`` or ``bert``, where it is known."""
 
+    def unsaved_s(self, ran_s: float) -> float:
+        """Return how much of an attempt is lost with its machine: since its last checkpoint."""
+        return ran_s % self.checkpoint_s if self.checkpoint_s > 0 else ran_s
+
 
 def one_task(demand: Demand, instances: int = 1) -> Request:
     """Return the request of a job with a single role."""

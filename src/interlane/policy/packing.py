@@ -11,18 +11,8 @@ import numpy as np
 
 from interlane.compiling import inlined
 from interlane.model.units import MILLI
-from interlane.policy.rows import (
-    ABSENT,
-    ASK_GPUS,
-    ASK_MILLI,
-    FREE,
-    FULLNESS_TIE,
-    GPUS,
-    POOL,
-    POOLED,
-    admits,
-    free_rate,
-)
+from interlane.policy.rows import FULLNESS_TIE, admits, free_rate
+from interlane.tables import ABSENT, ASK_GPUS, ASK_MILLI, FREE, GPUS, POOL, POOLED
 
 _LEFT: Final = 100_000 * FULLNESS_TIE
 """A thousandth left over counts as much as 100 idle GPUs."""

@@ -1,83 +1,57 @@
-"""A machine's free resources as one row of integers, and questions about a row.
+"""Questions about a machine's row: what fits there, on which GPUs, and how full it is.
 
-Placement is the hot path: at 6,500 GPUs a scheduler asks thousands of times a second how
-many instances of a demand a machine could take.  Objects are too slow for that, so the
-kernel's ledger is two integer tables with this layout, one row per machine:
-
-    CPU MEMORY TYPE TYPES GPUS POOLED MIXED NUMBER UP | KIND x 10
-    | FREE x g | GPU_MEMORY x g | GPU_TYPE x g
-
-``FREE`` is the free share of each GPU in thousandths, ``GPU_MEMORY`` its free memory,
-``GPU_TYPE`` the bit of its type, and ``KIND`` counts what runs there by kind of instance (see
-``kind_of``).  ``TYPE`` is the bit of what the machine is called by type, ``TYPES`` the set of
-its GPUs' types.  Only where ``MIXED`` is 1 do GPUs differ, so that each is looked at; nearly
-all machines are uniform and skip that.  A pooled machine has a single wide "GPU" that holds
-all its share.
-
-A demand is a row too (an *ask*), with the layout of the ``ASK_*`` names.  Where ``ASK_BOUND``
-is 1, labels and taints leave only some machines to it: one bit per machine, by its ``NUMBER``,
-in the words after the other columns.  Everything below is
-compiled by numba, and the functions stay readable as plain Python: ``f.py_func`` is the twin
-that tests compare with.
+``tables`` has the layout.  Everything here is compiled by numba, and the functions stay
+readable as plain Python: ``f.py_func`` is the twin that tests compare with.
 """
 
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interlane.compiling import compiled, inlined
 from interlane.model.units import MILLI
+from interlane.tables import (
+    ABSENT,
+    ASK_BOUND,
+    ASK_CPU,
+    ASK_GPU_MEMORY,
+    ASK_GPUS,
+    ASK_MEMORY,
+    ASK_MILLI,
+    ASK_TOGETHER,
+    ASK_TYPES,
+    ASK_WIDTH,
+    BLOCK,
+    BRIEF_ALLOCATED,
+    BRIEF_CPU,
+    BRIEF_GPU,
+    BRIEF_HAS,
+    BRIEF_IDLE,
+    BRIEF_MEMORY,
+    BRIEF_RATE,
+    BRIEF_TYPE,
+    BRIEF_TYPES,
+    CPU,
+    FREE,
+    GPUS,
+    KIND,
+    MEMORY,
+    MIXED,
+    NUMBER,
+    PLENTY,
+    POOL,
+    POOLED,
+    TYPE,
+    TYPES,
+    UP,
+    WILDCARD_BIT,
+    WORD,
+)
+from interlane.tables.compiled import free_milli, is_of, slots_of
 
-CPU: Final = 0
-MEMORY: Final = 1
-TYPE: Final = 2
-TYPES: Final = 3
-GPUS: Final = 4
-POOLED: Final = 5
-MIXED: Final = 6
-NUMBER: Final = 7
-UP: Final = 8
-KIND: Final = 9
-KINDS: Final = 10
-FREE: Final = KIND + KINDS
-
-ASK_GPUS: Final = 0
-ASK_MILLI: Final = 1
-ASK_GPU_MEMORY: Final = 2
-ASK_CPU: Final = 3
-ASK_MEMORY: Final = 4
-ASK_TYPES: Final = 5
-ASK_TOGETHER: Final = 6
-ASK_BOUND: Final = 7
-ASK_WIDTH: Final = 8
-WORD: Final = 5
-"""A word of an ask's machines has 2 to this power of bits."""
-
-ANY_TYPE: Final = -1
-"""Type mask of a demand that any GPU type satisfies: all bits set."""
-
-PLENTY: Final = 1 << 30
-"""How many instances fit where nothing that they ask for is limited."""
-
-# A machine in brief: all that a first look needs, in columns that fit the fastest cache.
-# After the machines come *blocks* of neighbours in brief: the most that any of them has free,
-# the least that any has idle.  Where a block falls short, none of its machines is looked at.
-BRIEF_CPU: Final = 0
-BRIEF_MEMORY: Final = 1
-BRIEF_GPU: Final = 2
-BRIEF_IDLE: Final = 3
-BRIEF_TYPES: Final = 4
-BRIEF_RATE: Final = 5
-BRIEF_ALLOCATED: Final = 6
-BRIEF_TYPE: Final = 7
-BRIEF_HAS: Final = 8
-BRIEF_HEIGHT: Final = 9
-BLOCK: Final = 16
 _BRIEF_MAX: Final = (1 << 31) - 1
 _FOLD: Final = 30
 """Type bits are folded to so many; types that fall together are told apart by the row."""
-_WILDCARD: Final = 62
 _RATE: Final = 1 << 18
 ALLOCATED: Final = 1 << 24
 """An allocation rate of 1 in the brief, which rounds down."""
@@ -85,54 +59,12 @@ FULLNESS_TIE: Final = 1 << 20
 """A thousandth of idle GPU counts for more than all free CPU and memory: they break ties."""
 ANY_FULLNESS: Final = 1 << 62
 """More than any machine has."""
-ABSENT: Final = -1
-"""Share of a GPU that the machine does not have, in the table of shares."""
-POOL: Final = -2
-"""Share of a pool's first GPU there: a pool has no single GPUs."""
 
 # How an instance that shares a GPU picks it within its machine.
 TIGHTEST: Final = 0
 LOWEST: Final = 1
 EMPTIEST: Final = 2
 DRAWN: Final = 3
-
-
-def width(slots: int) -> int:
-    """Return how many columns a row with so many GPU columns has."""
-    return FREE + 3 * slots
-
-
-def widened(table: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
-    """Return a table of machines with more GPU columns than it has."""
-    had = slots_of(table)
-    wide = np.zeros((len(table), width(slots)), np.int64)
-    wide[:, :FREE] = table[:, :FREE]
-    for group in range((width(slots) - FREE) // slots):
-        narrow = FREE + group * had
-        wide[:, FREE + group * slots :][:, :had] = table[:, narrow : narrow + had]
-    return wide
-
-
-@compiled
-def slots_of(free):
-    """Return how many GPU columns the row's layout has."""
-    return (free.shape[1] - FREE) // 3
-
-
-@compiled
-def kind_of(asks, of):
-    """Return the kind of an instance: 0 shares one GPU, 1..8 whole GPUs, 9 no GPU."""
-    if asks[of, ASK_GPUS] == 0:
-        return 9
-    if asks[of, ASK_MILLI] < MILLI:
-        return 0
-    return min(asks[of, ASK_GPUS], 8)
-
-
-@inlined
-def is_of(free, at, slots, gpu, types):
-    """Return whether a GPU is of one of these types."""
-    return (types >> free[at, FREE + 2 * slots + gpu]) & 1 == 1
 
 
 @inlined
@@ -197,11 +129,13 @@ def _instances_by_gpu(free, at, asks, of):
             count += _shares(free, at, slots, gpu, asks, of)
         return count
     if asks[of, ASK_MILLI] == MILLI:
+        # A whole GPU serves one instance, so that counting GPUs is enough.
         count = 0
         for gpu in range(free[at, GPUS]):
             if admits(free, at, slots, gpu, asks, of):
                 count += 1
         return count // gpus
+    # Shares of several GPUs: raise k until the offers, cut at k each, no longer reach n k.
     most = 0
     while True:
         offered = 0
@@ -262,7 +196,7 @@ def fullness(brief, at):
 def _folded(types):
     """Return a set of types in 31 bits, the wildcard's apart."""
     low = (types | (types >> _FOLD) | (types >> (2 * _FOLD) & 3)) & ((1 << _FOLD) - 1)
-    return low | ((types >> _WILDCARD) & 1) << _FOLD
+    return low | ((types >> WILDCARD_BIT) & 1) << _FOLD
 
 
 @inlined
@@ -271,15 +205,6 @@ def free_rate(free, total, at):
     cpu = free[at, CPU] / max(total[at, CPU], 1)
     memory = free[at, MEMORY] / max(total[at, MEMORY], 1)
     return np.int64((cpu + memory) * _RATE)
-
-
-@compiled
-def free_milli(free, at):
-    """Return the free GPU share of the machine."""
-    total = 0
-    for gpu in range(free[at, GPUS]):
-        total += free[at, FREE + gpu]
-    return total
 
 
 @compiled
@@ -312,6 +237,7 @@ def summarise(free, total, at, brief, shares):
         shares[at, gpu] = POOL if free[at, POOLED] == 1 else max(here, 0)
     for gpu in range(free[at, GPUS], shares.shape[1]):
         shares[at, gpu] = ABSENT
+    # A machine that is not up has less CPU than nothing: even an empty ask does not fit.
     brief[BRIEF_CPU, at] = min(max(free[at, CPU], 0), _BRIEF_MAX) if free[at, UP] == 1 else -1
     brief[BRIEF_MEMORY, at] = min(max(free[at, MEMORY], 0), _BRIEF_MAX)
     brief[BRIEF_GPU, at] = min(emptiest, _BRIEF_MAX)
@@ -326,6 +252,7 @@ def summarise(free, total, at, brief, shares):
 
 @inlined
 def _summarise_block(machines, block, brief):
+    """Write a block's brief from scratch: its best may just have become worse."""
     cpu = brief[BRIEF_CPU, block * BLOCK]
     memory = brief[BRIEF_MEMORY, block * BLOCK]
     gpu = brief[BRIEF_GPU, block * BLOCK]
@@ -374,6 +301,7 @@ def next_candidate(brief, machines, begin, wanted):
     """Return the first machine from ``begin`` on that may fit, or how many there are."""
     at = begin
     while at < machines:
+        # Only at the beginning of a block: inside of it, the block may fit by another machine.
         if at % BLOCK == 0 and not may_fit(brief, machines + at // BLOCK, wanted):
             at += BLOCK
         elif may_fit(brief, at, wanted):
@@ -390,21 +318,12 @@ def room_for(free, at, asks, of):
 
 
 @compiled
-def change(free, at, asks, of, mask, instances):
-    """Take (``instances`` > 0) or give back (< 0) what the ask uses on the GPUs of ``mask``."""
-    free[at, CPU] -= asks[of, ASK_CPU] * instances
-    free[at, MEMORY] -= asks[of, ASK_MEMORY] * instances
-    free[at, KIND + kind_of(asks, of)] += instances
-    if asks[of, ASK_GPUS] == 0:
-        return
-    slots = slots_of(free)
-    if free[at, POOLED] == 1:
-        free[at, FREE] -= asks[of, ASK_GPUS] * asks[of, ASK_MILLI] * instances
-        return
-    for gpu in range(free[at, GPUS]):
-        if (mask >> gpu) & 1:
-            free[at, FREE + gpu] -= asks[of, ASK_MILLI] * instances
-            free[at, FREE + slots + gpu] -= asks[of, ASK_GPU_MEMORY] * instances
+def room_on(free, asks, of):
+    """Return how many units of the ask fit on all these machines together."""
+    total = 0
+    for at in range(free.shape[0]):
+        total += room_for(free, at, asks, of)
+    return total
 
 
 @compiled
@@ -475,6 +394,7 @@ def _pick_one(free, at, asks, of, choice, rng):
             best < 0
             or (choice == TIGHTEST and free[at, FREE + gpu] < free[at, FREE + best])
             or (choice == EMPTIEST and free[at, FREE + gpu] > free[at, FREE + best])
+            # The n-th GPU replaces the choice once in n times: each is as likely as the next.
             or (choice == DRAWN and next_random(rng) % admitted == 0)
         ):
             best = gpu

@@ -21,12 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.compiling import compiled, inlined
-from interlane.metrics.fragments import unusable
+from interlane.metrics.fragments import fragments
 from interlane.model.units import MILLI
 from interlane.policy.contention import slowdown
 from interlane.policy.packing import left_in_brief, left_over, looseness, pack_score
 from interlane.policy.rows import (
     ALLOCATED,
+    TIGHTEST,
+    allocation,
+    choose_gpus,
+    fullness,
+    gpu_admits,
+)
+from interlane.tables import (
     ASK_CPU,
     ASK_GPUS,
     ASK_MILLI,
@@ -41,18 +48,14 @@ from interlane.policy.rows import (
     KINDS,
     MIXED,
     POOLED,
-    TIGHTEST,
     TYPE,
     TYPES,
-    allocation,
-    choose_gpus,
-    free_milli,
-    fullness,
-    gpu_admits,
-    is_of,
-    kind_of,
-    slots_of,
+    TYPICAL_CPU,
+    TYPICAL_GPUS,
+    TYPICAL_MILLI,
+    TYPICAL_TYPES,
 )
+from interlane.tables.compiled import free_milli, is_of, kind_of, slots_of
 
 Table = NDArray[np.int64]
 Weights = NDArray[np.float64]
@@ -88,12 +91,6 @@ _PAI_BALANCE: Final = int(Score.PAI_BALANCE)
 _LOOKAHEAD: Final = int(Score.LOOKAHEAD)
 _BLEND: Final = int(Score.BLEND)
 
-TYPICAL_GPUS: Final = 0
-TYPICAL_MILLI: Final = 1
-TYPICAL_CPU: Final = 2
-TYPICAL_TYPES: Final = 3
-TYPICAL_WIDTH: Final = 4
-
 # What a blend knows, in the place of the weights: prices, then two columns by type bit.
 BLEND_TIGHT: Final = 0
 BLEND_FILL: Final = 1
@@ -128,45 +125,6 @@ TILT_MILLI: Final = 2000.0
 
 _GOLDEN: Final = 0.6180339887498949
 """Multiples of it, modulo 1, lie evenly however many consecutive ones are taken."""
-
-
-@compiled
-def _unusable(free, at, idle, gpus, milli, types):
-    """Return the idle GPU share lost to a kind whose CPU the machine has."""
-    if types & free[at, TYPES] == 0:
-        return idle
-    if free[at, MIXED] == 0:
-        return unusable(free, at, FREE, free[at, GPUS], free[at, POOLED], idle, gpus, milli)
-    slots = slots_of(free)
-    usable = 0
-    slivers = 0
-    for gpu in range(free[at, GPUS]):
-        if free[at, FREE + gpu] >= milli and is_of(free, at, slots, gpu, types):
-            usable += 1
-        else:
-            slivers += free[at, FREE + gpu]
-    return slivers if usable >= gpus else idle
-
-
-@compiled
-def fragments(free, at, cpu, typical, weights):
-    """Return the idle GPU share that typical demands cannot use here.
-
-    For a kind whose type or CPU is not here that is all of it.
-    """
-    idle = free_milli(free, at)
-    if idle <= 0:
-        return 0.0
-    lost = 0.0
-    for kind in range(typical.shape[0]):
-        gpus = typical[kind, TYPICAL_GPUS]
-        milli = typical[kind, TYPICAL_MILLI]
-        if gpus == 0 or cpu < typical[kind, TYPICAL_CPU]:
-            lost += weights[kind] * idle
-            continue
-        types = typical[kind, TYPICAL_TYPES]
-        lost += weights[kind] * _unusable(free, at, idle, gpus, milli, types)
-    return lost
 
 
 @compiled
@@ -229,10 +187,12 @@ def fgd_choice(free, at, asks, of, typical, weights):
     best = -np.inf
     best_gpu = -1
     for gpu in range(free[at, GPUS]):
+        # GPUs with as much left give the same score, and the sums are dear: one will do.
         if not gpu_admits(free, at, slots, gpu, asks, of) or _seen_before(
             free, at, slots, gpu, asks, of
         ):
             continue
+        # Tried in place and put back: a copy of the row would cost more than the sums.
         free[at, FREE + gpu] -= asks[of, ASK_MILLI]
         here = _sigmoid_100(before - fragments(free, at, cpu_after, typical, weights))
         free[at, FREE + gpu] += asks[of, ASK_MILLI]
@@ -311,7 +271,7 @@ def out_of_reach(free, at, cpu, typical, weights):
                 fitting += 1
                 usable += free[at, FREE + gpu]
         if free[at, POOLED] == 1:
-            fitting = idle // milli
+            fitting = idle // milli  # its one wide GPU stands for all
         if fitting < gpus:
             lost += weights[kind] * idle
         elif cores > 0:
@@ -330,7 +290,7 @@ def _hole_loss(free_milli, typical, weights):
 @compiled
 def _after_several(free, at, asks, of, cpu, typical, weights):
     """Return (out of reach, lost in holes) after an ask took several GPUs."""
-    rng = np.zeros(1, np.uint64)
+    rng = np.zeros(1, np.uint64)  # never drawn from: the tightest are chosen
     mask = choose_gpus(free, at, asks, of, TIGHTEST, rng)
     milli = asks[of, ASK_MILLI]
     in_holes = 0.0
@@ -424,7 +384,10 @@ def _pai_utilisation(free, total, at):
 
 @compiled
 def _clustering(free, total, at, asks, of):
-    """Score machines that already host this kind of task highest (whole)."""
+    """Score machines that already host this kind of task highest (whole).
+
+    The steps of 25 keep the four cases apart, whatever the last term, at most 25, adds.
+    """
     if asks[of, ASK_GPUS] == 0:
         return 0.0
     kind = kind_of(asks, of)
@@ -508,6 +471,7 @@ def _blend(free, total, at, asks, of, weights):
     level = weights[BLEND_LEVEL + kind]
     price = weights[BLEND_DEAR + kind]
     if level != 0.0:
+        # Machines that are kept level are compared by allocation alone, not by tightness.
         price += level * allocation(free, total, at)
     else:
         has = free_milli(total, at)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from interlane.kernel.rest import Decides, Wrapper
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     MILLI,
@@ -60,11 +61,11 @@ def _lab() -> Cluster:
     return Cluster("lab", (large, *small))
 
 
-class Watched(Scheduler):
+class Watched(Wrapper):
     """A scheduler whose jobs get the server's estimates, and which remembers how they stand."""
 
-    def __init__(self, cluster: Cluster, policy: "Policy", estimates: "LiveEstimates") -> None:
-        super().__init__(cluster, policy)
+    def __init__(self, inner: Decides, estimates: "LiveEstimates") -> None:
+        super().__init__(inner)
         self.started_s: dict[JobId, float] = {}
         self._estimates = estimates
         self._open: dict[JobId, tuple[Job, JobFeatures, EstimateBand]] = {}
@@ -142,29 +143,31 @@ def _told(policy: "Policy", seed: int, tell: Callable[[int], None]) -> Coverage:
     cluster = _lab()
     trace = synthesize(jobs=JOBS, cluster=cluster, load=LOAD, seed=seed)
     jobs, true_s = jobs_of(trace, estimate=None)
-    scheduler = Watched(cluster, policy, LiveEstimates())
-    engine, calibrated = Simulator(scheduler, jobs, true_s), Calibrated()
+    make = partial(Scheduler, cluster, policy)
+    scheduler = make()
+    watched = Watched(scheduler, LiveEstimates())
+    engine, calibrated = Simulator(scheduler, jobs, true_s, through=watched), Calibrated()
     told: dict[JobId, StartBand] = {}
     for number, job in enumerate(jobs):
         engine.run(until_s=job.submitted_s)
         tell(number)
-        if number % ASKED_ONE_IN == 0 and scheduler.waits(job.id):
-            band = _asked(scheduler, calibrated, job, partial(Scheduler, cluster, policy))
+        if number % ASKED_ONE_IN == 0 and watched.waits(job.id):
+            band = _asked(watched, calibrated, job, make)
             if job.submitted_s >= jobs[0].submitted_s + WARM_UP_S:
                 told[job.id] = band
     engine.run()
-    return _coverage(told, scheduler.started_s)
+    return _coverage(told, watched.started_s)
 
 
 def _asked(
-    scheduler: Watched, calibrated: "Calibrated", job: Job, make: Callable[[], Scheduler]
+    watched: Watched, calibrated: "Calibrated", job: Job, make: Callable[[], Scheduler]
 ) -> "StartBand":
     from interlane.sim.forward import played_starts
 
     for job_id in calibrated.awaited:
-        if job_id in scheduler.started_s:
-            calibrated.started(job_id, scheduler.started_s[job_id])
-    starts_s = played_starts(make, scheduler.expected(), job.id, job.submitted_s)
+        if job_id in watched.started_s:
+            calibrated.started(job_id, watched.started_s[job_id])
+    starts_s = played_starts(make, watched.expected(), job.id, job.submitted_s)
     assert starts_s is not None  # no machine of the lab ever fails
     calibrated.note(job.id, starts_s, job.submitted_s)
     return calibrated.band(starts_s, job.submitted_s)

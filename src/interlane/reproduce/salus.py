@@ -8,8 +8,6 @@ from statistics import fmean, median
 from typing import Final
 
 from interlane.lanes.actions import MemoryDemand
-from interlane.lanes.memory import Budget, LaneBook
-from interlane.lanes.sharing import Serialise
 from interlane.model import JobId
 from interlane.reproduce.base import Reproduction, Row, Setting
 from interlane.reproduce.salus_workloads import (
@@ -17,12 +15,15 @@ from interlane.reproduce.salus_workloads import (
     MIB,
     MINUTE_S,
     P100,
+    PUBLISHED_JCT,
     REQUEST_EVERY_S,
     SERVED,
     SWITCH_S,
     WORKLOADS,
     Lengths,
+    devices_for,
     hundred_jobs,
+    near,
     production_like,
     three_lengths,
 )
@@ -42,8 +43,6 @@ FAMILIES: Final[Mapping[str, Lengths]] = {
 TRACES: Final = 7
 """Of each family, with seeds that follow the first."""
 
-PUBLISHED_JCT: Final = {"srtf": 3.19, "fair": 1.77, "pack": 1.17}
-"""FIFO's mean completion time over that of each policy."""
 UNHIDDEN: Final = "srtf, no start-up hidden"
 """Start-ups as iterations, so that only the switches differ from FIFO."""
 PUBLISHED_MAKESPAN: Final = {UNHIDDEN: 1.009, "srtf": 1.009, "fair": 0.994, "pack": 0.947}
@@ -226,11 +225,6 @@ def _tuned(
     return alone.makespan_s / MINUTE_S, packed.makespan_s / MINUTE_S
 
 
-def near(ours: float, published: float, part: float) -> bool:
-    """Tell whether a figure is within this part of another."""
-    return abs(ours - published) <= part * published
-
-
 # 42 models
 
 CONTEXT_BYTES: Final = 400 * MIB
@@ -281,31 +275,6 @@ def _inference(setting: Setting) -> list[Row]:
             fmean(slower) <= fmean(published),
         ),
     ]
-
-
-def devices_for(
-    demands: Sequence[MemoryDemand], budget: Budget, *, guests: bool = False
-) -> int:
-    """Return how many devices hold these, the largest first, each on the first that takes it.
-
-    Guests share one process on each device, and so its context.
-    """
-    state: list[LaneBook] = []
-    largest_first = sorted(demands, key=lambda demand: -demand.peak_bytes)
-    for number, demand in enumerate(largest_first):
-        job = JobId(f"m{number}")
-        if not any(_took(book, job, demand, 0 if guests else 1) for book in state):
-            state.append(LaneBook(budget, Serialise()))
-            assert _took(state[-1], job, demand, 1), "every model fits on an empty device"
-    return len(state)
-
-
-def _took(book: LaneBook, job: JobId, demand: MemoryDemand, processes: int) -> bool:
-    book.request(job, demand, processes=processes)
-    if book.lane_of(job) is not None:
-        return True
-    book.leave(job)
-    return False
 
 
 def _slower(seed: int) -> list[float]:

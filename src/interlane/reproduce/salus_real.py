@@ -23,13 +23,15 @@ from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.memory import Budget
 from interlane.model import JobId
 from interlane.reproduce.base import Row, Setting
-from interlane.reproduce.salus import PUBLISHED_JCT, devices_for, near
 from interlane.reproduce.salus_workloads import (
     ARRIVALS_MIN,
     INSTANCES,
     MIB,
+    PUBLISHED_JCT,
     SERVED,
     TOTAL_MIN,
+    devices_for,
+    near,
     production_like,
 )
 from interlane.sim.lane_experiment import LaneExperiment

@@ -6,13 +6,14 @@ and seconds of start-up on a P100.  Two columns are ours: the persistent part of
 (fitted from jobs of one, five and ten minutes).  The trace of the 100 jobs was not released.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from interlane.lanes.actions import MemoryDemand
-from interlane.lanes.memory import Budget
+from interlane.lanes.memory import Budget, LaneBook
+from interlane.lanes.sharing import Serialise
 from interlane.model import JobId
 from interlane.sim.lanes import LaneJob
 
@@ -24,6 +25,10 @@ P100: Final = Budget(14 * 1024 * MIB)
 
 SWITCH_S: Final = 0.3
 """The gap that figure 8b shows between the iterations of two jobs."""
+
+
+PUBLISHED_JCT: Final = {"srtf": 3.19, "fair": 1.77, "pack": 1.17}
+"""FIFO's mean completion time over that of each policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +225,33 @@ SERVED: Final = tuple(
 INSTANCES: Final = 3
 """Of each served model."""
 REQUEST_EVERY_S: Final = 10.0
+
+
+def near(ours: float, published: float, part: float) -> bool:
+    """Tell whether a figure is within this part of another."""
+    return abs(ours - published) <= part * published
+
+
+def devices_for(
+    demands: Sequence[MemoryDemand], budget: Budget, *, guests: bool = False
+) -> int:
+    """Return how many devices hold these, the largest first, each on the first that takes it.
+
+    Guests share one process on each device, and so its context.
+    """
+    state: list[LaneBook] = []
+    largest_first = sorted(demands, key=lambda demand: -demand.peak_bytes)
+    for number, demand in enumerate(largest_first):
+        job = JobId(f"m{number}")
+        if not any(_took(book, job, demand, 0 if guests else 1) for book in state):
+            state.append(LaneBook(budget, Serialise()))
+            assert _took(state[-1], job, demand, 1), "every model fits on an empty device"
+    return len(state)
+
+
+def _took(book: LaneBook, job: JobId, demand: MemoryDemand, processes: int) -> bool:
+    book.request(job, demand, processes=processes)
+    if book.lane_of(job) is not None:
+        return True
+    book.leave(job)
+    return False

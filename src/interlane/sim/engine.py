@@ -1,7 +1,7 @@
-"""Body 1: virtual time.
+"""The engine of virtual time.
 
-The engine owns the clock and the truth about run times, feeds the kernel events and carries
-out its actions at once.  All events of one moment are learned before the kernel decides.
+It owns the clock and the truth about run times, feeds the scheduler events and carries out its
+actions at once.  All events of one moment are learned before anything is decided.
 
 Progress is re-rated exactly when neighbours change or a job grows: its remaining work is
 settled at its old speed, and its end is scheduled anew.  Ends that were scheduled before are
@@ -12,16 +12,18 @@ and how much of a job's run is lost, the kernel says (``Requeue``).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 
+from interlane.kernel.rest import Decides, decide_until_rest
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog, LogEvent
 from interlane.model import (
     Action,
     Cancelled,
+    Event,
     Finished,
     Grow,
     Grown,
@@ -54,9 +56,6 @@ from interlane.model import (
 )
 from interlane.sim.neighbours import Neighbours
 from interlane.sim.world import World
-
-DECISIONS_PER_MOMENT_MAX = 100_000
-"""A moment that needs more decisions than this is an endless loop: a fault of ours."""
 
 LOSSES_MAX = 1_000
 """A job that is lost with its machines so often is abandoned."""
@@ -96,9 +95,12 @@ class Simulator:
         true_s: Sequence[float],
         world: World | None = None,
         *,
+        through: Decides | None = None,
         paranoid: bool = False,
     ) -> None:
+        """Prepare to play; ``through`` wraps the scheduler and is driven in its place."""
         self.scheduler = scheduler
+        self._decider: Decides = scheduler if through is None else through
         self.jobs = jobs
         self.world = world or World()
         self.log = EventLog(scheduler.cluster, jobs)
@@ -137,7 +139,7 @@ class Simulator:
         """
         for number, event in enumerate(events):
             self.log.add(now_s, LogEvent.SUBMITTED, number)
-            self.scheduler.learn(event, now_s)
+            self._decider.learn(event, now_s)
             if event.placement is not None:
                 run = self._runs[number] = _Run(self._true_s[number])
                 self._enter(number, run, event.placement, now_s)
@@ -186,14 +188,14 @@ class Simulator:
                 if run is not None and run.attempt == attempt:
                     self._end(subject, run, now_s)
             elif what == _TICK:
-                self.scheduler.learn(Ticked(), now_s)
+                self._decider.learn(Ticked(), now_s)
             else:
                 # Jobs that end in this moment have ended before their machines go.
                 of_machines.append((what, subject))
         for what, subject in of_machines:
             self._learn_of_machine(what, subject, now_s)
         jobs, number = self.jobs, self._next_job
-        learn, add = self.scheduler.learn, self.log.add
+        learn, add = self._decider.learn, self.log.add
         while number < len(jobs) and jobs[number].submitted_s == now_s:
             add(now_s, LogEvent.SUBMITTED, number)
             learn(Submitted(jobs[number]), now_s)
@@ -203,51 +205,47 @@ class Simulator:
     def _end(self, number: int, run: _Run, now_s: float) -> None:
         self._open -= 1
         self.log.add(now_s, LogEvent.FINISHED, number)
-        self.scheduler.learn(Finished(self.jobs[number].id), now_s)
+        self._decider.learn(Finished(self.jobs[number].id), now_s)
         self._vacate(number, run, now_s)
         del self._runs[number]
 
-    # -- actions -----------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------
 
     def _settle_decisions(self, now_s: float) -> None:
-        """Let the kernel decide until it decides nothing more at this moment."""
-        for _ in range(DECISIONS_PER_MOMENT_MAX):
-            self.decisions += 1
-            actions = self.scheduler.decide(now_s)
-            again = self._disturbed and self._clear(actions, now_s)
-            if not self._carry_out(actions, now_s) and not again:
-                return
-        raise AssertionError(f"The scheduler does not come to rest at {now_s} s.")
+        """Have everything decided that can be at this moment."""
+        self.decisions += decide_until_rest(
+            self._decider, now_s, lambda actions: self._carry_out(actions, now_s)
+        )
 
-    def _carry_out(self, actions: Iterable[Action], now_s: float) -> bool:
-        """Do what the kernel actions; return whether it must decide again."""
-        again = False
+    def _carry_out(self, actions: Sequence[Action], now_s: float) -> Iterator[Event]:
+        """Do what was decided; yield what comes of it at once."""
+        if self._disturbed:
+            yield from self._clear(actions, now_s)
         for action in actions:
             if type(action) is Start:
                 self._start(self._numbers[action.job_id], action, now_s)
+                yield Started(action.job_id, action.placement)
             elif type(action) is Grow:
                 self._grow(self._numbers[action.job_id], action, now_s)
-                again = True
+                yield Grown(action.job_id, action.more)
             elif type(action) is Preempt:
-                self._preempt(
+                yield self._preempt(
                     self._numbers[action.job_id], self._numbers[action.in_favour_of], now_s
                 )
-                again = True
             elif type(action) is Refuse:
-                number = self._numbers[action.job_id]
-                self.log.add(now_s, LogEvent.REFUSED, number)
-                self.log.refusals[number] = action.refusal
-                self._open -= 1
-                again = True
+                self._refuse(self._numbers[action.job_id], action.refusal, now_s)
             elif type(action) is Wake:
                 self._push(action.at_s, _TICK, 0, 0)
-        return again
+
+    def _refuse(self, number: int, refusal: Refusal, now_s: float) -> None:
+        self._open -= 1
+        self.log.add(now_s, LogEvent.REFUSED, number)
+        self.log.refusals[number] = refusal
 
     def _start(self, number: int, action: Start, now_s: float) -> None:
         run = self._runs.get(number)
         if run is None:
             run = self._runs[number] = _Run(self._true_s[number])
-        self.scheduler.learn(Started(action.job_id, action.placement), now_s)
         self._enter(number, run, action.placement, now_s)
 
     def _enter(self, number: int, run: _Run, placement: Placement, now_s: float) -> None:
@@ -269,22 +267,22 @@ class Simulator:
         self._settle(run, now_s)
         run.placement += more
         self.log.add_growth(now_s, number, more)
-        self.scheduler.learn(Grown(action.job_id, more), now_s)
         if self._neighbours is None:
             run.speed = gang_ratio(self.jobs[number].request, run.placement)
             self._schedule_end(number, run, now_s)
         else:
             self._rerate(self._neighbours.grow(number, more), now_s)
 
-    def _preempt(self, number: int, in_favour_of: int, now_s: float) -> None:
+    def _preempt(self, number: int, in_favour_of: int, now_s: float) -> Preempted:
         run, job = self._runs[number], self.jobs[number]
         self._settle(run, now_s)
         done_s = run.work_at_start_s - run.left_s
-        lost_s = done_s % job.checkpoint_s if job.checkpoint_s > 0 else 0.0
+        # Told to stop, a job without checkpoints saves all it has done; with them, it does not.
+        lost_s = job.unsaved_s(done_s) if job.checkpoint_s > 0 else 0.0
         run.left_s += lost_s + self.world.restart_s
         self.log.add_preemption(now_s, number, in_favour_of)
-        self.scheduler.learn(Preempted(job.id, lost_s), now_s)
         self._vacate(number, run, now_s)
+        return Preempted(job.id, lost_s)
 
     # -- speed ------------------------------------------------------------------------
 
@@ -382,11 +380,11 @@ class Simulator:
             case MachineDrained() | MachineUndrained() | Occupied():
                 pass
         self.log.add_machine(now_s, event)
-        self.scheduler.learn(event, now_s)
+        self._decider.learn(event, now_s)
         self._disturbed = True
 
-    def _clear(self, actions: Sequence[Action], now_s: float) -> bool:
-        """Take jobs off machines that are gone; return whether the kernel must decide again.
+    def _clear(self, actions: Sequence[Action], now_s: float) -> Iterator[Cancelled]:
+        """Take jobs off machines that are gone; yield those that are given up.
 
         Machines are what they have become when all such jobs have left them.
         """
@@ -404,10 +402,9 @@ class Simulator:
             for action in actions
             if type(action) is Requeue and action.job_id not in starting
         ]
-        given_up = [number for number in unlucky if self._losses[number] >= LOSSES_MAX]
-        for number in given_up:
-            self._abandon(number, now_s)
-        return bool(given_up)
+        for number in unlucky:
+            if self._losses[number] >= LOSSES_MAX:
+                yield self._abandon(number, now_s)
 
     def _lose_job(self, number: int, action: Requeue, now_s: float) -> None:
         """Set a job back by the work that the kernel says is lost, at the speed it was done."""
@@ -421,17 +418,16 @@ class Simulator:
         self._vacate(number, run, now_s)
         self._losses[number] += 1
 
-    def _abandon(self, number: int, now_s: float) -> None:
+    def _abandon(self, number: int, now_s: float) -> Cancelled:
         """Take back a job that failing machines never let finish; else no run would end."""
-        self._open -= 1
         del self._runs[number]
-        self.log.add(now_s, LogEvent.REFUSED, number)
-        self.log.refusals[number] = Refusal(
+        refusal = Refusal(
             Tier.CAPACITY,
             f"Its machines failed {LOSSES_MAX} times before it could finish.",
             "Use shorter jobs, checkpoints or machines that fail less often.",
         )
-        self.scheduler.learn(Cancelled(self.jobs[number].id), now_s)
+        self._refuse(number, refusal, now_s)
+        return Cancelled(self.jobs[number].id)
 
 
 def _next_s(rng: Random, mean_s: float) -> float:

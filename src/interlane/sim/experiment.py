@@ -21,7 +21,7 @@ from interlane.policy.typical import typical_demands
 from interlane.predict.recall import Recall
 from interlane.sim.adapt import adaptation, let_start_with
 from interlane.sim.engine import Simulator
-from interlane.sim.learning import LearningScheduler, learning_on
+from interlane.sim.learning import Learner, learning_on
 from interlane.sim.world import World
 from interlane.traces.jobs import at_rate, jobs_of, sample
 from interlane.traces.schema import TRUE_DURATION, Trace
@@ -143,13 +143,13 @@ def run(experiment: Experiment, progress: Progress | None = None) -> RunResult:
 
 def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> Simulator:
     """Return an engine at the beginning of time."""
-    policy, predictor = policy_for(experiment, jobs), experiment.choice.predictor
-    if predictor is None:
-        scheduler = Scheduler(experiment.cluster, policy, experiment.seed)
-    else:
-        learning = learning_on(experiment.trace, predictor)
-        scheduler = LearningScheduler(experiment.cluster, policy, experiment.seed, learning)
-    return Simulator(scheduler, jobs, true_s, experiment.world, paranoid=experiment.paranoid)
+    predictor = experiment.choice.predictor
+    scheduler = Scheduler(experiment.cluster, policy_for(experiment, jobs), experiment.seed)
+    learner = None
+    if predictor is not None:
+        learner = Learner(scheduler, learning_on(experiment.trace, predictor))
+    world, paranoid = experiment.world, experiment.paranoid
+    return Simulator(scheduler, jobs, true_s, world, through=learner, paranoid=paranoid)
 
 
 def policy_for(experiment: Experiment, jobs: list[Job]) -> Policy:

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.kernel.ledger import Ledger, Table
+from interlane.kernel.ledger import Ledger
 from interlane.kernel.scheduler import Scheduler
+from interlane.metrics.fragments import fragments
 from interlane.model import (
     Cancelled,
     Cluster,
@@ -32,9 +33,8 @@ from interlane.policy.base import TypicalDemand
 from interlane.policy.catalogue import PlacerRecipe
 from interlane.policy.order import Fifo
 from interlane.policy.policy import Policy
-from interlane.policy.rows import CPU
-from interlane.policy.scores import TYPICAL_WIDTH, fragments
 from interlane.policy.typical import typical_demands
+from interlane.tables import CPU, typical_rows
 
 FULL: Final = 1.3
 """How much GPU share arrives, in units of the cluster's capacity."""
@@ -168,7 +168,8 @@ class _Watch:
 
     def __init__(self, cluster: Cluster, typical: tuple[TypicalDemand, ...]) -> None:
         self._ledger = Ledger(cluster)
-        self._typical = _rows(self._ledger, typical)
+        demands = [kind.demand for kind in typical]
+        self._typical = typical_rows(demands, self._ledger.types.mask)
         self._weights = np.array([kind.weight for kind in typical], np.float64)
         self._profiles: dict[object, tuple[int, ...]] = {}
         self._here = np.array([self._fragments(n) for n in range(len(cluster))])
@@ -192,12 +193,3 @@ class _Watch:
         free = self._ledger.free
         cpu_milli = free[number, CPU]
         return float(fragments(free, number, cpu_milli, self._typical, self._weights))
-
-
-def _rows(ledger: Ledger, typical: tuple[TypicalDemand, ...]) -> Table:
-    table = np.empty((len(typical), TYPICAL_WIDTH), np.int64)
-    for row, kind in zip(table, typical, strict=True):
-        demand = kind.demand
-        mask = ledger.types.mask(demand.gpu_types)
-        row[:] = demand.gpus, demand.gpu_milli, demand.cpu_milli, mask
-    return table

@@ -1,4 +1,4 @@
-"""A scheduler whose estimates come from a predictor that learns as jobs end.
+"""A learner that wraps a scheduler: estimates from a predictor that learns as jobs end.
 
 The predictor is asked when a job is submitted and told when it ends, so that no estimate knows
 anything that has not happened.  Everything else is the scheduler's own.
@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from interlane.kernel.scheduler import Scheduler
+from interlane.kernel.rest import Decides, Wrapper
 from interlane.model import (
     MILLI,
     Cancelled,
-    Cluster,
     Event,
     Finished,
     Grown,
@@ -24,7 +23,6 @@ from interlane.model import (
     Submitted,
 )
 from interlane.model.units import MIB_PER_GIB
-from interlane.policy.policy import Policy
 from interlane.predict.live import OnlinePredictor
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
@@ -77,11 +75,11 @@ def runs_of(trace: Trace) -> Runs:
     )
 
 
-class LearningScheduler(Scheduler):
+class Learner(Wrapper):
     """Estimates at submission, and learns at the end."""
 
-    def __init__(self, cluster: Cluster, policy: Policy, seed: int, learning: Learning) -> None:
-        super().__init__(cluster, policy, seed)
+    def __init__(self, inner: Decides, learning: Learning) -> None:
+        super().__init__(inner)
         self._live = OnlinePredictor(learning.predictor)
         self._learning = learning
         self._ran_s: dict[JobId, float] = {}
@@ -94,7 +92,7 @@ class LearningScheduler(Scheduler):
         """Instances that each of them has run with since then."""
 
     def learn(self, event: Event, now_s: float) -> None:
-        """Take one event into the state, with an estimate where a job is submitted."""
+        """Pass one event on, with an estimate where a job is submitted."""
         match event:
             case Submitted(job):
                 estimate = self._live.submitted(job.id, self._learning.run(job.id))

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog, LogEvent
@@ -32,6 +31,7 @@ from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.sim.engine import Simulator
 from interlane.sim.world import World
+from interlane.tables import AT_ASK, AT_INSTANCES, AT_MACHINE, AT_MASK, AT_WIDTH
 
 MEMORY_MIB = 512 * 1024
 GPU_MEMORY_MIB = 16 * 1024
@@ -244,11 +244,11 @@ def _hold(ledger: Ledger, number: int, gpu: int, milli: int, memory_mib: int) ->
 
 def _take(ledger: Ledger, number: int, mask: int, needs: Demand, instances: int) -> None:
     profile = ledger.add_ask(needs, frozenset(), 1)
-    row = np.zeros((1, compiled.AT_WIDTH), np.int64)
-    row[0, compiled.AT_MACHINE] = number
-    row[0, compiled.AT_MASK] = mask
-    row[0, compiled.AT_INSTANCES] = instances
-    row[0, compiled.AT_ASK] = profile
+    row = np.zeros((1, AT_WIDTH), np.int64)
+    row[0, AT_MACHINE] = number
+    row[0, AT_MASK] = mask
+    row[0, AT_INSTANCES] = instances
+    row[0, AT_ASK] = profile
     assert ledger.hold_again(row), f"{needs} does not fit on machine {number}"
 
 

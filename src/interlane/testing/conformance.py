@@ -20,9 +20,9 @@ import numpy as np
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.view import LedgerView
 from interlane.model import Job, Placement, Refusal, Spot, Task, Tier
-from interlane.policy import rows
 from interlane.policy.base import FreeMachine, Order, PlacementRule, Placer, TypeRule
 from interlane.policy.scores import Score
+from interlane.tables import UP
 from interlane.testing.contract import ContractBroken, demand
 from interlane.testing.engines import EngineWorld, check_engine
 
@@ -110,7 +110,7 @@ def _check_spot(
     task = job.request.tasks[spot.task]
     number = ledger.number(spot.machine)
     free = view.free(number)
-    demand(ledger.free[number, rows.UP] == 1, "machine is there", f"{spot.machine} is lost.")
+    demand(ledger.free[number, UP] == 1, "machine is there", f"{spot.machine} is lost.")
     machine = ledger.machine(number)
     demand(
         task.demand.selectors <= set(machine.labels)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.scheduler import Scheduler
+from interlane.kernel.rest import Wrapper
 from interlane.model import (
     Event,
     Job,
@@ -589,7 +589,7 @@ FAULTY_ORDERS: Final[dict[str, Callable[[], Order]]] = {
 # -- planted faults: schedulers -----------------------------------------------------------
 
 
-class _Misheard(Scheduler):
+class _Misheard(Wrapper):
     """A scheduler that learns events as ``hears`` tells them."""
 
     def hears(self, event: Event) -> Event | None:
@@ -673,7 +673,7 @@ class CrossesDomains(_Misheard):
         return event
 
 
-FAULTY_SCHEDULERS: Final[dict[str, type[Scheduler]]] = {
+FAULTY_SCHEDULERS: Final[dict[str, type[Wrapper]]] = {
     "ignores drains": IgnoresDrains,
     "forgets drains": ForgetsDrains,
     "ignores what others occupy": IgnoresOthers,

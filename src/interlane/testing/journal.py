@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from interlane.kernel.rest import Decides, Wrapper
 from interlane.model import (
     Action,
     Cancelled,
@@ -64,18 +65,6 @@ from interlane.model import (
 VERSION: Final = 2
 
 
-class Decides(Protocol):
-    """What a journal can record and replay: a scheduler."""
-
-    def learn(self, event: Event, now_s: float) -> None:
-        """Take one event into the state."""
-        ...
-
-    def decide(self, now_s: float) -> tuple[Action, ...]:
-        """Return what should be done now."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Learned:
     """The scheduler was told an event."""
@@ -108,21 +97,21 @@ class Journal:
         return iter(self.entries)
 
 
-class RecordedScheduler:
+class RecordedScheduler(Wrapper):
     """A scheduler that keeps a journal."""
 
-    def __init__(self, scheduler: Decides, journal: Journal | None = None) -> None:
-        self.scheduler = scheduler
+    def __init__(self, inner: Decides, journal: Journal | None = None) -> None:
+        super().__init__(inner)
         self.journal = Journal() if journal is None else journal
 
     def learn(self, event: Event, now_s: float) -> None:
         """Take one event into the state, then note it: a refused event is not an event."""
-        self.scheduler.learn(event, now_s)
+        super().learn(event, now_s)
         self.journal.entries.append(Learned(now_s, event))
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
         """Return what should be done now, and note it."""
-        actions = self.scheduler.decide(now_s)
+        actions = super().decide(now_s)
         self.journal.entries.append(Decided(now_s, actions))
         return actions
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import strategies as st
 
 from interlane.kernel.lifecycle import HOLDING, JobState
+from interlane.kernel.rest import Decides
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Action,
@@ -136,6 +137,7 @@ def check_machines(
     on: Cluster,
     happens: Sequence[Step],
     *,
+    through: Callable[[Scheduler], Decides] = lambda scheduler: scheduler,
     fills: bool = False,
 ) -> None:
     """Check that a scheduler keeps to the machines that there are, step by step.
@@ -144,9 +146,11 @@ def check_machines(
     forbid it, on GPUs of other types, beyond what is free beside others, or across domains
     where it must be in one.  Who ran on a machine that is gone waits again.  Events about
     unknown machines change nothing.  At the end nothing is left behind.  With ``fills``, jobs
-    of one task are not left waiting where a plain first fit finds them a place.
+    of one task are not left waiting where a plain first fit finds them a place.  What is
+    driven is the scheduler ``through`` what wraps it.
     """
-    account = _Account(make(on), {machine.id: machine for machine in on})
+    scheduler = make(on)
+    account = _Account(scheduler, through(scheduler), {machine.id: machine for machine in on})
     for moment, step in enumerate(happens):
         account.now_s = float(moment)
         account.take(step)
@@ -161,6 +165,7 @@ class _Account:
     """Machines and holdings, as events and actions say."""
 
     scheduler: Scheduler
+    decider: Decides
     there: dict[MachineId, Machine]
     now_s: float = 0.0
     drained: set[MachineId] = field(default_factory=set)
@@ -183,7 +188,7 @@ class _Account:
         if not isinstance(step, Submitted | MachineJoined) and not self._knows(step):
             self._learn_in_vain(step)
             return
-        self.scheduler.learn(step, self.now_s)
+        self.decider.learn(step, self.now_s)
         if isinstance(step, Submitted):
             self.jobs[step.job.id] = step.job
         else:
@@ -200,7 +205,7 @@ class _Account:
     def _learn_in_vain(self, event: Event) -> None:
         before = self.scheduler.cluster
         try:
-            self.scheduler.learn(event, self.now_s)
+            self.decider.learn(event, self.now_s)
         except InvalidInput:
             demand(self.scheduler.cluster == before, "unknown machine", f"{event} left traces.")
             return
@@ -245,7 +250,7 @@ class _Account:
     def settle(self) -> None:
         """Let the scheduler decide until it comes to rest, and carry out what it asks."""
         for _ in range(DECISIONS_MAX):
-            actions = self.scheduler.decide(self.now_s)
+            actions = self.decider.decide(self.now_s)
             for action in actions:
                 self._carry_out(action)
             demand(not self.must_wait, "gone machine", f"{self.must_wait} go on there.")
@@ -270,14 +275,14 @@ class _Account:
                 demand(job_id not in self.held, "runs once", f"{job_id} runs already.")
                 self._check_place(self.jobs[job_id], placement, Placement(()))
                 self.held[job_id] = placement
-                self.scheduler.learn(Started(job_id, placement), self.now_s)
+                self.decider.learn(Started(job_id, placement), self.now_s)
             case Grow(job_id, more):
                 self._check_place(self.jobs[job_id], more, self.held[job_id])
                 self.held[job_id] += more
-                self.scheduler.learn(Grown(job_id, more), self.now_s)
+                self.decider.learn(Grown(job_id, more), self.now_s)
             case Preempt(job_id):
                 del self.held[job_id]
-                self.scheduler.learn(Preempted(job_id, 0.0), self.now_s)
+                self.decider.learn(Preempted(job_id, 0.0), self.now_s)
             case Refuse(job_id):
                 del self.jobs[job_id]
             case Wake():
@@ -377,7 +382,7 @@ class _Account:
         ]
 
     def _end(self, job_id: JobId) -> None:
-        self.scheduler.learn(Finished(job_id), self.now_s)
+        self.decider.learn(Finished(job_id), self.now_s)
         del self.held[job_id], self.jobs[job_id]
 
     def end_all(self) -> None:

@@ -88,8 +88,7 @@ def jobs_of(
     requests, rows = _requests(trace, shapes, tasks, adapt)
     jobs = rows.sort("submit_s", "serial", maintain_order=True)
     estimates = [None] * jobs.height if column is None else jobs[column].to_list()
-    made = map(
-        Job,
+    columns = (
         map(JobId, jobs["job_id"].to_list()),
         map(requests.__getitem__, jobs["request"].to_list()),
         jobs["submit_s"].to_list(),
@@ -103,7 +102,7 @@ def jobs_of(
         jobs["family"].to_list(),
     )
     with _collector_paused():
-        return list(made), jobs["duration_s"].to_list()
+        return list(map(Job, *columns)), jobs["duration_s"].to_list()
 
 
 @contextmanager

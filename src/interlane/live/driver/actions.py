@@ -1,7 +1,8 @@
 """What the scheduler decides: noted in the batch, and carried out once that is stored."""
 
-from typing import Final
+from collections.abc import Iterable, Iterator
 
+from interlane.kernel.rest import decide_until_rest
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.reports import waiting
 from interlane.live.driver.state import attempt_of
@@ -9,6 +10,7 @@ from interlane.live.store.record import HOLDING, JobRecord, Kind, State, placeme
 from interlane.model import (
     Action,
     Cancelled,
+    Event,
     Grow,
     JobId,
     Placement,
@@ -20,38 +22,29 @@ from interlane.model import (
     Wake,
 )
 
-DECISIONS_MAX: Final = 100_000
-"""A moment that needs more decisions than this is an endless loop: a fault of ours."""
-
 
 def decide(batch: Batch) -> None:
-    """Let the scheduler decide until nothing it wants frees something at once."""
-    for _ in range(DECISIONS_MAX):
-        actions = batch.state.scheduler.decide(batch.now_s)
-        freed = [_note(action, batch) for action in actions]
-        if not any(freed):
-            return
-    raise AssertionError("The scheduler does not come to rest.")
+    """Have everything decided that can be at this moment."""
+    decide_until_rest(batch.state.scheduler, batch.now_s, lambda actions: _note(actions, batch))
 
 
-def _note(action: Action, batch: Batch) -> bool:
-    """Note an action; return whether others may start because of what came of it."""
+def _note(actions: Iterable[Action], batch: Batch) -> Iterator[Event]:
+    """Note what was decided; yield what comes of it at once."""
     jobs = batch.state.jobs
-    match action:
-        case Start(job_id, placement):
-            _place(jobs[job_id], placement, batch)
-        case Grow(job_id, more):
-            _grow(jobs[job_id], more, batch)
-        case Preempt(job_id, in_favour_of):
-            _stop(jobs[job_id], in_favour_of, batch)
-        case Refuse(job_id, refusal):
-            batch.end(Kind.REFUSED, jobs[job_id], State.REFUSED, reason=str(refusal))
-            return True
-        case Requeue(job_id, why, work_lost_s):
-            return _requeue(jobs.get(job_id), why, work_lost_s, batch)
-        case Wake(at_s):
-            batch.postpone(at_s, Ticked())
-    return False
+    for action in actions:
+        match action:
+            case Start(job_id, placement):
+                _place(jobs[job_id], placement, batch)
+            case Grow(job_id, more):
+                _grow(jobs[job_id], more, batch)
+            case Preempt(job_id, in_favour_of):
+                _stop(jobs[job_id], in_favour_of, batch)
+            case Refuse(job_id, refusal):
+                batch.end(Kind.REFUSED, jobs[job_id], State.REFUSED, reason=str(refusal))
+            case Requeue(job_id, why, work_lost_s):
+                yield from _requeue(jobs.get(job_id), why, work_lost_s, batch)
+            case Wake(at_s):
+                batch.postpone(at_s, Ticked())
 
 
 def _place(record: JobRecord, placement: Placement, batch: Batch) -> None:
@@ -90,16 +83,17 @@ def _stop(record: JobRecord, in_favour_of: JobId, batch: Batch) -> None:
     batch.stop(attempt_of(record))
 
 
-def _requeue(record: JobRecord | None, why: str, work_lost_s: float, batch: Batch) -> bool:
+def _requeue(
+    record: JobRecord | None, why: str, work_lost_s: float, batch: Batch
+) -> Iterator[Cancelled]:
     """Note that a job's place is gone; nothing of the attempt may go on."""
     if record is None or record.state not in HOLDING:
-        return False  # it ended in the same moment
+        return  # it ended in the same moment
     batch.give_up(attempt_of(record), record.place)
     if record.cancelled_by is not None:
-        batch.learn(Cancelled(record.id))
         batch.end(Kind.CANCELLED, record, State.CANCELLED)
-        return True
+        yield Cancelled(record.id)
+        return
     attempted_s = batch.now_s - (record.started_s or batch.now_s)
     ran_s = record.ran_s + max(0.0, attempted_s - work_lost_s)
     batch.write(Kind.REQUEUED, record.id, waiting(ran_s=ran_s, reason=why))
-    return False

@@ -218,13 +218,13 @@ def job_of(record: JobRecord, request: Request) -> Job:
         request,
         record.submitted_s,
         record.serial,
-        record.estimate_s,
-        record.user,
-        job.queue,
-        job.priority,
-        spec.checkpoint_s(job) or 0.0,
-        spec.program_of(job),
-        job.family or "",
+        duration_s_estimate=record.estimate_s,
+        user=record.user,
+        queue=job.queue,
+        priority=job.priority,
+        checkpoint_s=spec.checkpoint_s(job) or 0.0,
+        program=spec.program_of(job),
+        family=job.family or "",
     )
 
 

@@ -211,11 +211,11 @@ def put_on_record(
         user,
         job.queue,
         job,
-        submitted_s,
-        estimate.seconds,
-        estimate.low_s,
-        estimate.high_s,
-        estimate.basis,
+        submitted_s=submitted_s,
+        estimate_s=estimate.seconds,
+        low_s=estimate.low_s,
+        high_s=estimate.high_s,
+        basis=estimate.basis,
         key=origin.key,
     )
     document = record_document(record)

@@ -21,10 +21,18 @@ def plan_document(now: Snapshot, wanted: JobSpec, user: str) -> dict[str, Any]:
     request = now.request_of(wanted)
     serial = max((record.serial for record in records), default=0) + 1
     job = Job(
-        PLANNED, request, now_s, serial, spec.expected_s(wanted), user, wanted.queue,
-        wanted.priority, spec.checkpoint_s(wanted) or 0.0, spec.program_of(wanted),
-        wanted.family or "",
-    )  # fmt: skip
+        PLANNED,
+        request,
+        now_s,
+        serial,
+        duration_s_estimate=spec.expected_s(wanted),
+        user=user,
+        queue=wanted.queue,
+        priority=wanted.priority,
+        checkpoint_s=spec.checkpoint_s(wanted) or 0.0,
+        program=spec.program_of(wanted),
+        family=wanted.family or "",
+    )
     for action in scheduler.handle(Submitted(job), now_s):
         if isinstance(action, Start) and action.job_id == PLANNED:
             return _would_start(action.placement, records, _Joining(wanted, now))

@@ -84,22 +84,22 @@ def tables_of(trace: Trace, cluster: Cluster | None = None) -> TraceTables:
         "job", "user", "submit_s", "end_s"
     )
     return TraceTables(
-        trace.name,
-        jobs,
-        tasks.drop("run_s"),
-        _instances(tasks),
-        _none("instance", "machine", "gpu", *_SENSED),
-        _machines(cluster),
-        _none("instance", "machine", "start_s", "end_s", *_MEASURED),
-        EVERY_COLUMN - has,
-        (
+        name=trace.name,
+        jobs=jobs,
+        tasks=tasks.drop("run_s"),
+        instances=_instances(tasks),
+        sensors=_none("instance", "machine", "gpu", *_SENSED),
+        machines=_machines(cluster),
+        metrics=_none("instance", "machine", "start_s", "end_s", *_MEASURED),
+        absent=EVERY_COLUMN - has,
+        findings=(
             *_bad_rows(trace),
             *_notes(trace),
             *_clock_steps(frame),
             *_one_group(trace, told),
         ),
-        trace.clock_s,
-        _WORDS,
+        clock_s=trace.clock_s,
+        words=_WORDS,
     )
 
 

@@ -1,6 +1,51 @@
 """The loop that puts instances on machines, compiled; see ``place`` for what it is for."""
 
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
 from interlane.compiling import compiled
+
+Ints = NDArray[np.int64]
+
+
+class Site(NamedTuple):
+    """The machines, and what is taken of them."""
+
+    first: Ints
+    """The first machine of each kind."""
+    machines: Ints
+    """How many there are of it."""
+    gpus: Ints
+    cpus: Ints
+    cards: Ints
+    """Percent of each card that is taken."""
+    cores: Ints
+    """Percent of the cores that is taken."""
+    heat: NDArray[np.float64]
+
+
+class Ending(NamedTuple):
+    """What ends when: slots, linked by the minute."""
+
+    ends: Ints
+    slots: Ints
+    state: Ints
+
+
+class Coming(NamedTuple):
+    """The instances, in the order of their starts."""
+
+    start_s: Ints
+    end_s: Ints
+    task: Ints
+    kind: Ints
+    gpu: Ints
+    cpu: Ints
+    lean: Ints
+    rng: Ints
+
 
 PICKS = 6
 LEANING_PICKS = 16
@@ -78,8 +123,10 @@ def _hold(cards, gpus, at, gpu):
 
 
 @compiled
-def _choose(first, count, gpus, cpus, cards, cores, gpu, cpu, lean, heat, rng):
+def _choose(site, kind, gpu, cpu, lean, rng):
     """Return the machine of one instance."""
+    gpus, cpus, cards, cores, heat = site.gpus, site.cpus, site.cards, site.cores, site.heat
+    first, count = site.first[kind], site.machines[kind]
     picks = LEANING_PICKS if lean != 0 else PICKS
     word = rng
     best, best_score = -1, 0.0
@@ -93,6 +140,7 @@ def _choose(first, count, gpus, cpus, cards, cores, gpu, cpu, lean, heat, rng):
                 best, best_score = at, lean * heat[at]
     if best >= 0:
         return best
+    # None of the few had room: look at all, from a random one on so that none fills first.
     begin = (word >> 33) % count
     emptiest, least = first + begin, 1e18
     for step in range(count):
@@ -106,22 +154,19 @@ def _choose(first, count, gpus, cpus, cards, cores, gpu, cpu, lean, heat, rng):
 
 
 @compiled
-def place_all(
-    first, count, gpus, cpus, cards, cores, ends, slots, state,
-    start_s, end_s, task, kind, gpu, cpu, lean, heat, rng, machine, card,
-):  # fmt: skip
+def place_all(site, ending, coming, machine, card):
     """Place instances one by one; writes machine and first card of each."""
+    gpus, cpus, cards, cores = site.gpus, site.cpus, site.cards, site.cores
+    ends, slots, state = ending.ends, ending.slots, ending.state
+    start_s, end_s, task = coming.start_s, coming.end_s, coming.task
+    kind, gpu, cpu, lean = coming.kind, coming.gpu, coming.cpu, coming.lean
     last_task, last = -1, -1
     for one in range(len(start_s)):
         _free_ended(ends, slots, state, cards, cores, start_s[one] // 60)
-        of = kind[one]
         at = last
         with_gang = task[one] == last_task and lean[one] == 0
         if not (with_gang and _has_room(cards, cores, gpus, cpus, at, gpu[one], cpu[one])):
-            at = _choose(
-                first[of], count[of], gpus, cpus, cards, cores, gpu[one], cpu[one],
-                lean[one], heat, rng[one],
-            )  # fmt: skip
+            at = _choose(site, kind[one], gpu[one], cpu[one], lean[one], coming.rng[one])
         last_task, last = task[one], at
         mask, each = _hold(cards, gpus, at, gpu[one])
         cores[at] += cpu[one]

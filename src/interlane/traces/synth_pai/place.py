@@ -7,7 +7,7 @@ the emptiest it saw, so that machines hold more than they have only when all are
 
 import numpy as np
 
-from interlane.traces.synth_pai.compiled import place_all
+from interlane.traces.synth_pai.compiled import Coming, Ending, Site, place_all
 from interlane.traces.synth_pai.deal import Floats, Ints
 
 
@@ -50,8 +50,10 @@ class Floor:
         ``lean`` is 1 for instances that go to machines with much ``heat``, -1 for little.
         """
         machine, card = np.empty_like(start_s), np.empty_like(start_s)
-        state = (self._first, self._count, self._gpus, self._cpu, self._cards, self._cores)
-        times = (self._ends, self._slots, self._state, start_s, end_s)
-        actions = (task, kind, gpu, cpu, lean, heat, rng)
-        place_all(*state, *times, *actions, machine, card)
+        site = Site(
+            self._first, self._count, self._gpus, self._cpu, self._cards, self._cores, heat
+        )
+        ending = Ending(self._ends, self._slots, self._state)
+        coming = Coming(start_s, end_s, task, kind, gpu, cpu, lean, rng)
+        place_all(site, ending, coming, machine, card)
         return machine, card

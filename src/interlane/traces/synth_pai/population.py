@@ -83,20 +83,20 @@ def draw_groups(rng: Rng, *, jobs: int, users: int, span_s: float, gpus: Floats)
     _deal_kinds(rng, kind, gpu_s, asks.gpu, needs_card, wanted_s, fits)
     tasks = runs * (1.0 + (servers > 0))
     return Groups(
-        runs,
-        user,
-        instances,
-        servers,
-        asks,
-        server_asks,
-        kind,
-        _bare_kinds(rng, runs * servers, typical_s),
-        _tagged(rng, tasks, of.NAMED_TYPE, asks.gpu > 0, np.ones(len(runs))),
-        workload,
-        needs_card,
-        _draw_roles(rng, servers, asks, workload, load),
-        typical_s,
-        spread,
+        runs=runs,
+        user=user,
+        instances=instances,
+        servers=servers,
+        asks=asks,
+        server_asks=server_asks,
+        kind=kind,
+        server_kind=_bare_kinds(rng, runs * servers, typical_s),
+        names_type=_tagged(rng, tasks, of.NAMED_TYPE, asks.gpu > 0, np.ones(len(runs))),
+        workload=workload,
+        needs_card=needs_card,
+        role=_draw_roles(rng, servers, asks, workload, load),
+        typical_s=typical_s,
+        spread=spread,
     )
 
 
