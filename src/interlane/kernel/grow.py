@@ -45,9 +45,7 @@ class GrowJobs:
     def _may_grow(self) -> bool:
         """Return whether somebody might grow now: room is grown into after all who wait."""
         state = self._state
-        if not state.growth.queue or state.stopping:
-            return False
-        if state.growth.done_in_epoch == state.epoch:
+        if state.stopping or state.growth.done_in_epoch == state.epoch:
             return False
         return not (self._waits_for_all and state.queue)
 

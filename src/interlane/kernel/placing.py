@@ -90,23 +90,20 @@ class Placing:
                 "This is a fault of the placer; use another.",
             )
             return False
-        self._start(entry, placement, table, now_s, actions)
+        self.start_on(entry, table, now_s, actions, placement)
         return True
 
     def start_on(
-        self, entry: QueuedJob, table: Table, now_s: float, actions: list[Action]
-    ) -> None:
-        """Start a job on rows that are held for it already."""
-        self._start(entry, self._ledger.to_placement(table), table, now_s, actions)
-
-    def _start(
         self,
         entry: QueuedJob,
-        placement: Placement,
         table: Table,
         now_s: float,
         actions: list[Action],
+        placement: Placement | None = None,
     ) -> None:
+        """Start a job on rows that are held for it already."""
+        if placement is None:
+            placement = self._ledger.to_placement(table)
         self._state.dequeue(entry, now_s)
         self._state.hold(entry, placement, table, now_s)
         actions.append(Start(entry.job.id, placement))

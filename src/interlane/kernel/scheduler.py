@@ -77,7 +77,8 @@ class Scheduler:
             state.queue.refresh(now_s)
             for phase in self._for_waiting:
                 phase(now_s, actions)
-        self._grow(now_s, actions)
+        if state.growth.queue:
+            self._grow(now_s, actions)
         return tuple(actions)
 
     def handle(self, event: Event, now_s: float) -> tuple[Action, ...]:
