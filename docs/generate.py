@@ -13,20 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from interlane import cli
-from interlane.kernel.lifecycle import NEXT, JobState
+from interlane.model.lifecycle import DECIDED, NEXT, JobState
 
 HERE: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- made by docs/generate.py: {} -->"
 END: Final = "<!-- end -->"
 
-BY_WISH: Final = (
-    ("[*]", JobState.QUEUED.value, "Submitted"),
-    ("[*]", JobState.REFUSED.value, "Refuse wished"),
-    (JobState.QUEUED.value, JobState.STARTING.value, "Start wished"),
-    (JobState.QUEUED.value, JobState.REFUSED.value, "Refuse wished"),
-    (JobState.RUNNING.value, JobState.STOPPING.value, "Preempt wished"),
-)
-"""Steps that a decision of the kernel makes; all others follow from facts, by the table."""
+BORN: Final = (("[*]", "queued", "Submitted"), ("[*]", "refused", "Refuse decided"))
+"""Steps into the table; ``DECIDED`` and ``NEXT`` have all others."""
 
 COMMANDS: Final = (
     (),
@@ -111,10 +105,15 @@ COMMANDS: Final = (
 
 def states_diagram() -> str:
     """Return the life of a job as a Mermaid diagram."""
-    lines = [f"    {old} --> {new}: {why}" for old, new, why in BY_WISH]
+    lines = [f"    {old} --> {new}: {why}" for old, new, why in BORN]
+    lines += [
+        f"    {old.value} --> {new.value}: {action.__name__} decided"
+        for (old, action), new in DECIDED.items()
+    ]
     lines += [
         f"    {old.value} --> {new.value}: {fact.__name__}" for (old, fact), new in NEXT.items()
     ]
+    lines.append("    running --> failed: Finished with another exit code than 0")
     ends = sorted({new.value for new in JobState} - {old.value for old, _ in NEXT})
     lines += [f"    {state} --> [*]" for state in ends]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])

@@ -15,6 +15,7 @@ import typer
 from interlane.cli.client import StateOption, state_folder
 from interlane.cli.options import LANE_ORDERS, SharingOption, takes
 from interlane.cli.output import say
+from interlane.cli.replay import DatabaseOption
 from interlane.model.errors import InterlaneError, InvalidInput
 
 if TYPE_CHECKING:
@@ -107,14 +108,7 @@ def up(
     *,
     options: UpOptions,
     state: StateOption = None,
-    database_url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="INTERLANE_DATABASE_URL",
-            help="PostgreSQL instead of a file in the state folder: postgresql://...",
-            show_default=False,
-        ),
-    ] = None,
+    database_url: DatabaseOption = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it serves; `interlane down` ends it.")
     ] = False,

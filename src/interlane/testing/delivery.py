@@ -20,9 +20,10 @@ from interlane.live.port import (
     Stop,
     Tell,
 )
-from interlane.live.store.record import Entry, Record
+from interlane.live.store.record import Record
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.live.store.store import Store, StoreFailed
+from interlane.model import LogEntry
 
 
 @dataclass
@@ -177,7 +178,7 @@ class FaultyStore(Store):
 
     def commit(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[LogEntry],
         records: Iterable[Record],
         keys: Sequence[UsedKey] = (),
         drains: Sequence[DrainRow] = (),

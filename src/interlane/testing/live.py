@@ -18,12 +18,12 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.driver.machines import Machines
-from interlane.live.driver.state import Snapshot
-from interlane.live.files.job import JobSpec, read_spec, request_of
+from interlane.live.driver.state import SchedulerPlan, Snapshot
+from interlane.live.files.job import JobSpec, Origin, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
-from interlane.live.port import Attempt, Engine, Launch, Origin, Traits
+from interlane.live.port import Attempt, Engine, Launch, Traits
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import Record
 from interlane.live.store.store import Store
@@ -87,7 +87,7 @@ def make_driver(
     folder.mkdir(exist_ok=True)
     return Driver(
         store or Store(f"sqlite:///{folder / 'state.db'}"),
-        lambda cluster, workload: Scheduler(cluster, policy),
+        SchedulerPlan(lambda cluster, workload: Scheduler(cluster, policy)),
         engine or make_engine(folder, gpus=gpus, lanes=lanes),
         observe_every_s=observe_every_s,
     )

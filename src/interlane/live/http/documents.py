@@ -5,9 +5,10 @@ from typing import Any
 
 from interlane.lanes.report import ProcessReport
 from interlane.live.measure.monitor import Use
-from interlane.live.store.record import Entry, Record
+from interlane.live.store.record import Record, placement_document
 from interlane.live.view import MachineStatus
-from interlane.model import MILLI
+from interlane.model import MILLI, LogEntry
+from interlane.model.codec import plain
 
 
 def job_document(
@@ -37,20 +38,22 @@ def job_document(
         "use": record.use if use is None else asdict(use),
         "device_state": None if process is None else process.state.value,
         "device_why": None if process is None else process.why,
-        "placement": None if record.placement is None else list(record.placement),
+        "placement": record.placement and placement_document(record.placement),
         "spec": dict(record.job.document),
         "version": record.version,
     }
 
 
-def entry_document(entry: Entry) -> dict[str, Any]:
+def entry_document(entry: LogEntry) -> dict[str, Any]:
     """Return an entry of the log as the API shows it."""
     return {
         "seq": entry.seq,
         "at_s": entry.at_s,
-        "kind": entry.kind.value,
+        "kind": entry.kind,
         "job_id": entry.job_id,
-        "change": dict(entry.change),
+        "machine_id": entry.machine_id,
+        "what": plain(entry.what),
+        "detail": dict(entry.detail),
     }
 
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import Record, State
+from interlane.live.store.record import Record
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId, Request
+from interlane.model.lifecycle import JobState
 from interlane.model.units import MIB_PER_GIB
 from interlane.predict.guesses import Basis
 from interlane.predict.live import Guess, Live
@@ -131,7 +132,7 @@ def remembered(
 ) -> Guesses:
     """Return guesses that know the newest jobs that ended well."""
     guesses = Guesses(trained)
-    wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
+    wanted = JobsWanted(REMEMBERED, states=frozenset({JobState.SUCCEEDED}))
     for record in reversed(store.jobs(wanted)):
         asked = asked_before(record, request_of(record.job))
         guesses.learn(asked, record.ran_for_s(record.ended_s or 0.0))

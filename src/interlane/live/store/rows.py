@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from interlane.live.store.record import State
 from interlane.model import JobId
+from interlane.model.lifecycle import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +67,5 @@ class JobsWanted:
     limit: int = 100
     before: int | None = None
     """Serial of the last job of the page before."""
-    states: frozenset[State] | None = None
+    states: frozenset[JobState] | None = None
     user: str | None = None

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
-    RowMapping,
     Select,
     Table,
     bindparam,
@@ -30,12 +29,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from interlane.live.store.database import engine_of, failure, safe_url
+from interlane.live.store.opening import opened
 from interlane.live.store.record import (
-    OPEN,
-    Entry,
-    Kind,
+    SPEC,
     Record,
-    State,
     document_record,
     dumped,
     record_document,
@@ -48,11 +45,11 @@ from interlane.live.store.tables import (
     KEYS,
     LIFE,
     LOG,
-    TABLES,
     TOKENS,
-    VERSION,
 )
-from interlane.model import InterlaneError, InvalidInput, JobId
+from interlane.model import InterlaneError, JobId, LogEntry
+from interlane.model.codec import entry_row, row_entry
+from interlane.model.lifecycle import OPEN, JobState
 
 PAGE: Final = 10_000
 """Entries read at a time when all of the log is."""
@@ -69,14 +66,18 @@ class Superseded(InterlaneError):
 class Store:
     """The database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, only_reads: bool = False) -> None:
+        """Open a database; unless it is only read, it is made or brought up to date."""
         self.url = url
         self._engine = engine_of(url)
         self._life = 0
-        with self._transaction() as connection:
-            TABLES.create_all(connection)
-        with self._transaction() as connection:
-            self._check_version(connection)
+        self._ends = Ends()
+        self.said: str | None = None
+        """What the operator should know of how it was opened."""
+        try:
+            self.said = opened(self._engine, url, only_reads=only_reads)
+        except SQLAlchemyError as error:
+            raise StoreFailed(failure(url, error)) from error
 
     def close(self) -> None:
         """Let go of the database."""
@@ -89,11 +90,12 @@ class Store:
         with self._transaction() as connection:
             connection.execute(update(LIFE).values(number=LIFE.c.number + 1))
             self._life = connection.execute(select(LIFE.c.number)).scalar_one()
+            self._ends = _ends(connection)
         return self._life
 
     def commit(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[LogEntry],
         records: Iterable[Record],
         keys: Sequence[UsedKey] = (),
         drains: Sequence[DrainRow] = (),
@@ -101,16 +103,20 @@ class Store:
         """Store entries, the records after them, the keys they used and drains, or nothing."""
         if not entries and not drains:
             return
-        made = {entry.job_id for entry in entries if entry.kind is Kind.SUBMITTED}
+        made = {entry.job_id for entry in entries if SPEC in entry.detail}
         rows = [_job_row(record) for record in records]
         changed = [
-            {"of": row["serial"], "state": row["state"], "document": row["document"]}
+            {"of": row["serial"], **{name: row[name] for name in _CHANGES}}
             for row in rows
             if row["id"] not in made
         ]
+        ends = self._ends
+        if entries:
+            serial = max((row["serial"] for row in rows), default=0)
+            ends = Ends(entries[-1].seq, entries[-1].at_s, max(ends.serial, serial))
         with self._transaction() as connection:
-            self._claim(connection)
-            _insert(connection, LOG, [_log_row(entry) for entry in entries])
+            self._claim(connection, ends)
+            _insert(connection, LOG, [entry_row(entry) for entry in entries])
             _insert(connection, JOBS, [row for row in rows if row["id"] in made])
             if changed:
                 connection.execute(_UPDATE_JOB, changed)
@@ -118,11 +124,12 @@ class Store:
             for row in drains:
                 connection.execute(delete(DRAINS).where(DRAINS.c.machine_id == row.machine_id))
             _insert(connection, DRAINS, _last_of_each(drains))
+        self._ends = ends
 
-    def _claim(self, connection: Connection) -> None:
+    def _claim(self, connection: Connection, ends: Ends | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
-        ours = update(LIFE).where(LIFE.c.number == self._life).values(number=self._life)
-        if connection.execute(ours).rowcount != 1:
+        ours = update(LIFE).where(LIFE.c.number == self._life)
+        if connection.execute(ours.values(asdict(ends or self._ends))).rowcount != 1:
             raise Superseded(
                 f"Another server has taken {safe_url(self.url)} over; this one stops."
             )
@@ -150,30 +157,29 @@ class Store:
             asked = asked.where(JOBS.c.user == wanted.user)
         return self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))
 
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
         counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
         with self._transaction() as connection:
-            found = {State(state): count for state, count in connection.execute(counted)}
-        return {state: found.get(state, 0) for state in State}
+            found = {JobState(state): count for state, count in connection.execute(counted)}
+        return {one: found.get(one, 0) for one in JobState if one is not JobState.GROWING}
 
     def ends(self) -> Ends:
         """Return where the log ends."""
-        last = select(LOG.c.seq, LOG.c.at_s).order_by(LOG.c.seq.desc()).limit(1)
         with self._transaction() as connection:
-            row = connection.execute(last).one_or_none()
-            serial = connection.execute(select(func.max(JOBS.c.serial))).scalar()
-        return Ends(serial=serial or 0) if row is None else Ends(row.seq, row.at_s, serial or 0)
+            return _ends(connection)
 
-    def log(self, after: int = 0, limit: int = PAGE, job_id: str | None = None) -> list[Entry]:
+    def log(
+        self, after: int = 0, limit: int = PAGE, job_id: str | None = None
+    ) -> list[LogEntry]:
         """Return entries that follow one, the oldest first."""
         asked = select(LOG).where(LOG.c.seq > after).order_by(LOG.c.seq).limit(limit)
         if job_id is not None:
             asked = asked.where(LOG.c.job_id == job_id)
         with self._transaction() as connection:
-            return [_entry(row) for row in connection.execute(asked).mappings()]
+            return [row_entry(row) for row in connection.execute(asked).mappings()]
 
-    def whole_log(self) -> Iterator[Entry]:
+    def whole_log(self) -> Iterator[LogEntry]:
         """Yield all of the log, the oldest entry first."""
         after = 0
         while page := self.log(after):
@@ -257,22 +263,20 @@ class Store:
         except SQLAlchemyError as error:
             raise StoreFailed(failure(self.url, error)) from error
 
-    def _check_version(self, connection: Connection) -> None:
-        found = connection.execute(select(LIFE.c.version)).scalar()
-        if found is None:
-            connection.execute(insert(LIFE), [{"version": VERSION, "number": 0}])
-        elif found != VERSION:
-            raise InvalidInput(
-                f"The database {safe_url(self.url)} has tables of version {found}, but this "
-                f"program knows version {VERSION}; use the program that made them."
-            )
 
+_CHANGES: Final = ("state", "ended_s", "document")
+"""Columns of a job that change."""
 
 _UPDATE_JOB: Final = (
     update(JOBS)
     .where(JOBS.c.serial == bindparam("of"))
-    .values(state=bindparam("state"), document=bindparam("document"))
+    .values({name: bindparam(name) for name in _CHANGES})
 )
+
+
+def _ends(connection: Connection) -> Ends:
+    row = connection.execute(select(LIFE.c.seq, LIFE.c.at_s, LIFE.c.serial)).one()
+    return Ends(row.seq, row.at_s, row.serial)
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
@@ -290,26 +294,12 @@ def _last_of_each(drains: Sequence[DrainRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _log_row(entry: Entry) -> dict[str, Any]:
-    return {
-        "seq": entry.seq,
-        "at_s": entry.at_s,
-        "kind": entry.kind.value,
-        "job_id": entry.job_id,
-        "change": dumped(entry.change),
-    }
-
-
-def _entry(row: RowMapping) -> Entry:
-    change = json.loads(row["change"])
-    return Entry(row["seq"], row["at_s"], Kind(row["kind"]), JobId(row["job_id"]), change)
-
-
 def _job_row(record: Record) -> dict[str, Any]:
     return {
         "serial": record.serial,
         "id": record.id,
         "state": record.state.value,
         "user": record.user,
+        "ended_s": record.ended_s,
         "document": dumped(record_document(record)),
     }
