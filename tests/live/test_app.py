@@ -321,7 +321,7 @@ def test_a_watcher_sees_what_is_written(live: Live, user: httpx.Client) -> None:
     user.post("/api/v1/jobs", json=JOB)
     thread.join(PATIENCE_S)
 
-    assert seen == ["submitted", "placed", "started", "ended"]
+    assert seen == ["Submitted", "Start", "Started", "Finished"]
 
 
 def test_a_watcher_goes_on_from_where_it_was(live: Live, user: httpx.Client) -> None:

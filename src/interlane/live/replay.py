@@ -11,7 +11,7 @@ entry is missing.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -39,9 +39,9 @@ class Difference:
     replayed: Action | None
 
     def __str__(self) -> str:
-        recorded, replayed = self.recorded or "nothing", self.replayed or "nothing"
         return (
-            f"Entry {self.seq} at {self.at_s:.3f} s: recorded {recorded}, replayed {replayed}."
+            f"Entry {self.seq} at {self.at_s:.3f} s: recorded {_words(self.recorded)}, "
+            f"replayed {_words(self.replayed)}."
         )
 
 
@@ -59,12 +59,11 @@ class Replayed:
 
     def document(self) -> dict[str, Any]:
         """Return it as what JSON knows."""
-        found = self.difference
-        said = None if found is None else {"seq": found.seq, "at_s": found.at_s}
-        if found is not None and said is not None:
-            said |= {"recorded": str(found.recorded), "replayed": str(found.replayed)}
-        counts = {name: value for name, value in asdict(self).items() if name != "difference"}
-        return {**counts, "difference": said}
+        found, said = self.difference, None
+        if found is not None:
+            sides = {"recorded": _words(found.recorded), "replayed": _words(found.replayed)}
+            said = {"seq": found.seq, "at_s": found.at_s, **sides}
+        return {**asdict(replace(self, difference=None)), "difference": said}
 
 
 class _Differs(Exception):
@@ -164,6 +163,10 @@ class _Player:
         make = self._maker_of(dict(built.settings))
         records = tuple(self._records.values())
         return Snapshot(entry.at_s, records, machines, traits, make, built.workload).scheduler()
+
+
+def _words(action: Action | None) -> str:
+    return "nothing" if action is None else str(action)
 
 
 def _action(entry: LogEntry) -> Action | None:

@@ -204,8 +204,8 @@ class EventLog:
         log: EventLog | None = None
         for entry in entries:
             if log is None:
-                built = isinstance(entry.what, SchedulerBuilt)
-                log = cls(entry.what.cluster if built else NO_CLUSTER)
+                what = entry.what
+                log = cls(what.cluster if isinstance(what, SchedulerBuilt) else NO_CLUSTER)
             log.append(entry)
         return log or cls(NO_CLUSTER)
 

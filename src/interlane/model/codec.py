@@ -24,24 +24,28 @@ KINDS: Final[Mapping[str, type[Logged]]] = MappingProxyType(
 
 def plain(value: object) -> Any:  # noqa: ANN401 - whatever JSON knows
     """Return a value of the model as what JSON knows."""
+    if isinstance(value, Enum):
+        return value.value
     if value is None or isinstance(value, str | int | float):
-        return value.value if isinstance(value, Enum) else value
+        return value
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if isinstance(value, frozenset):
         return sorted(plain(item) for item in value)
     if isinstance(value, Request):
         return _plain_request(value)
+    kind: Any = type(value)
     return {
         name: plain(held)
-        for name, default in _defaults(type(value))
+        for name, default in _defaults(kind)
         if (held := getattr(value, name)) is not default and held != default
     }
 
 
 def logged(kind: str, said: Mapping[str, Any]) -> Logged:
     """Return the event or action of a kind from what was written of it."""
-    found: Logged = _reader(KINDS[kind])(said)
+    hint: Any = KINDS[kind]
+    found: Logged = _reader(hint)(said)
     return found
 
 

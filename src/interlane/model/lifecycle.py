@@ -18,7 +18,7 @@ as running after a restart.
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from interlane.model.actions import Action, Grow, Preempt, Refuse, Requeue, Start
 from interlane.model.errors import IllegalTransition
@@ -110,10 +110,12 @@ DECIDED: Final[Mapping[tuple[JobState, type[Action]], JobState]] = MappingProxyT
 )
 """What a scheduler makes by its actions; any other action for a job is void."""
 
-ON_RECORD: Final[Mapping[tuple[JobState, type[Logged]], JobState]] = MappingProxyType(
+_Steps = Mapping[tuple[JobState, type[Logged]], JobState]
+
+ON_RECORD: Final[_Steps] = MappingProxyType(
     {
-        **NEXT,
-        **DECIDED,
+        **cast("_Steps", NEXT),
+        **cast("_Steps", DECIDED),
         **{(state, CancelRequested): _P for state in HOLDING},
         **{(state, JobLost): _Q for state in HOLDING},
         (_S, Preempted): _Q,

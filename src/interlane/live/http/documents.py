@@ -1,7 +1,7 @@
 """What the API shows of jobs and devices: documents made from records."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from interlane.lanes.report import ProcessReport
 from interlane.live.measure.monitor import Use
@@ -9,6 +9,25 @@ from interlane.live.store.record import Record, placement_document
 from interlane.live.view import MachineStatus
 from interlane.model import MILLI, LogEntry
 from interlane.model.codec import plain
+
+OLD_KINDS: Final = {
+    "Submitted": "submitted",
+    "Start": "placed",
+    "Started": "started",
+    "StartFailed": "start failed",
+    "CancelRequested": "cancel asked",
+    "Preempt": "stop wished",
+    "Grow": "grow placed",
+    "Grown": "grew",
+    "GrowFailed": "grow failed",
+    "Preempted": "preempted",
+    "JobLost": "requeued",
+    "Requeue": "requeued",
+    "Finished": "ended",
+    "Cancelled": "cancelled",
+    "Refuse": "refused",
+}
+"""What kinds of entries were called before; shown for one more version."""
 
 
 def job_document(
@@ -50,6 +69,7 @@ def entry_document(entry: LogEntry) -> dict[str, Any]:
         "seq": entry.seq,
         "at_s": entry.at_s,
         "kind": entry.kind,
+        "old_kind": OLD_KINDS.get(entry.kind),
         "job_id": entry.job_id,
         "machine_id": entry.machine_id,
         "what": plain(entry.what),

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from interlane.live.store.database import engine_of, failure, safe_url
-from interlane.live.store.opening import opened
+from interlane.live.store.opening import RESTORE, opened
 from interlane.live.store.record import (
     SPEC,
     Record,
@@ -47,12 +47,16 @@ from interlane.live.store.tables import (
     LOG,
     TOKENS,
 )
-from interlane.model import InterlaneError, JobId, LogEntry
+from interlane.model import InterlaneError, InvalidInput, JobId, LogEntry
 from interlane.model.codec import entry_row, row_entry
 from interlane.model.lifecycle import OPEN, JobState
 
 PAGE: Final = 10_000
 """Entries read at a time when all of the log is."""
+
+
+CAUSE_MAX: Final = 200
+"""Letters that are shown of what cannot be read."""
 
 
 class StoreFailed(InterlaneError):
@@ -77,7 +81,11 @@ class Store:
         try:
             self.said = opened(self._engine, url, only_reads=only_reads)
         except SQLAlchemyError as error:
+            self.close()
             raise StoreFailed(failure(url, error)) from error
+        except InvalidInput:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the database."""
@@ -177,7 +185,11 @@ class Store:
         if job_id is not None:
             asked = asked.where(LOG.c.job_id == job_id)
         with self._transaction() as connection:
-            return [row_entry(row) for row in connection.execute(asked).mappings()]
+            rows = [dict(row) for row in connection.execute(asked).mappings()]
+        try:
+            return [row_entry(row) for row in rows]
+        except ValueError as error:
+            raise self._unreadable(error) from None
 
     def whole_log(self) -> Iterator[LogEntry]:
         """Yield all of the log, the oldest entry first."""
@@ -201,7 +213,17 @@ class Store:
     def _records(self, asked: Select[Any]) -> list[Record]:
         with self._transaction() as connection:
             texts = connection.execute(asked).scalars().all()
-        return [document_record(json.loads(text)) for text in texts]
+        try:
+            return [document_record(json.loads(text)) for text in texts]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> StoreFailed:
+        cause = " ".join(str(error).split())[:CAUSE_MAX]
+        return StoreFailed(
+            f"The database {safe_url(self.url)} holds what interlane did not write ({cause}); "
+            f"{RESTORE}."
+        )
 
     # -- tokens -----------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ def printed(
     headers = {
         "X-Offset": str(found.begin),
         "X-Next-Offset": str(found.begin + len(found.data)),
-        "X-Job-JobState": record.state.value,
+        "X-Job-State": record.state.value,
         "X-Content-Type-Options": "nosniff",
     }
     return PlainTextResponse(found.data, headers=headers)
