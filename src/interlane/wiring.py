@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -318,9 +318,12 @@ def serve(
     settings_of = {"order": words.order, "placer": words.placer, "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(settings_of), settings_of, expected)
     functions = function_settings(slot, forecast)
-    made = local(state, devices, turns, sharing, amounts.seconds("keep", keep))
+    keep_s = amounts.seconds("keep", keep) or inf
+    made = local(state, devices, turns, sharing, keep_s)
     beside = None if degradation is None else _beside(degradation, made.gpu_type)
-    settings = up.Settings(state, host, port, functions, database_url, beside, made.greeting)
+    settings = up.Settings(
+        state, host, port, functions, database_url, beside, made.greeting, keep_s
+    )
     up.serve(
         settings,
         made.engine,

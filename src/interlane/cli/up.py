@@ -98,7 +98,11 @@ class UpOptions:
         ),
     ] = None
     keep: Annotated[
-        str, typer.Option(help="How long logs and folders of jobs stay after their end.")
+        str,
+        typer.Option(
+            help="How long jobs stay at hand after their end: then what they printed goes, "
+            "and their records move to STATE/archive; 0 for ever."
+        ),
     ] = "30d"
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 

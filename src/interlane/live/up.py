@@ -8,18 +8,21 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import uvicorn
 from fastapi import FastAPI
 
+from interlane.live.archive import Archive
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import Service
+from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
 from interlane.live.port import Engine
@@ -31,6 +34,7 @@ from interlane.model.gpu import NO_GPU
 from interlane.predict.recall import Recall
 
 DATABASE_FILE: Final = "state.db"
+ARCHIVE_FOLDER: Final = "archive"
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
 GOODBYE_S: Final = 3
@@ -56,6 +60,8 @@ class Settings:
     """Predicts slowdown of jobs that run beside each other."""
     greeting: str | None = None
     """What is said of the engine when it serves."""
+    keep_s: float = inf
+    """Seconds after which jobs that have ended are moved to the archive."""
 
 
 Say = Callable[[str], None]
@@ -91,7 +97,8 @@ def serve(
     prepare(settings.state)
     with locked(settings.state), _listening(settings) as listener:
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
-        store = _store(settings, say)
+        archive = Archive(settings.state / ARCHIVE_FOLDER)
+        store = _store(settings, archive, say)
         driver = Driver(store, plan, engine, trained=trained)
         driver.start()
         gpu_type = min(driver.snapshot().cluster.gpu_types, default=NO_GPU)
@@ -105,6 +112,8 @@ def serve(
         )
         etas = Etas(driver.snapshot, store, play)
         etas.start()
+        keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
+        keeping.start()
         service = Service(View(driver, etas), driver, tokens)
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
@@ -117,6 +126,7 @@ def serve(
         try:
             _run(service, app, listener)
         finally:
+            keeping.close()
             etas.close()
             driver.close()
             store.close()
@@ -129,13 +139,13 @@ def database_of(state: Path, database_url: str | None) -> str:
     return database_url or f"sqlite:///{state / DATABASE_FILE}"
 
 
-def _store(settings: Settings, say: Say) -> Store:
+def _store(settings: Settings, archive: Archive, say: Say) -> Store:
     """Open the store; what is wrong with it is said with the copies that there are."""
     file = settings.state / DATABASE_FILE
     if settings.database_url is None and file.exists():
         _must_hold_something(file)
     try:
-        store = Store(database_of(settings.state, settings.database_url))
+        store = Store(database_of(settings.state, settings.database_url), archive)
     except (InvalidInput, StoreFailed) as error:
         copies = sorted(file.parent.glob(f"{file.name}.version-*"))
         if settings.database_url is None and copies:

@@ -9,6 +9,7 @@ says in whose life it is made; a server whose life is over is told so and must e
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -37,7 +38,16 @@ from interlane.live.store.record import (
     dumped,
     record_document,
 )
-from interlane.live.store.rows import DrainRow, Ends, FunctionRow, JobsWanted, TokenRow, UsedKey
+from interlane.live.store.rows import (
+    DrainRow,
+    Ends,
+    FunctionRow,
+    JobsWanted,
+    Part,
+    Past,
+    TokenRow,
+    UsedKey,
+)
 from interlane.live.store.tables import (
     DRAINS,
     FUNCTIONS,
@@ -70,9 +80,13 @@ class Superseded(InterlaneError):
 class Store:
     """The database."""
 
-    def __init__(self, url: str, *, only_reads: bool = False) -> None:
-        """Open a database; unless it is only read, it is made or brought up to date."""
+    def __init__(self, url: str, past: Past | None = None, *, only_reads: bool = False) -> None:
+        """Open a database; unless it is only read, it is made or brought up to date.
+
+        What was moved out of it is found in its ``past``.
+        """
         self.url = url
+        self._past = past
         self._engine = engine_of(url)
         self._life = 0
         self._ends = Ends()
@@ -137,7 +151,8 @@ class Store:
     def _claim(self, connection: Connection, ends: Ends | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
         ours = update(LIFE).where(LIFE.c.number == self._life)
-        if connection.execute(ours.values(asdict(ends or self._ends))).rowcount != 1:
+        new = {"number": self._life} if ends is None else asdict(ends)
+        if connection.execute(ours.values(new)).rowcount != 1:
             raise Superseded(
                 f"Another server has taken {safe_url(self.url)} over; this one stops."
             )
@@ -152,7 +167,10 @@ class Store:
     def job(self, job_id: str) -> Record | None:
         """Return the record of a job."""
         found = self._records(select(JOBS.c.document).where(JOBS.c.id == job_id))
-        return found[0] if found else None
+        if found or self._past is None:
+            return found[0] if found else None
+        old = self._past.job(job_id)
+        return None if old is None else self._record(old)
 
     def jobs(self, wanted: JobsWanted) -> list[Record]:
         """Return a page of jobs, the newest first."""
@@ -163,14 +181,29 @@ class Store:
             asked = asked.where(JOBS.c.state.in_(sorted(wanted.states)))
         if wanted.user is not None:
             asked = asked.where(JOBS.c.user == wanted.user)
-        return self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))
+        found = self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))
+        return self._with_older(found, wanted)
+
+    def _with_older(self, found: list[Record], wanted: JobsWanted) -> list[Record]:
+        """Return a page with the jobs that were moved and belong there."""
+        past, ended = self._past, wanted.states is None or not wanted.states <= OPEN
+        is_full = len(found) == wanted.limit
+        if past is None or not ended or (is_full and found[-1].serial > past.newest_serial):
+            return found
+        by_serial = {one.serial: self._record(one.document) for one in past.jobs(wanted)}
+        by_serial |= {record.serial: record for record in found}
+        return [by_serial[one] for one in sorted(by_serial, reverse=True)[: wanted.limit]]
 
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
         counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
+        past = self._past
         with self._transaction() as connection:
-            found = {JobState(state): count for state, count in connection.execute(counted)}
-        return {one: found.get(one, 0) for one in JobState if one is not JobState.GROWING}
+            found = Counter({row[0]: row[1] for row in connection.execute(counted)})
+            if past is not None:  # a part that is being moved is in both
+                both = select(JOBS.c.id).where(JOBS.c.ended_s < past.until_s)
+                found.update(past.counts(set(connection.execute(both).scalars())))
+        return {one: found[one] for one in JobState if one is not JobState.GROWING}
 
     def ends(self) -> Ends:
         """Return where the log ends."""
@@ -181,6 +214,19 @@ class Store:
         self, after: int = 0, limit: int = PAGE, job_id: str | None = None
     ) -> list[LogEntry]:
         """Return entries that follow one, the oldest first."""
+        found = self._stored_log(after, limit, job_id)
+        past = self._past
+        if past is None:
+            return found
+        if job_id is not None:
+            old = [] if found or after else past.log_of(job_id)
+            return found or old[:limit]
+        if after >= past.last_seq:
+            return found
+        by_seq = {entry.seq: entry for entry in (*past.log(after, limit), *found)}
+        return [by_seq[seq] for seq in sorted(by_seq)[:limit]]
+
+    def _stored_log(self, after: int, limit: int, job_id: str | None) -> list[LogEntry]:
         asked = select(LOG).where(LOG.c.seq > after).order_by(LOG.c.seq).limit(limit)
         if job_id is not None:
             asked = asked.where(LOG.c.job_id == job_id)
@@ -213,8 +259,11 @@ class Store:
     def _records(self, asked: Select[Any]) -> list[Record]:
         with self._transaction() as connection:
             texts = connection.execute(asked).scalars().all()
+        return [self._record(text) for text in texts]
+
+    def _record(self, text: str) -> Record:
         try:
-            return [document_record(json.loads(text)) for text in texts]
+            return document_record(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise self._unreadable(error) from None
 
@@ -224,6 +273,52 @@ class Store:
             f"The database {safe_url(self.url)} holds what interlane did not write ({cause}); "
             f"{RESTORE}."
         )
+
+    # -- the past ---------------------------------------------------------------------
+
+    def whole_from(self) -> int:
+        """Return the first entry from which on none is missing."""
+        with self._transaction() as connection:
+            there = set(connection.execute(select(LOG.c.seq)).scalars())
+        for seqs in () if self._past is None else self._past.seqs():
+            there.update(seqs)
+        seq = self.ends().seq
+        while seq in there:
+            seq -= 1
+        return seq + 1
+
+    def oldest_s(self) -> float | None:
+        """Return when the first job of those here ended, or an entry about no job was made."""
+        ended = select(func.min(JOBS.c.ended_s))
+        made = select(func.min(LOG.c.at_s)).where(LOG.c.job_id.is_(None))
+        with self._transaction() as connection:
+            found = [connection.execute(asked).scalar() for asked in (ended, made)]
+        return min((at_s for at_s in found if at_s is not None), default=None)
+
+    def ended_between(self, begin_s: float, end_s: float, limit: int) -> Part:
+        """Return jobs that ended in a time, with their entries; else those about no job."""
+        ended = (JOBS.c.ended_s >= begin_s) & (JOBS.c.ended_s < end_s)
+        jobs = select(JOBS).where(ended).order_by(JOBS.c.serial).limit(limit)
+        of_none = LOG.c.job_id.is_(None) & (LOG.c.at_s >= begin_s) & (LOG.c.at_s < end_s)
+        with self._transaction() as connection:
+            found = [dict(row) for row in connection.execute(jobs).mappings()]
+            ids = [row["id"] for row in found]
+            theirs = LOG.c.job_id.in_(ids) if ids else of_none
+            log = connection.execute(select(LOG).where(theirs)).mappings()
+            return Part(found, [dict(row) for row in log])
+
+    def forget(self, part: Part) -> None:
+        """Delete rows that are kept elsewhere now."""
+        ids = [row["id"] for row in part.jobs]
+        with self._transaction() as connection:
+            self._claim(connection)
+            if ids:
+                connection.execute(delete(LOG).where(LOG.c.job_id.in_(ids)))
+                connection.execute(delete(JOBS).where(JOBS.c.id.in_(ids)))
+            else:
+                seqs = [row["seq"] for row in part.log]
+                moved = LOG.c.seq.between(min(seqs), max(seqs)) & LOG.c.job_id.is_(None)
+                connection.execute(delete(LOG).where(moved))
 
     # -- tokens -----------------------------------------------------------------------
 
