@@ -45,7 +45,7 @@ class SchedulerPlan:
     """What is asked for, whatever was asked for lately."""
 
 
-WORKLOAD_JOBS: Final = 2_000
+WORKLOAD_JOBS: Final = 1_000
 """Jobs that make up the workload, the newest of them."""
 
 

@@ -26,7 +26,7 @@ OFF_BY = 2.0
 ALIKE_MAX = 10_000
 """Guesses that are kept."""
 
-REMEMBERED = 2_000
+REMEMBERED = 1_000
 """Ended jobs that guesses are learned from at the start."""
 
 
