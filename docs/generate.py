@@ -29,6 +29,7 @@ COMMANDS: Final = (
     ("compare",),
     ("up",),
     ("down",),
+    ("replay",),
     ("pages",),
     ("submit",),
     ("run",),
