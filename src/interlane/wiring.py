@@ -315,8 +315,8 @@ def serve(
         raise UnknownName("engine", engine, ENGINES)
     trained = None if durations is None else _trained(durations)
     expected = () if typical is None else workload_in(typical)
-    settings_of = {"order": words.order, "placer": words.placer, "queue": words.queue}
-    plan = SchedulerPlan(live_scheduler_maker(settings_of), settings_of, expected)
+    named = {"order": words.order, "placer": words.placer, "queue": words.queue}
+    plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     functions = function_settings(slot, forecast)
     keep_s = amounts.seconds("keep", keep) or inf
     made = local(state, devices, turns, sharing, keep_s)
@@ -344,7 +344,7 @@ def live_scheduler_maker(
     The settings are the words of a policy, as a server's log keeps them.  Placers that look
     ahead expect more of the same, or whole GPUs as long as nobody has asked for anything.
     """
-    words = PolicyWords(**settings)
+    words = PolicyWords(settings["order"], settings["placer"], settings["queue"])
     choice = choice_of(words)
 
     def made(cluster: Cluster, lately: "RequestCounts") -> Scheduler:

@@ -130,7 +130,7 @@ def _submitted(name: str, serial: int) -> dict[str, Any]:
 
 def _at(change: dict[str, Any], at_s: float) -> dict[str, Any]:
     """Return a change as it was made at a moment."""
-    times = {name: at_s for name in ("started_s", "ended_s") if name in change}
+    times: dict[str, Any] = {name: at_s for name in ("started_s", "ended_s") if name in change}
     return {**change, **times}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from interlane.live.files.job import Origin, job_of, read_spec, request_of
 from interlane.live.store.record import Record, after
@@ -10,6 +11,7 @@ from interlane.model import (
     Finished,
     JobId,
     LogEntry,
+    Logged,
     MachineId,
     Placement,
     Spot,
@@ -58,7 +60,7 @@ def _life(serial: int, at_s: float) -> Iterator[LogEntry]:
     job = job_of(JobId(f"{spec.name}-{serial}"), spec, origin, request, 60.0)
     place = Placement((Spot(MachineId("here"), (serial % 4,)),))
     first = {"spec": spec.document, "low_s": 30.0, "high_s": 90.0}
-    told = (
+    told: tuple[tuple[Logged, dict[str, Any]], ...] = (
         (Submitted(job), first),
         (Start(job.id, place), {}),
         (Started(job.id, place), {}),
