@@ -1,17 +1,16 @@
 """What the scheduler decides: noted in the batch, and carried out once that is stored."""
 
+from collections.abc import Callable
 from typing import Final
 
+from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.batch import Batch
-from interlane.live.driver.reports import waiting
 from interlane.live.driver.state import attempt_of
-from interlane.live.store.record import HOLDING, JobRecord, Kind, State, placement_document
 from interlane.model import (
     Action,
     Cancelled,
     Grow,
     JobId,
-    Placement,
     Preempt,
     Refuse,
     Requeue,
@@ -26,80 +25,46 @@ DECISIONS_MAX: Final = 100_000
 
 def decide(batch: Batch) -> None:
     """Let the scheduler decide until nothing it wants frees something at once."""
+    until_at_rest(batch.state.scheduler, batch.now_s, lambda action: _carry_out(action, batch))
+
+
+def until_at_rest(
+    scheduler: Scheduler, now_s: float, carry_out: Callable[[Action], bool]
+) -> None:
+    """Ask again and again, while what comes of an action may let others start."""
     for _ in range(DECISIONS_MAX):
-        actions = batch.state.scheduler.decide(batch.now_s)
-        freed = [_note(action, batch) for action in actions]
+        freed = [carry_out(action) for action in scheduler.decide(now_s)]
         if not any(freed):
             return
     raise AssertionError("The scheduler does not come to rest.")
 
 
-def _note(action: Action, batch: Batch) -> bool:
-    """Note an action; return whether others may start because of what came of it."""
-    jobs = batch.state.jobs
-    match action:
-        case Start(job_id, placement):
-            _place(jobs[job_id], placement, batch)
-        case Grow(job_id, more):
-            _grow(jobs[job_id], more, batch)
-        case Preempt(job_id, in_favour_of):
-            _stop(jobs[job_id], in_favour_of, batch)
-        case Refuse(job_id, refusal):
-            batch.end(Kind.REFUSED, jobs[job_id], State.REFUSED, reason=str(refusal))
-            return True
-        case Requeue(job_id, why, work_lost_s):
-            return _requeue(jobs.get(job_id), why, work_lost_s, batch)
-        case Wake(at_s):
-            batch.postpone(at_s, Ticked())
-    return False
-
-
-def _place(record: JobRecord, placement: Placement, batch: Batch) -> None:
-    if record.state is not State.QUEUED:
-        return  # it was cancelled and has lost its place, both in this moment
-    change = {
-        "state": State.STARTING,
-        "attempt": record.attempt + 1,
-        "placement": placement_document(placement),
-        "started_s": batch.now_s,
-        "growth": 0,
-        "reason": None,
-    }
-    placed = batch.write(Kind.PLACED, record.id, change)
-    batch.launch(batch.state.launch_of(placed, placement))
-
-
-def _grow(record: JobRecord, more: Placement, batch: Batch) -> None:
-    """Note what is added as held; it is given back if the engine cannot add it."""
-    assert record.placement is not None
-    added = placement_document(more)
-    change = {
-        "placement": [*record.placement, *added],
-        "growing": len(added),
-        "growth": record.growth + 1,
-    }
-    grown = batch.write(Kind.GROW_PLACED, record.id, change)
-    batch.launch(batch.state.launch_of(grown, more))
-
-
-def _stop(record: JobRecord, in_favour_of: JobId, batch: Batch) -> None:
-    if record.state is State.STOPPING:
-        return
-    change = {"state": State.STOPPING, "reason": f"It makes way for job {in_favour_of}."}
-    batch.write(Kind.STOP_WANTED, record.id, change)
-    batch.stop(attempt_of(record))
-
-
-def _requeue(record: JobRecord | None, why: str, work_lost_s: float, batch: Batch) -> bool:
-    """Note that a job's place is gone; nothing of the attempt may go on."""
-    if record is None or record.state not in HOLDING:
+def _carry_out(action: Action, batch: Batch) -> bool:
+    """Note an action and what comes of it; return whether others may start because of that."""
+    if isinstance(action, Wake):
+        batch.note(action)
+        batch.postpone(action.at_s, Ticked())
+        return False
+    before = batch.state.jobs[action.job_id]
+    batch.note(action)
+    if batch.record(action.job_id) is before:
         return False  # it ended in the same moment
-    batch.give_up(attempt_of(record), record.place)
-    if record.cancelled_by is not None:
-        batch.learn(Cancelled(record.id))
-        batch.end(Kind.CANCELLED, record, State.CANCELLED)
-        return True
-    attempted_s = batch.now_s - (record.started_s or batch.now_s)
-    ran_s = record.ran_s + max(0.0, attempted_s - work_lost_s)
-    batch.write(Kind.REQUEUED, record.id, waiting(ran_s=ran_s, reason=why))
+    match action:
+        case Start(job_id, placement) | Grow(job_id, placement):
+            batch.launch(batch.state.launch_of(batch.record(job_id), placement))
+        case Preempt():
+            batch.stop(attempt_of(before))
+        case Requeue(job_id):
+            batch.give_up(attempt_of(before), before.placement)
+            return _is_cancelled(job_id, batch)
+        case Refuse():
+            return True
     return False
+
+
+def _is_cancelled(job_id: JobId, batch: Batch) -> bool:
+    """Let a job end that somebody has cancelled, now that its place is gone."""
+    if batch.record(job_id).cancelled_by is None:
+        return False
+    batch.note(Cancelled(job_id))
+    return True
