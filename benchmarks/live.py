@@ -40,7 +40,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
         "kills": found.kills,
         "acknowledged": found.acknowledged,
         "lost_or_twice": found.lost + found.twice + found.never,
-        "log_replays": found.replays,
+        "log_replays": found.replays and found.replayed.difference is None,
     }
 
 

@@ -13,20 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from interlane import cli
-from interlane.kernel.lifecycle import NEXT, JobState
+from interlane.model.lifecycle import DECIDED, NEXT, JobState
 
 HERE: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- made by docs/generate.py: {} -->"
 END: Final = "<!-- end -->"
 
-BY_ACTION: Final = (
-    ("[*]", JobState.QUEUED.value, "Submitted"),
-    ("[*]", JobState.REFUSED.value, "Refuse decided"),
-    (JobState.QUEUED.value, JobState.STARTING.value, "Start decided"),
-    (JobState.QUEUED.value, JobState.REFUSED.value, "Refuse decided"),
-    (JobState.RUNNING.value, JobState.STOPPING.value, "Preempt decided"),
-)
-"""Steps that a decision of the kernel makes; all others follow from events, by the table."""
+BORN: Final = (("[*]", "queued", "Submitted"), ("[*]", "refused", "Refuse decided"))
+"""Steps into the table; ``DECIDED`` and ``NEXT`` have all others."""
 
 COMMANDS: Final = (
     (),
@@ -35,6 +29,7 @@ COMMANDS: Final = (
     ("compare",),
     ("up",),
     ("down",),
+    ("replay",),
     ("pages",),
     ("submit",),
     ("run",),
@@ -111,11 +106,16 @@ COMMANDS: Final = (
 
 def states_diagram() -> str:
     """Return the life of a job as a Mermaid diagram."""
-    lines = [f"    {old} --> {new}: {why}" for old, new, why in BY_ACTION]
+    lines = [f"    {old} --> {new}: {why}" for old, new, why in BORN]
+    lines += [
+        f"    {old.value} --> {new.value}: {action.__name__} decided"
+        for (old, action), new in DECIDED.items()
+    ]
     lines += [
         f"    {old.value} --> {new.value}: {event.__name__}"
         for (old, event), new in NEXT.items()
     ]
+    lines.append("    running --> failed: Finished with another exit code than 0")
     ends = sorted({new.value for new in JobState} - {old.value for old, _ in NEXT})
     lines += [f"    {state} --> [*]" for state in ends]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])

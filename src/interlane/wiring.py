@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -319,48 +319,54 @@ def serve(
     """Run an engine under a policy until told to end, with web pages if given."""
     from interlane.engines.local.make import local
     from interlane.live import up
+    from interlane.live.driver.state import SchedulerPlan
     from interlane.live.functions.gateway import Gateway
     from interlane.model import amounts
 
     if engine not in ENGINES:
         raise UnknownName("engine", engine, ENGINES)
-    choice = choice_of(words)
     trained = None if durations is None else _trained(durations)
     expected = () if typical is None else workload_in(typical)
-    make = _scheduler_maker(choice, words.name, expected)
+    named = {"order": words.order, "placer": words.placer, "queue": words.queue}
+    plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     functions = function_settings(slot, forecast)
-    made = local(state, devices, turns, sharing, amounts.seconds("keep", keep))
+    keep_s = amounts.seconds("keep", keep) or inf
+    made = local(state, devices, turns, sharing, keep_s)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
-    settings = up.UpSettings(state, host, port, functions, database_url, beside, made.greeting)
+    settings = up.UpSettings(
+        state, host, port, functions, database_url, beside, made.greeting, keep_s
+    )
     up.serve(
         settings,
         made.engine,
         trained,
         lambda driver, how: Gateway(driver, made.replicas, how),
-        make,
+        plan,
         played_starts,
         say,
         mount,
     )
 
 
-def _scheduler_maker(
-    choice: Choice, name: str, expected: "RequestCounts"
+def live_scheduler_maker(
+    settings: Mapping[str, str],
 ) -> "Callable[[Cluster, RequestCounts], Scheduler]":
     """Return how to make a scheduler for machines and what was asked for there lately.
 
-    Placers that look ahead expect more of the same.  As long as nobody has asked for anything,
-    that is what a file says, or whole GPUs.
+    The settings are the words of a policy, as a server's log keeps them.  Placers that look
+    ahead expect more of the same, or whole GPUs as long as nobody has asked for anything.
     """
+    words = PolicyWords(settings["order"], settings["placer"], settings["queue"])
+    choice = choice_of(words)
 
     def made(cluster: Cluster, lately: "RequestCounts") -> Scheduler:
         placer = choice.placer
         typical: tuple[TypicalDemand, ...] = ()
         if placer.needs_typical:
-            workload = expected or lately or ((one_task(Demand(gpus=1)), 1),)
+            workload = lately or ((one_task(Demand(gpus=1)), 1),)
             typical = typical_demands(workload, placer.types or TypeRule.EXACT)
         policy = Policy(
-            choice.order, placer.make(typical), choice.queue, choice.preemption, name
+            choice.order, placer.make(typical), choice.queue, choice.preemption, words.name
         )
         return Scheduler(cluster, policy)
 

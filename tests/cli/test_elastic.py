@@ -9,10 +9,7 @@ import pytest
 
 from interlane.metrics.log import LogEvent
 from interlane.sim.record import read_log
-from interlane.traces.clusters import load_cluster
 from interlane.traces.data import data_dir
-from interlane.traces.jobs import jobs_of
-from interlane.traces.read import read_trace
 
 Call = Callable[..., Any]
 MORE = ("", ",elastic=0.5")
@@ -94,8 +91,7 @@ def test_growth_is_written_to_the_log_and_read_back(
 
     call("simulate", path, "--cluster", lab, "--log", target)
 
-    jobs, _ = jobs_of(read_trace(path), estimate=None)
-    log = read_log(target, load_cluster(str(lab)), jobs)
+    log = read_log(target)
     (line,) = [line for line in log.lines() if line.kind is LogEvent.GROWN]
     assert (line.at_s, log.jobs[line.subject].id) == (10, "gang")
     assert line.placement is not None

@@ -58,7 +58,7 @@ def test_a_job_is_handed_in_waited_for_and_read(call: Call, files: Path) -> None
     described = json.loads(call("describe", job, "-o", "json").out)
     assert (described["state"], described["exit_code"]) == ("failed", 3)
     assert described["spec"]["workdir"] == str(files)
-    assert described["timeline"][0]["kind"] == "submitted"
+    assert described["timeline"][0]["kind"] == "Submitted"
     assert "ended" in call("describe", job).out
 
 

@@ -44,10 +44,11 @@ def test_a_run_plays_the_events_of_its_cluster_file(call: Call, tmp_path: Path) 
     # The machine with H100s joins as the last job comes.
     assert answer["unfinished"] == 0
     frame = pl.read_parquet(log)
-    joined = frame.filter(pl.col("fact") == "machine_joined")
+    joined = frame.filter(pl.col("kind") == "MachineJoined")
     assert joined["machine_id"].to_list() == ["h100"]
-    served = frame.filter(pl.col("job_id") == "serve", pl.col("fact") == "started")
-    assert served["machines"].to_list() == [["h100"]]
+    served = frame.filter(pl.col("job_id") == "serve", pl.col("kind") == "Start")
+    machine = pl.col("what").str.json_path_match("$.placement.spots[0].machine")
+    assert served.select(machine).to_series().to_list() == ["h100"]
 
 
 def test_a_fault_of_an_event_is_one_sentence(

@@ -4,7 +4,6 @@ from itertools import product
 
 import pytest
 
-from interlane.kernel.lifecycle import HOLDING, NEXT, JobState, advance
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Cancelled,
@@ -30,12 +29,13 @@ from interlane.model import (
     Submitted,
     Ticked,
 )
+from interlane.model.lifecycle import ENDED, HOLDING, NEXT, JobState, advance
 from interlane.policy.order import ShortestRemainingFirst
 from interlane.policy.preempt import Preemption
 from interlane.testing.build import cluster, job, make, submit
 
 A = JobId("a")
-ENDED = {JobState.DONE, JobState.REFUSED, JobState.CANCELLED}
+DONE = (JobState.SUCCEEDED, JobState.FAILED)
 EVENTS: list[type[Event]] = [
     Submitted, Recovered, Started, StartFailed, Grown, GrowFailed, Preempted, Finished,
     Cancelled, MachineLost, MachineReturned, Ticked,
@@ -101,11 +101,11 @@ def in_state(state: JobState) -> Scheduler:
     if state is JobState.QUEUED:
         scheduler.handle(Submitted(blocker), 0)
     scheduler.handle(Submitted(job("a", gpus=1, estimate=100)), 0)
-    if state in (JobState.RUNNING, JobState.STOPPING, JobState.DONE):
+    if state in (JobState.RUNNING, JobState.STOPPING, *DONE):
         scheduler.handle(Started(A, PLACEMENT), 0)
     if state is JobState.STOPPING:
         scheduler.handle(Submitted(blocker), 1)
-    if state is JobState.DONE:
+    if state in DONE:
         scheduler.handle(Finished(A), 1)
     if state is JobState.CANCELLED:
         scheduler.handle(Cancelled(A), 1)

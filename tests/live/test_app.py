@@ -14,7 +14,7 @@ from interlane.live.auth import Role
 from interlane.live.driver import Driver
 from interlane.live.http.access import RequiresRole
 from interlane.live.http.app import ROUTERS
-from interlane.live.store.record import State
+from interlane.model.lifecycle import JobState
 from interlane.testing.live import clear, driving, make_service, serving
 from interlane.testing.waiting import PATIENCE_S, until
 
@@ -194,7 +194,7 @@ def test_a_job_is_handed_in_and_shown(live: Live, user: httpx.Client) -> None:
     assert made.status_code == 201
     assert shown.json()["spec"]["run"] == "true"
     assert shown.json()["user"] == "user"
-    assert [entry["kind"] for entry in timeline][-1] == "ended"
+    assert [entry["kind"] for entry in timeline][-1] == "Finished"
     again = user.get(shown.url, headers={"If-None-Match": shown.headers["etag"]})
     assert again.status_code == 304
 
@@ -316,7 +316,7 @@ def test_a_watcher_sees_what_is_written(live: Live, user: httpx.Client) -> None:
                 if line.startswith("data: "):
                     entry = json.loads(line.removeprefix("data: "))
                     seen.append(entry["kind"])
-                    if entry["kind"] == "ended":
+                    if entry["kind"] == "Finished":
                         return
 
     thread = threading.Thread(target=watch)
@@ -325,7 +325,7 @@ def test_a_watcher_sees_what_is_written(live: Live, user: httpx.Client) -> None:
     user.post("/api/v1/jobs", json=JOB)
     thread.join(PATIENCE_S)
 
-    assert seen == ["submitted", "placed", "started", "ended"]
+    assert seen == ["Submitted", "Start", "Started", "Finished"]
 
 
 def test_a_watcher_goes_on_from_where_it_was(live: Live, user: httpx.Client) -> None:
@@ -421,4 +421,4 @@ def test_restarting_keeps_tokens_and_jobs(tmp_path: Path) -> None:
     with driving(tmp_path) as driver, serving(driver) as (url, _):
         found = httpx.get(f"{url}/api/v1/jobs/{job_id}", headers=headers).json()
 
-    assert found["state"] == State.SUCCEEDED
+    assert found["state"] == JobState.SUCCEEDED

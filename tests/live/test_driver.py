@@ -27,10 +27,11 @@ from interlane.live.driver import (
 from interlane.live.driver.loop import AGAIN_S
 from interlane.live.files.job import read_spec
 from interlane.live.port import Attempt, Observation
-from interlane.live.store.record import JobRecord, Kind, State, fold
+from interlane.live.store.record import JobRecord, fold
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store, StoreFailed
 from interlane.model import InvalidInput, JobId, MachineId
+from interlane.model.lifecycle import JobState
 from interlane.policy.order import PriorityWithAgeing
 from interlane.testing.live import (
     clear,
@@ -66,13 +67,13 @@ def running(driver: Driver, record: JobRecord) -> JobRecord:
     """Wait until a job prints that it is up."""
     attempt = Attempt(record.id, 1)
     until(lambda: b"up" in driver.engine.output(attempt, 0, 100).data, f"{record.id} running")
-    until(lambda: state(driver, record) is State.RUNNING)
+    until(lambda: state(driver, record) is JobState.RUNNING)
     found = driver.open_record(record.id)
     assert found is not None
     return found
 
 
-def state(driver: Driver, record: JobRecord) -> State | None:
+def state(driver: Driver, record: JobRecord) -> JobState | None:
     found = driver.open_record(record.id) or driver.store.job(record.id)
     return None if found is None else found.state
 
@@ -82,16 +83,16 @@ def check_log(store: Store) -> None:
     assert {r.id: r for r in store.jobs(JobsWanted(limit=10_000))} == fold(store.whole_log())
 
 
-def kinds(driver: Driver, record: JobRecord) -> list[Kind]:
+def kinds(driver: Driver, record: JobRecord) -> list[str]:
     return [entry.kind for entry in driver.store.log(job_id=record.id)]
 
 
 def test_a_job_runs_and_its_timeline_is_told(driver: Driver) -> None:
     done = ended(driver, submit(driver, run="exit 3"))
 
-    assert (done.state, done.exit_code) == (State.FAILED, 3)
+    assert (done.state, done.exit_code) == (JobState.FAILED, 3)
     assert done.reason == "It ended with exit code 3."
-    assert kinds(driver, done) == [Kind.SUBMITTED, Kind.PLACED, Kind.STARTED, Kind.ENDED]
+    assert kinds(driver, done) == ["Submitted", "Start", "Started", "Finished"]
     check_log(driver.store)
 
 
@@ -103,12 +104,12 @@ def test_what_does_not_fit_waits_and_then_runs(driver: Driver) -> None:
         PATIENCE_S
     )
 
-    assert state(driver, second) is State.QUEUED
+    assert state(driver, second) is JobState.QUEUED
     assert refusal is not None
     assert "found 0" in refusal.reason
     driver.cancel(first.id, "ann").result(PATIENCE_S)
-    assert ended(driver, second).state is State.SUCCEEDED
-    assert ended(driver, first).state is State.CANCELLED
+    assert ended(driver, second).state is JobState.SUCCEEDED
+    assert ended(driver, first).state is JobState.CANCELLED
     check_log(driver.store)
 
 
@@ -170,7 +171,7 @@ def test_a_job_that_can_never_run_is_refused_with_a_reason(driver: Driver) -> No
 
     done = ended(driver, record)
 
-    assert done.state is State.REFUSED
+    assert done.state is JobState.REFUSED
     assert done.reason is not None
     assert done.reason.startswith("never fits:")
 
@@ -208,7 +209,7 @@ def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path
     engine = PretendEngine(this_machine().machines)
     with driving(tmp_path, engine=engine) as driver:
         record = submit(driver)
-        until(lambda: state(driver, record) is State.RUNNING)
+        until(lambda: state(driver, record) is JobState.RUNNING)
         asked, go_on = threading.Event(), threading.Event()
 
         def keep_busy(kernel: Scheduler, now_s: float) -> None:
@@ -224,7 +225,7 @@ def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path
 
         with pytest.raises(AlreadyEnded):
             late.result(PATIENCE_S)
-        assert ended(driver, record).state is State.SUCCEEDED
+        assert ended(driver, record).state is JobState.SUCCEEDED
         check_log(driver.store)
 
 
@@ -241,10 +242,10 @@ def test_a_preempted_job_is_stopped_with_grace_and_runs_again(tmp_path: Path) ->
         high = ended(driver, submit(driver, "high", "sleep 0.1", priority=90))
         low = ended(driver, low)
 
-        assert high.state is State.SUCCEEDED
-        assert (low.state, low.attempt) == (State.SUCCEEDED, 2)
+        assert high.state is JobState.SUCCEEDED
+        assert (low.state, low.attempt) == (JobState.SUCCEEDED, 2)
         assert low.ran_s > 0
-        assert Kind.PREEMPTED in kinds(driver, low)
+        assert "Preempted" in kinds(driver, low)
         check_log(driver.store)
 
 
@@ -261,12 +262,12 @@ def test_a_new_server_adopts_what_runs_and_starts_what_waited(tmp_path: Path) ->
     first.close()
 
     with driving(tmp_path, gpus=1) as second:
-        assert state(second, one) is State.RUNNING
-        assert state(second, two) is State.QUEUED
+        assert state(second, one) is JobState.RUNNING
+        assert state(second, two) is JobState.QUEUED
         (tmp_path / "go").touch()
 
-        assert ended(second, one).state is State.SUCCEEDED
-        assert ended(second, two).state is State.SUCCEEDED
+        assert ended(second, one).state is JobState.SUCCEEDED
+        assert ended(second, two).state is JobState.SUCCEEDED
         assert note.read_text() == "once\n"
         check_log(second.store)
 
@@ -276,13 +277,13 @@ def test_an_attempt_on_record_that_never_began_is_made_again_once(tmp_path: Path
     first = make_driver(tmp_path, gpus=1, engine=PretendEngine(this_machine(1).machines))
     first.start()
     record = submit(first, run=f"echo once >> {note}")
-    until(lambda: state(first, record) is State.RUNNING)  # so it believes; nothing runs
+    until(lambda: state(first, record) is JobState.RUNNING)  # so it believes; nothing runs
     first.close()
 
     with driving(tmp_path, gpus=1) as second:
         done = ended(second, record)
 
-        assert (done.state, done.attempt) == (State.SUCCEEDED, 2)
+        assert (done.state, done.attempt) == (JobState.SUCCEEDED, 2)
         assert note.read_text() == "once\n"
         check_log(second.store)
 
@@ -296,7 +297,7 @@ def test_a_cancel_that_was_stored_is_carried_out_by_the_next_server(tmp_path: Pa
     first.close()
 
     with driving(tmp_path, gpus=1) as second:
-        assert ended(second, record).state is State.CANCELLED
+        assert ended(second, record).state is JobState.CANCELLED
 
 
 def test_a_job_whose_device_is_gone_waits_again_and_nothing_of_it_goes_on(
@@ -312,7 +313,7 @@ def test_a_job_whose_device_is_gone_waits_again_and_nothing_of_it_goes_on(
         waits = second.open_record(record.id)
 
         assert waits is not None
-        assert (waits.state, waits.placement) == (State.QUEUED, None)
+        assert (waits.state, waits.placement) == (JobState.QUEUED, None)
         assert waits.reason == "The job ran on here, which has no such room any more."
         until(lambda: not Path(f"/proc/{note.read_text().strip()}").exists())
         check_log(second.store)
@@ -328,16 +329,16 @@ def test_a_job_on_a_device_that_is_lost_waits_until_it_is_back(
         wide = running(driver, submit(driver, "wide", FOREVER, gpus=2))
 
         cores.discard(1)
-        until(lambda: state(driver, wide) is State.QUEUED)
+        until(lambda: state(driver, wide) is JobState.QUEUED)
         one = ended(driver, submit(driver, "one"))
         why = view_of(driver).why_now(wide.id).refusal
 
-        assert one.state is State.SUCCEEDED  # the other device goes on
+        assert one.state is JobState.SUCCEEDED  # the other device goes on
         assert why is not None
         assert "lost" in why.reason
         cores.add(1)
-        until(lambda: state(driver, wide) is State.RUNNING)
-        assert kinds(driver, wide).count(Kind.PLACED) == 2
+        until(lambda: state(driver, wide) is JobState.RUNNING)
+        assert kinds(driver, wide).count("Start") == 2
         check_log(driver.store)
 
 
@@ -350,7 +351,7 @@ def test_a_drained_machine_takes_nothing_new_over_a_restart(tmp_path: Path) -> N
         driver.drain(here, "ann").result(PATIENCE_S)
         waits = submit(driver, "waits")
         (tmp_path / "go").touch()
-        assert ended(driver, before).state is State.SUCCEEDED
+        assert ended(driver, before).state is JobState.SUCCEEDED
         why = view_of(driver).why_now(waits.id).refusal
         with pytest.raises(
             NoSuchMachine, match="There is no machine 'elsewhere'; there are: here"
@@ -362,9 +363,9 @@ def test_a_drained_machine_takes_nothing_new_over_a_restart(tmp_path: Path) -> N
     with driving(tmp_path) as second:
         later = submit(second, "later")
         assert [one.drained for one in view_of(second).machines()] == [True]
-        assert state(second, later) is State.QUEUED
+        assert state(second, later) is JobState.QUEUED
         second.drain(here, "ann", drained=False).result(PATIENCE_S)
-        assert ended(second, later).state is State.SUCCEEDED
+        assert ended(second, later).state is JobState.SUCCEEDED
         assert second.store.drains() == []
 
 
@@ -378,7 +379,7 @@ def test_an_attempt_that_nobody_knows_is_ended(tmp_path: Path) -> None:
 
     with driving(tmp_path, gpus=1) as second:
         until(lambda: not Path(f"/proc/{note.read_text().strip()}").exists())
-        assert ended(second, submit(second, "next")).state is State.SUCCEEDED
+        assert ended(second, submit(second, "next")).state is JobState.SUCCEEDED
 
 
 def test_start_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,9 +419,9 @@ def test_a_commit_that_fails_is_told_and_nothing_of_it_happens(tmp_path: Path) -
 
         until(lambda: driver.is_ready)
         after = ended(driver, submit(driver, "after"))
-        assert after.state is State.SUCCEEDED
+        assert after.state is JobState.SUCCEEDED
         assert after.id == "after-2"
-        assert state(driver, before) is State.RUNNING
+        assert state(driver, before) is JobState.RUNNING
         assert not (tmp_path / "lost").exists()
         check_log(store)
 
@@ -448,7 +449,7 @@ def test_a_disk_that_stays_full_is_not_asked_without_end(tmp_path: Path) -> None
 
         assert time.monotonic() - began_s > AGAIN_S
         store.failures = 0
-        assert ended(driver, record).state is State.SUCCEEDED
+        assert ended(driver, record).state is JobState.SUCCEEDED
 
 
 def test_an_engine_that_cannot_be_looked_at_is_asked_again(
@@ -470,7 +471,7 @@ def test_an_engine_that_cannot_be_looked_at_is_asked_again(
         store.failures = 1
         (tmp_path / "go").touch()  # its end is lost with the commit that fails
 
-        assert ended(driver, record).state is State.SUCCEEDED
+        assert ended(driver, record).state is JobState.SUCCEEDED
         assert next(looks, "all asked") == "all asked"
 
 
@@ -488,7 +489,7 @@ def test_a_server_whose_database_is_gone_can_be_ended(tmp_path: Path) -> None:
     driver.close()
 
     with driving(tmp_path) as second:
-        assert ended(second, record).state is State.SUCCEEDED
+        assert ended(second, record).state is JobState.SUCCEEDED
 
 
 def test_a_caller_who_goes_away_disturbs_nobody(driver: Driver) -> None:
@@ -510,9 +511,9 @@ def test_a_job_that_cannot_be_started_fails_after_three_tries(
 
     done = ended(driver, submit(driver))
 
-    assert (done.state, done.attempt) == (State.FAILED, 3)
+    assert (done.state, done.attempt) == (JobState.FAILED, 3)
     assert done.reason == "It could not be started 3 times: no more processes"
-    assert kinds(driver, done).count(Kind.START_FAILED) == 2
+    assert kinds(driver, done).count("StartFailed") == 2
 
 
 def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> None:
@@ -521,7 +522,7 @@ def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> 
     old = make_driver(tmp_path, store=store, engine=engine)
     old.start()
     record = submit(old)
-    until(lambda: state(old, record) is State.RUNNING)
+    until(lambda: state(old, record) is JobState.RUNNING)
     new = Store(f"sqlite:///{tmp_path / 'state.db'}")
     new.begin_epoch()
     store.failures = 1
@@ -578,5 +579,5 @@ def test_everything_can_be_cancelled(driver: Driver) -> None:
 
     clear(driver)
 
-    assert {r.state for r in driver.store.jobs(JobsWanted())} == {State.CANCELLED}
+    assert {r.state for r in driver.store.jobs(JobsWanted())} == {JobState.CANCELLED}
     check_log(driver.store)

@@ -10,9 +10,10 @@ import pytest
 from interlane.live.driver import Driver, NoSuchMachine
 from interlane.live.driver.inbox import GiveBack
 from interlane.live.port import Attempt, Ended, MachineGone, NeverGrew, Wanted
-from interlane.live.store.record import JobRecord, Kind, State
+from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed
 from interlane.model import Device, JobId, Machine, MachineId, with_devices
+from interlane.model.lifecycle import JobState
 from interlane.testing.live import make_driver, spec
 from interlane.testing.pretend import Pace, PretendEngine, PretendWorld
 
@@ -70,13 +71,13 @@ def submit(driver: Driver, name: str = "a", **more: object) -> JobRecord:
     return answer.result(0)
 
 
-def state(driver: Driver, record: JobRecord) -> State:
+def state(driver: Driver, record: JobRecord) -> JobState:
     found = driver.open_record(record.id) or driver.store.job(record.id)
     assert found is not None
     return found.state
 
 
-def kinds(driver: Driver, record: JobRecord) -> list[Kind]:
+def kinds(driver: Driver, record: JobRecord) -> list[str]:
     return [entry.kind for entry in driver.store.log(job_id=record.id)]
 
 
@@ -95,7 +96,7 @@ def test_a_job_that_lost_a_device_begins_elsewhere_only_when_nothing_of_it_is_le
     world.see(without(world.machines[ran_on], 1))
     turn(driver, 2)
 
-    assert kinds(driver, record)[-2:] == [Kind.REQUEUED, Kind.PLACED]
+    assert kinds(driver, record)[-2:] == ["Requeue", "Start"]
     assert [one.attempt.number for one in world.asked] == [1]  # a stop, and no begin
     work(driver)
     assert list(world.running) == [Attempt(record.id, 2)]
@@ -113,7 +114,7 @@ def test_nobody_gets_the_devices_of_a_job_that_was_given_up_and_still_runs(
 
     new = submit(driver, "new", gpus=1)
 
-    assert state(driver, new) is State.STARTING
+    assert state(driver, new) is JobState.STARTING
     assert Attempt(new.id, 1) not in {one.attempt for one in world.asked}
     work(driver)
     assert list(world.running) == [Attempt(new.id, 1)]
@@ -131,7 +132,7 @@ def test_a_job_can_be_cancelled_while_it_waits_for_the_end_of_another(tmp_path: 
     driver.cancel(new.id, "ann")
     turn(driver, 2)
 
-    assert state(driver, new) is State.CANCELLED
+    assert state(driver, new) is JobState.CANCELLED
     work(driver)
     assert not world.begun[Attempt(new.id, 1)]
 
@@ -174,7 +175,7 @@ def test_what_goes_with_its_machine_runs_again_whichever_report_comes_first(
     turn(driver)
     work(driver)
 
-    assert Kind.REQUEUED in kinds(driver, record)
+    assert "Requeue" in kinds(driver, record)
     (again,) = world.running
     assert again.job_id == record.id
 
@@ -209,7 +210,7 @@ def test_a_withdrawal_that_was_lost_is_made_good_by_a_look(tmp_path: Path) -> No
     look(driver)
     work(driver)
 
-    assert state(driver, record) is State.CANCELLED
+    assert state(driver, record) is JobState.CANCELLED
 
 
 def test_a_job_that_came_through_the_engine_is_one_job_however_often_it_is_told(
@@ -244,7 +245,7 @@ def test_a_growth_that_nobody_heard_of_is_asked_for_again(tmp_path: Path) -> Non
     grown = driver.open_record(gang.id)
     assert grown is not None
     assert grown.growing == 0
-    assert world.running[Attempt(gang.id, 1)] == grown.place
+    assert world.running[Attempt(gang.id, 1)] == grown.placement
 
 
 def test_a_gang_that_was_growing_when_its_server_died_goes_on_to_grow(tmp_path: Path) -> None:
@@ -263,8 +264,8 @@ def test_a_gang_that_was_growing_when_its_server_died_goes_on_to_grow(tmp_path: 
 
     grown = second.open_record(gang.id)
     assert grown is not None
-    assert Kind.GREW in kinds(second, gang)
-    assert world.running[Attempt(gang.id, 1)] == grown.place
+    assert "Grown" in kinds(second, gang)
+    assert world.running[Attempt(gang.id, 1)] == grown.placement
 
 
 def test_a_growth_that_failed_while_no_server_was_there_is_given_back(tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_a_growth_that_failed_while_no_server_was_there_is_given_back(tmp_path: 
     second._inbox.put(driver_hears)  # as it does half a minute after the report
     turn(second)
 
-    assert Kind.GROW_FAILED in kinds(second, gang)
+    assert "GrowFailed" in kinds(second, gang)
     second._state.scheduler.check()
 
 
@@ -306,11 +307,11 @@ def test_a_server_without_its_store_takes_up_what_runs(tmp_path: Path) -> None:
     assert {one.id: one.placement for one in second.open_records()} | before == {
         one.id: one.placement for one in second.open_records()
     }
-    assert kinds(second, asked) == [Kind.SUBMITTED, Kind.PLACED, Kind.STARTED]
+    assert kinds(second, asked) == ["Recovered"]
     assert new.id == "new-1000001"
     world.finish(Attempt(asked.id, 1))
     turn(second)
-    assert state(second, asked) is State.SUCCEEDED
+    assert state(second, asked) is JobState.SUCCEEDED
     assert [one for one in second.open_records() if one.key == "key-1"]
 
 
@@ -336,7 +337,7 @@ def test_a_server_without_its_store_does_not_use_the_number_of_a_growth_again(
     grown = second.open_record(gang.id)
     assert grown is not None
     assert (grown.growing, grown.growth) == (0, 2)
-    assert world.running[Attempt(gang.id, 1)] == grown.place
+    assert world.running[Attempt(gang.id, 1)] == grown.placement
     assert world.running[Attempt(gang.id, 1)].instances == 3
 
 
@@ -357,7 +358,7 @@ def test_an_older_copy_of_the_store_learns_of_the_attempt_that_runs(tmp_path: Pa
 
     found = second.open_record(record.id)
     assert found is not None
-    assert (found.state, found.attempt) == (State.RUNNING, 2)
+    assert (found.state, found.attempt) == (JobState.RUNNING, 2)
 
 
 # -- drains -------------------------------------------------------------------------------
@@ -416,5 +417,5 @@ def test_a_device_that_is_lost_is_not_given_away(tmp_path: Path) -> None:
 
     record = submit(driver, gpus=1)
 
-    assert state(driver, record) in {State.QUEUED, State.REFUSED}
+    assert state(driver, record) in {JobState.QUEUED, JobState.REFUSED}
     assert not world.asked

@@ -22,18 +22,21 @@ from interlane.live.measure.coruns import (
     function_workload,
     job_workload,
 )
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
 from interlane.model import (
     Cluster,
     GpuRef,
     JobId,
     Machine,
     MachineId,
+    Placement,
     Refusal,
+    Spot,
     Workload,
     with_devices,
 )
 from interlane.model import Device as Card
+from interlane.model.lifecycle import JobState
 from interlane.testing.live import snapshot_of, this_machine
 
 CARD_MIB = 16_384
@@ -102,7 +105,7 @@ def record(**share: object) -> JobRecord:
         "resources": {"gpu": {"count": 1, **({} if share else {"memory": "4GiB"})}},
         "share": share,
     }
-    place = ({"task": 0, "machine": "here", "gpus": [0], "instances": 1},)
+    place = Placement((Spot(MachineId("here"), (0,)),))
     return JobRecord(
         1,
         JobId("train-1"),
@@ -114,7 +117,7 @@ def record(**share: object) -> JobRecord:
         1.0,
         1.0,
         1.0,
-        state=State.RUNNING,
+        state=JobState.RUNNING,
         placement=place,
     )
 

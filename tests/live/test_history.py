@@ -5,12 +5,23 @@ import json
 from io import StringIO
 from pathlib import Path
 
-from tests.live.test_store import commit, opened, submitted
+from tests.live.test_store import commit, entry, opened, submitted
 
 from interlane.live.questions.history import trace_text
-from interlane.live.store.record import Kind, LogEntry, State
 from interlane.live.store.store import Store
-from interlane.model import MILLI, Cluster, Machine, MachineId
+from interlane.model import (
+    MILLI,
+    Cancelled,
+    Cluster,
+    Finished,
+    JobId,
+    LogEntry,
+    Machine,
+    MachineId,
+    Placement,
+    Spot,
+    Start,
+)
 from interlane.testing.live import snapshot_of
 from interlane.traces.cluster_file import cluster_document
 from interlane.traces.clusters import load_cluster
@@ -20,8 +31,9 @@ ONE = Machine(MachineId("here"), "EMULATED", 2, 4 * MILLI, 8_192, 4_096)
 CLUSTER = Cluster("this machine", (ONE,))
 
 
-def entry(of: LogEntry, seq: int, kind: Kind, **change: object) -> LogEntry:
-    return LogEntry(seq, float(seq), kind, of.job_id, change)
+def started(of: LogEntry, at: int) -> LogEntry:
+    assert of.job_id is not None
+    return entry(at, Start(of.job_id, Placement((Spot(ONE.id, (0,)),))))
 
 
 def rows(store: Store, since_s: float = 0.0, now_s: float = 100.0) -> list[dict[str, str]]:
@@ -34,8 +46,8 @@ def test_a_job_that_ended_ran_as_long_as_it_did(tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
         first = submitted(1)
         commit(store, first)
-        commit(store, entry(first, 2, Kind.PLACED, state=State.STARTING, started_s=4.0))
-        commit(store, entry(first, 3, Kind.ENDED, state=State.SUCCEEDED, ended_s=11.0))
+        commit(store, started(first, 4))
+        commit(store, entry(11, Finished(JobId("a-1")), exit_code=0))
 
         (row,) = rows(store)
 
@@ -46,7 +58,7 @@ def test_a_job_that_waits_or_runs_is_taken_to_run_as_estimated(tmp_path: Path) -
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
         waits, runs = submitted(1), submitted(2)
         commit(store, waits, runs)
-        commit(store, entry(runs, 3, Kind.PLACED, state=State.STARTING, started_s=60.0))
+        commit(store, started(runs, 60))
 
         lengths = [row["duration_s"] for row in rows(store)]
 
@@ -57,7 +69,7 @@ def test_jobs_that_never_had_a_place_and_those_of_long_ago_are_left_out(tmp_path
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
         old, gone, kept = submitted(1), submitted(50), submitted(51)
         commit(store, old, gone, kept)
-        commit(store, entry(gone, 52, Kind.CANCELLED, state=State.CANCELLED, ended_s=60.0))
+        commit(store, entry(60, Cancelled(JobId("a-50"))))
 
         names = [row["job_id"] for row in rows(store, since_s=10.0)]
 
@@ -81,11 +93,10 @@ def test_a_job_of_two_roles_has_a_row_for_each(tmp_path: Path) -> None:
         {"role": "ps", "resources": {"cpu": 1}},
         {"role": "worker", "count": 2, "min": 1, "resources": {"gpu": {}}},
     ]
-    made = submitted(1)
     job = {"name": "a", "run": "true", "tasks": tasks, "family": "ctr", "group": "g"}
-    entry = LogEntry(1, 1.0, Kind.SUBMITTED, made.job_id, {**made.change, "spec": job})
+    made = submitted(1, spec=job)
     with opened(f"sqlite:///{tmp_path}/a.db") as store:
-        commit(store, entry)
+        commit(store, made)
 
         ps, worker = rows(store)
 

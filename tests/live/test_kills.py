@@ -11,3 +11,6 @@ def test_kills_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
     assert found.acknowledged > 0
     assert (found.lost, found.twice, found.never) == (0, 0, 0)
     assert found.replays
+    assert found.replayed.difference is None
+    assert found.replayed.starts >= 4
+    assert found.replayed.actions >= found.acknowledged

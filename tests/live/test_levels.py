@@ -4,33 +4,32 @@ from pathlib import Path
 
 import pytest
 
-from interlane.live.questions import levels as history
 from interlane.live.questions.levels import LevelHistory
 from interlane.testing.live import driving, ended, spec
 
 
 @pytest.mark.parametrize("kept", [50_000, 3])
 def test_the_past_ends_in_the_present_and_begins_with_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+    tmp_path: Path, kept: int
 ) -> None:
-    monkeypatch.setattr(history, "KEPT", kept)
     with driving(tmp_path, gpus=2) as driver:
         ended(driver, driver.submit(spec("first", gpus=2), "ann").result())
         runs = driver.submit(spec("runs", "sleep 100", gpus=1), "ann").result()
         driver.submit(spec("waits", gpus=2), "ann").result()
         stays = driver.submit(spec("stays", gpus=2), "ann").result()
         driver.cancel(stays.id, "ann").result()
-        seen = LevelHistory(driver.store, driver.snapshot)
+        seen = LevelHistory(driver.store, driver.snapshot, kept)
 
         levels = seen.levels(60.0, 50)
-        waits_s = seen.waits_s(3_600)
+        waits = seen.waits(3_600)
         driver.cancel(runs.id, "ann").result()
         ended(driver, runs)
-        later = seen.waits_s(3_600)
+        later = seen.waits(3_600)
 
     assert (levels.held_ratio[-1], levels.waiting[-1]) == (0.5, 1)
     if kept > 3:
         assert (levels.held_ratio[0], levels.waiting[0]) == (0.0, 0)
-        assert len(waits_s) == 2
-        assert len(later) == 3
-    assert later[-1] > 0
+        assert waits.starts == 2
+        assert later.starts == 3
+    assert later.p95_s is not None
+    assert later.p95_s > 0

@@ -8,14 +8,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interlane.live.store.database import safe_url
-from interlane.live.store.record import OPEN, JobRecord, Kind, LogEntry, State, after, fold
+from interlane.live.store.record import JobRecord, after, fold
 from interlane.live.store.rows import FunctionRow, JobsWanted, TokenRow, UsedKey
 from interlane.live.store.store import Store, StoreFailed, Superseded
-from interlane.model import InvalidInput, JobId
+from interlane.model import (
+    Demand,
+    Finished,
+    InvalidInput,
+    Job,
+    JobId,
+    LogEntry,
+    Logged,
+    MachineId,
+    Placement,
+    Spot,
+    Start,
+    Submitted,
+    one_task,
+)
+from interlane.model.lifecycle import OPEN, JobState
 
 
 @contextmanager
@@ -28,21 +44,27 @@ def opened(url: str) -> Iterator[Store]:
         store.close()
 
 
-def submitted(serial: int, name: str = "a", user: str = "ann") -> LogEntry:
-    made = {
-        "serial": serial, "name": name, "user": user, "queue": "default",
-        "spec": {"name": name, "run": "true"}, "submitted_s": float(serial),
-        "estimate_s": 1.0, "low_s": 0.5, "high_s": 2.0,
-    }  # fmt: skip
-    return LogEntry(serial, float(serial), Kind.SUBMITTED, JobId(f"{name}-{serial}"), made)
+def submitted(
+    serial: int, name: str = "a", user: str = "ann", spec: dict[str, Any] | None = None
+) -> LogEntry:
+    job_id, at_s = JobId(f"{name}-{serial}"), float(serial)
+    job = Job(job_id, one_task(Demand(gpus=1)), at_s, serial, 1.0, user, "default")
+    band = {"low_s": 0.5, "high_s": 2.0}
+    detail = {"spec": spec or {"name": name, "run": "true"}, **band}
+    return LogEntry(serial, at_s, Submitted(job), detail, serial)
+
+
+def entry(seq: int, what: Logged, **detail: object) -> LogEntry:
+    return LogEntry(seq, float(seq), what, detail, seq)
 
 
 def commit(store: Store, *entries: LogEntry, keys: tuple[UsedKey, ...] = ()) -> list[JobRecord]:
     """Commit entries with the records that follow from them."""
     records: dict[JobId, JobRecord] = {}
     for entry in entries:
-        before = records.get(entry.job_id) or store.job(entry.job_id)
-        records[entry.job_id] = after(before, entry)
+        job_id = entry.job_id
+        assert job_id is not None
+        records[job_id] = after(records.get(job_id) or store.job(job_id), entry)
     store.commit(entries, records.values(), keys)
     return list(records.values())
 
@@ -59,30 +81,28 @@ def test_what_was_committed_is_there_after_opening_again(url: str) -> None:
 
 
 def test_records_are_what_the_log_folds_to(url: str) -> None:
-    spot = {"machine": "m", "gpus": [0], "instances": 1, "task": 0}
-    place = {"state": "starting", "attempt": 1, "placement": [spot], "started_s": 3.0}
+    place = Placement((Spot(MachineId("m"), (0,)),))
     with opened(url) as store:
         commit(store, submitted(1), submitted(2, "b"))
-        commit(store, LogEntry(3, 3.0, Kind.PLACED, JobId("a-1"), place))
-        end = {"state": "succeeded", "exit_code": 0, "ended_s": 4.0, "placement": None}
-        commit(store, LogEntry(4, 4.0, Kind.ENDED, JobId("a-1"), end))
+        commit(store, entry(3, Start(JobId("a-1"), place)))
+        commit(store, entry(4, Finished(JobId("a-1")), exit_code=0))
 
         records = {record.id: record for record in store.jobs(JobsWanted())}
 
         assert records == fold(store.whole_log())
-        assert records[JobId("a-1")].state is State.SUCCEEDED
+        assert records[JobId("a-1")].state is JobState.SUCCEEDED
         assert records[JobId("a-1")].version == 3
 
 
 def test_a_commit_that_fails_leaves_nothing(url: str) -> None:
     with opened(url) as store:
         commit(store, submitted(1))
-        twice = replace(submitted(2), job_id=JobId("a-1"))
+        twice = replace(submitted(1), seq=3)
 
         with pytest.raises(StoreFailed, match="failed"):
             store.commit(
-                [submitted(3, "c"), twice],
-                [after(None, submitted(3, "c")), after(None, twice)],
+                [submitted(2, "c"), twice],
+                [after(None, submitted(2, "c")), after(None, twice)],
             )
 
         assert [entry.seq for entry in store.whole_log()] == [1]
@@ -118,7 +138,7 @@ def test_pages_go_from_new_to_old(url: str) -> None:
 
         assert [record.serial for record in first + second] == [7, 6, 5, 4, 3, 2]
         assert [record.serial for record in anns] == [7, 5, 3, 1]
-        assert store.counts()[State.QUEUED] == 7
+        assert store.counts()[JobState.QUEUED] == 7
 
 
 def test_tokens_are_kept_until_they_are_revoked(url: str) -> None:
@@ -215,7 +235,7 @@ def test_a_database_of_another_version_is_left_alone(tmp_path: Path) -> None:
     with opened(url) as store, store._transaction() as open_:
         open_.exec_driver_sql("UPDATE life SET version = 99")
 
-    with pytest.raises(InvalidInput, match="tables of version 99"):
+    with pytest.raises(InvalidInput, match="newer interlane"):
         Store(url)
 
 

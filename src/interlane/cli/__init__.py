@@ -30,6 +30,7 @@ from interlane.cli import (
     pages,
     predict,
     questions,
+    replay,
     report,
     reproduce,
     share,
@@ -65,6 +66,7 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(up.up)
 app.command()(up.down)
+app.command()(replay.replay)
 app.command()(pages.pages)
 app.command()(jobs.submit)
 app.command()(jobs.run)

@@ -15,6 +15,7 @@ import typer
 from interlane.cli.client import StateOption, state_folder
 from interlane.cli.options import LANE_ORDERS, SharingOption, takes
 from interlane.cli.output import say
+from interlane.cli.replay import DatabaseOption
 from interlane.model.errors import InterlaneError, InvalidInput
 
 if TYPE_CHECKING:
@@ -97,7 +98,11 @@ class UpOptions:
         ),
     ] = None
     keep: Annotated[
-        str, typer.Option(help="How long logs and folders of jobs stay after their end.")
+        str,
+        typer.Option(
+            help="How long jobs stay at hand after their end: then what they printed goes, "
+            "and their records move to STATE/archive; 0 for ever."
+        ),
     ] = "30d"
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 
@@ -107,14 +112,7 @@ def up(
     *,
     options: UpOptions,
     state: StateOption = None,
-    database_url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="INTERLANE_DATABASE_URL",
-            help="PostgreSQL instead of a file in the state folder: postgresql://...",
-            show_default=False,
-        ),
-    ] = None,
+    database_url: DatabaseOption = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it serves; `interlane down` ends it.")
     ] = False,

@@ -29,7 +29,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from interlane.lanes.report import DaemonReport, RunReport
-from interlane.live.files.job import JobSpec
+from interlane.live.files.job import JobSpec, Origin
 from interlane.model import GpuRef, JobId, Machine, MachineId, Occupied, Placement, Request
 
 
@@ -39,18 +39,6 @@ class Attempt:
 
     job_id: JobId
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Whose job it is and how it came in: what an engine keeps that keeps the record."""
-
-    serial: int
-    """The number in the job's id; no other job has it."""
-    user: str
-    submitted_s: float
-    key: str | None = None
-    """What the engine calls the job, if it came in through the engine; see ``Wanted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +52,7 @@ class Launch:
     placement: Placement
     """Where it goes; with ``grow``, only what is added."""
     estimate_s: float
-    origin: "Origin"
+    origin: Origin
     growth: int = 0
     """Which growth of the attempt this is; 0 for its begin."""
 

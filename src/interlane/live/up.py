@@ -8,28 +8,33 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import uvicorn
 from fastapi import FastAPI
 
+from interlane.live.archive import Archive
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
-from interlane.live.driver.state import MakeScheduler
+from interlane.live.driver.state import SchedulerPlan
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import LiveService
+from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
 from interlane.live.port import Engine
 from interlane.live.questions.etas import Etas, PlayForward
-from interlane.live.store.store import Store
+from interlane.live.store.store import Store, StoreFailed
 from interlane.live.view import View
 from interlane.model import InterlaneError, InvalidInput
 from interlane.model.gpu import NO_GPU
 from interlane.predict.recall import Recall
 
+DATABASE_FILE: Final = "state.db"
+ARCHIVE_FOLDER: Final = "archive"
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
 GOODBYE_S: Final = 3
@@ -55,6 +60,8 @@ class UpSettings:
     """Predicts slowdown of jobs that run beside each other."""
     greeting: str | None = None
     """What is said of the engine when it serves."""
+    keep_s: float = inf
+    """Seconds after which jobs that have ended are moved to the archive."""
 
 
 Say = Callable[[str], None]
@@ -81,7 +88,7 @@ def serve(
     engine: Engine,
     trained: Recall | None,
     replicas: MakeGateway,
-    make: MakeScheduler,
+    plan: SchedulerPlan,
     play: PlayForward,
     say: Say,
     mount: Mount | None = None,
@@ -90,8 +97,9 @@ def serve(
     prepare(settings.state)
     with locked(settings.state), _listening(settings) as listener:
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
-        store = Store(settings.database_url or f"sqlite:///{settings.state / 'state.db'}")
-        driver = Driver(store, make, engine, trained=trained)
+        archive = Archive(settings.state / ARCHIVE_FOLDER)
+        store = _store(settings, archive, say)
+        driver = Driver(store, plan, engine, trained=trained)
         driver.start()
         gpu_type = min(driver.snapshot().cluster.gpu_types, default=NO_GPU)
         driver.monitor.tell = CoRunFiles(settings.state / "coruns", gpu_type).add
@@ -104,6 +112,8 @@ def serve(
         )
         etas = Etas(driver.snapshot, store, play)
         etas.start()
+        keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
+        keeping.start()
         service = LiveService(View(driver, etas), driver, tokens)
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
@@ -116,11 +126,45 @@ def serve(
         try:
             _run(service, app, listener)
         finally:
+            keeping.close()
             etas.close()
             driver.close()
             store.close()
     if driver.stopped_because is not None:
         raise driver.stopped_because
+
+
+def database_of(state: Path, database_url: str | None) -> str:
+    """Return the address of a server's database."""
+    return database_url or f"sqlite:///{state / DATABASE_FILE}"
+
+
+def _store(settings: UpSettings, archive: Archive, say: Say) -> Store:
+    """Open the store; what is wrong with it is said with the copies that there are."""
+    file = settings.state / DATABASE_FILE
+    if settings.database_url is None and file.exists():
+        _must_hold_something(file)
+    try:
+        store = Store(database_of(settings.state, settings.database_url), archive)
+    except (InvalidInput, StoreFailed) as error:
+        copies = sorted(file.parent.glob(f"{file.name}.version-*"))
+        if settings.database_url is None and copies:
+            raise type(error)(
+                f"{error} A copy of an earlier version is {copies[-1]}."
+            ) from None
+        raise
+    if store.said is not None:
+        say(store.said)
+    return store
+
+
+def _must_hold_something(file: Path) -> None:
+    """Refuse a file that was cut to nothing: SQLite would begin anew in it."""
+    if not file.stat().st_size and file.with_name(TOKEN_FILE).exists():
+        raise InvalidInput(
+            f"{file} is empty, but a server has worked here; restore it from a copy, or remove "
+            "it to begin anew."
+        )
 
 
 def _say_link(door: Door, state: Path, address: str, say: Say) -> None:

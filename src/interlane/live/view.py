@@ -23,9 +23,10 @@ from interlane.live.port import Attempt, Output, Traits
 from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
 from interlane.live.questions.levels import LevelHistory
-from interlane.live.store.record import ENDED, JobRecord, LogEntry, State
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
-from interlane.model import Cluster, JobId, Machine, Refusal
+from interlane.model import Cluster, JobId, LogEntry, Machine, Refusal
+from interlane.model.lifecycle import ENDED, JobState
 from interlane.predict.starts import StartBand
 
 ANSWER_S: Final = 10.0
@@ -108,7 +109,7 @@ class View:
         limit: int,
         *,
         before: int | None = None,
-        states: Collection[State] | None = None,
+        states: Collection[JobState] | None = None,
         user: str | None = None,
     ) -> list[JobRecord]:
         """Return a page of jobs, the newest first; ``before`` is the last one's serial."""
@@ -125,7 +126,7 @@ class View:
         """Return the jobs that have not ended."""
         return self._driver.open_records()
 
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
         return self._driver.store.counts()
 
@@ -212,7 +213,7 @@ class View:
         now = self._driver.snapshot()
         there: dict[str, list[JobId]] = {machine.id: [] for machine in now.cluster}
         for record in now.records:
-            for machine_id in () if record.place is None else record.place.machines:
+            for machine_id in () if record.placement is None else record.placement.machines:
                 there.setdefault(machine_id, []).append(record.id)
         return [
             MachineStatus(one, one.id in now.machines.drained, tuple(there[one.id]))

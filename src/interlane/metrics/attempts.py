@@ -11,7 +11,15 @@ from interlane.model import held_gpu_milli
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ENDS = (LogEvent.FINISHED, LogEvent.PREEMPTED, LogEvent.JOB_LOST, LogEvent.CANCELLED)
+_ENDS = (
+    LogEvent.FINISHED,
+    LogEvent.PREEMPTED,
+    LogEvent.JOB_LOST,
+    LogEvent.CANCELLED,
+    LogEvent.START_FAILED,
+)
+_WAITS = (LogEvent.SUBMITTED, LogEvent.PREEMPTED, LogEvent.JOB_LOST, LogEvent.START_FAILED)
+_WAITED = (LogEvent.STARTED, LogEvent.REFUSED, LogEvent.CANCELLED, LogEvent.FINISHED)
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,24 @@ class Attempts:
 
 def attempts(log: EventLog) -> Attempts:
     """Return every start and every growth with its end."""
+    starts, end_s = _paired(log, PLACED, _ENDS)
     at_s, events, subjects = log.columns()
-    is_start, is_end = np.isin(events, PLACED), np.isin(events, _ENDS)
-    numbers = np.cumsum(is_start) - 1
+    numbers = np.cumsum(np.isin(events, PLACED)) - 1
+    return Attempts(subjects[starts], at_s[starts], end_s, numbers[starts])
+
+
+def waits(log: EventLog) -> tuple[Floats, Floats]:
+    """Return when jobs began to wait and stopped, every time that one did."""
+    begins, end_s = _paired(log, _WAITS, _WAITED)
+    return log.columns()[0][begins], end_s
+
+
+def _paired(
+    log: EventLog, begin: tuple[LogEvent, ...], end: tuple[LogEvent, ...]
+) -> tuple[Ints, Floats]:
+    """Return the lines with which something begins for a job, and when it ends."""
+    at_s, events, subjects = log.columns()
+    is_start, is_end = np.isin(events, begin), np.isin(events, end)
     lines = np.nonzero(is_start | is_end)[0]
     # Stable, so that the lines of one job stay in their order: the next end after a start
     # belongs to it, unless the job still runs.
@@ -40,8 +63,7 @@ def attempts(log: EventLog) -> Attempts:
     starts = lines[begins]
     ends = np.append(lines[stops], -1)[after]
     ended = (ends >= 0) & (subjects[starts] == subjects[ends])
-    end_s = np.where(ended, at_s[ends], np.inf)
-    return Attempts(subjects[starts], at_s[starts], end_s, numbers[starts])
+    return starts, np.where(ended, at_s[ends], np.inf)
 
 
 def held_milli(log: EventLog, tries: Attempts) -> Ints:

@@ -1,11 +1,13 @@
 """The event log: what happened, in columns.
 
 The log is the product: metrics, timelines, timelines and figures are functions of it.  A run
-of a million jobs has three million events, so they are kept as columns, not as objects.
+of a million jobs has three million events, so they are kept as columns, not as objects.  It is
+made of the entries that a live server stores (``EventLog.of``), and the simulator's makes
+such entries (``entries``).  In columns a job holds its place from ``Start`` on.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -15,11 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.model import (
+    Cancelled,
     Cluster,
+    Finished,
+    Grown,
     Job,
+    JobId,
+    JobLost,
+    LogEntry,
+    Logged,
+    Machine,
     MachineChanged,
     MachineDrained,
     MachineEvent,
+    MachineId,
     MachineJoined,
     MachineLeft,
     MachineLost,
@@ -27,7 +38,16 @@ from interlane.model import (
     MachineUndrained,
     Occupied,
     Placement,
+    Preempt,
+    Preempted,
+    Recovered,
     Refusal,
+    Refuse,
+    Requeue,
+    SchedulerBuilt,
+    Start,
+    StartFailed,
+    Submitted,
 )
 
 
@@ -53,6 +73,8 @@ class LogEvent(IntEnum):
     MACHINE_LEFT = 14
     OCCUPIED = 15
     """Somebody whom we do not schedule has more or less of a machine."""
+    START_FAILED = 16
+    """A job gave its place back in which it could not be started."""
 
 
 PLACED: Final = (LogEvent.STARTED, LogEvent.GROWN)
@@ -71,6 +93,18 @@ MACHINE_EVENTS: Final[Mapping[type[MachineEvent], LogEvent]] = MappingProxyType(
     }
 )
 """What the log calls events of machines."""
+
+NO_CLUSTER: Final = Cluster("unknown", ())
+NOBODY: Final = -1
+"""In whose favour a job was stopped of which nobody knows."""
+
+_PLAIN: Final[Mapping[type[Logged], LogEvent]] = MappingProxyType(
+    {
+        StartFailed: LogEvent.START_FAILED,
+        Finished: LogEvent.FINISHED,
+        Cancelled: LogEvent.CANCELLED,
+    }
+)
 
 OF_MACHINES: Final = frozenset(MACHINE_EVENTS.values())
 """Events about machines; all others are about jobs."""
@@ -96,9 +130,15 @@ class LogLine:
 class EventLog:
     """What happened to the jobs of one run, in order."""
 
-    def __init__(self, cluster: Cluster, jobs: Sequence[Job]) -> None:
+    def __init__(self, cluster: Cluster, jobs: Sequence[Job] = ()) -> None:
         self.cluster = cluster
         self.jobs = jobs
+        self._numbers: dict[JobId, int] = {}
+        """Jobs that came with entries, and their numbers."""
+        self._machines: dict[MachineId, Machine] | None = None
+        """Those that are there by the entries so far."""
+        self._for_whom: dict[int, int] = {}
+        """Jobs that are being stopped, and for whom."""
         self._at_s = array("d")
         self._events = array("b")
         self._subjects = array("q")
@@ -155,6 +195,143 @@ class EventLog:
             self.machine_ids.append(name)
         self.add(at_s, MACHINE_EVENTS[type(event)], self._machine_numbers[name])
         self.machine_events.append(event)
+
+    # -- from and to entries ----------------------------------------------------------
+
+    @classmethod
+    def of(cls, entries: Iterable[LogEntry]) -> "EventLog":
+        """Return the log of entries; their jobs are told by them."""
+        log: EventLog | None = None
+        for entry in entries:
+            if log is None:
+                what = entry.what
+                log = cls(what.cluster if isinstance(what, SchedulerBuilt) else NO_CLUSTER)
+            log.append(entry)
+        return log or cls(NO_CLUSTER)
+
+    def knows(self, job_id: JobId) -> bool:
+        """Tell whether entries have named a job."""
+        return job_id in self._numbers
+
+    def know(self, job: Job) -> int:
+        """Add a job of which entries will tell; return its number."""
+        if not self._numbers:
+            self.jobs = list(self.jobs)
+        assert isinstance(self.jobs, list)
+        self.jobs.append(job)
+        number = self._numbers[job.id] = len(self.jobs) - 1
+        return number
+
+    def append(self, entry: LogEntry) -> None:
+        """Append what an entry tells; nothing of a job whose first entry it has not seen."""
+        at_s, what = entry.at_s, entry.what
+        if isinstance(what, SchedulerBuilt):
+            self._follow_machines(at_s, what.cluster)
+        elif isinstance(what, MachineEvent):
+            self._append_machine(at_s, what)
+        elif isinstance(what, Submitted):
+            self.add(at_s, LogEvent.SUBMITTED, self.know(what.job))
+        elif isinstance(what, Recovered):
+            self.recover(what)
+        elif entry.job_id in self._numbers and not entry.is_void:
+            self._append_of_job(at_s, self._numbers[entry.job_id], what)
+
+    def recover(self, event: Recovered) -> None:
+        """Append how a job stands that was there before this log began."""
+        job = event.job
+        number = self._numbers.get(job.id)
+        if number is None:
+            number = self.know(job)
+            self.add(job.submitted_s, LogEvent.SUBMITTED, number)
+        if event.placement is not None:
+            self.add_start(event.started_s, number, event.placement)
+
+    def _append_of_job(self, at_s: float, number: int, what: Logged) -> None:
+        match what:
+            case Start(_, placement):
+                self.add_start(at_s, number, placement)
+            case Grown(_, more):
+                self.add_growth(at_s, number, more)
+            case Preempt(_, in_favour_of):
+                self._for_whom[number] = self._numbers.get(in_favour_of, NOBODY)
+            case Preempted():
+                self.add_preemption(at_s, number, self._for_whom.pop(number, NOBODY))
+            case Requeue(_, why):
+                self.add_loss(at_s, number, why)
+            case JobLost():
+                self.add_loss(at_s, number, "The attempt went with its machine.")
+            case Refuse(_, refusal):
+                self.add(at_s, LogEvent.REFUSED, number)
+                self.refusals[number] = refusal
+            case StartFailed() | Finished() | Cancelled():
+                self.add(at_s, _PLAIN[type(what)], number)
+            case _:
+                pass  # it changes neither who waits nor who holds what
+
+    def _append_machine(self, at_s: float, event: MachineEvent) -> None:
+        if self._machines is not None:
+            if isinstance(event, MachineJoined | MachineChanged):
+                self._machines[event.machine_id] = event.machine
+            elif isinstance(event, MachineLeft):
+                self._machines.pop(event.machine_id, None)
+        self.add_machine(at_s, event)
+
+    def _follow_machines(self, at_s: float, cluster: Cluster) -> None:
+        """Append what became of machines while no scheduler was there."""
+        now = {machine.id: machine for machine in cluster}
+        before, self._machines = self._machines, now
+        if before is None:
+            return  # they are those that the log began with
+        for machine_id in before.keys() - now.keys():
+            self.add_machine(at_s, MachineLeft(machine_id))
+        for machine in cluster:
+            if machine.id not in before:
+                self.add_machine(at_s, MachineJoined(machine))
+            elif machine != before[machine.id]:
+                self.add_machine(at_s, MachineChanged(machine))
+
+    def entries(self) -> Iterator[LogEntry]:
+        """Yield the log as entries, the machines first."""
+        whats: Iterator[tuple[float, Logged]] = (
+            (line.at_s, what) for line in self.lines() for what in self._whats(line)
+        )
+        begin_s = self._at_s[0] if self._at_s else 0.0
+        yield LogEntry(1, begin_s, SchedulerBuilt(self.cluster), cycle=1)
+        for seq, (at_s, what) in enumerate(whats, start=2):
+            yield LogEntry(seq, at_s, what, cycle=seq)
+
+    def _whats(self, line: LogLine) -> Iterator[Logged]:
+        """Yield the events and actions that a line stands for."""
+        if line.event is not None:
+            yield line.event
+            return
+        job = self.jobs[line.subject]
+        match line.kind:
+            case LogEvent.SUBMITTED:
+                yield Submitted(job)
+            case LogEvent.STARTED:
+                assert line.placement is not None
+                yield Start(job.id, line.placement)
+            case LogEvent.GROWN:
+                assert line.placement is not None
+                yield Grown(job.id, line.placement)
+            case LogEvent.PREEMPTED:
+                assert line.in_favour_of is not None
+                if line.in_favour_of != NOBODY:
+                    yield Preempt(job.id, self.jobs[line.in_favour_of].id)
+                yield Preempted(job.id)
+            case LogEvent.JOB_LOST:
+                yield Requeue(job.id, line.why or "")
+            case LogEvent.REFUSED:
+                yield Refuse(job.id, self.refusals[line.subject])
+            case LogEvent.START_FAILED:
+                yield StartFailed(job.id, "")
+            case LogEvent.CANCELLED:
+                yield Cancelled(job.id)
+            case _:
+                yield Finished(job.id)
+
+    # -- columns ----------------------------------------------------------------------
 
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
         """Return times, events and subjects."""

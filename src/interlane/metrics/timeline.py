@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interlane.metrics.log import OF_MACHINES, PLACED, EventLog, LogEvent, LogLine
+from interlane.metrics.log import NOBODY, OF_MACHINES, PLACED, EventLog, LogEvent, LogLine
 from interlane.model import Placement
 
 _SPOTS_SHOWN = 8
@@ -87,8 +87,11 @@ def _told(log: EventLog, line: LogLine, since_s: float) -> str:
             return f"grew after running {since_s:,.0f} s by {added} on {_where(placement)}"
         case LogEvent.PREEMPTED:
             assert line.in_favour_of is not None
-            urgent = log.jobs[line.in_favour_of].id
-            return f"stopped after running {since_s:,.0f} s, for job {urgent}"
+            known = line.in_favour_of != NOBODY
+            urgent = f", for job {log.jobs[line.in_favour_of].id}" if known else ""
+            return f"stopped after running {since_s:,.0f} s{urgent}"
+        case LogEvent.START_FAILED:
+            return f"gave its place back after {since_s:,.0f} s: it could not be started"
         case LogEvent.JOB_LOST:
             return f"lost its place after running {since_s:,.0f} s: {line.why}"
         case LogEvent.FINISHED:

@@ -15,10 +15,12 @@ from interlane.model.errors import (
 )
 from interlane.model.events import (
     Cancelled,
+    CancelRequested,
     Event,
     Finished,
     GrowFailed,
     Grown,
+    JobLost,
     MachineChanged,
     MachineDrained,
     MachineEvent,
@@ -30,6 +32,7 @@ from interlane.model.events import (
     Occupied,
     Preempted,
     Recovered,
+    SchedulerBuilt,
     Started,
     StartFailed,
     Submitted,
@@ -37,6 +40,7 @@ from interlane.model.events import (
     Ticked,
 )
 from interlane.model.ids import GpuRef, JobId, MachineId, Workload, WorkloadKind
+from interlane.model.log import LogEntry, Logged
 from interlane.model.machine import Device, Label, Machine, with_devices
 from interlane.model.placement import Placement, Refusal, Spot, Tier, gang_ratio, held_gpu_milli
 from interlane.model.units import MILLI
@@ -46,6 +50,7 @@ __all__ = [
     "ANYWHERE",
     "MILLI",
     "Action",
+    "CancelRequested",
     "Cancelled",
     "CapacityViolated",
     "Closeness",
@@ -65,7 +70,10 @@ __all__ = [
     "InvalidInput",
     "Job",
     "JobId",
+    "JobLost",
     "Label",
+    "LogEntry",
+    "Logged",
     "Machine",
     "MachineChanged",
     "MachineDrained",
@@ -86,6 +94,7 @@ __all__ = [
     "Rejected",
     "Request",
     "Requeue",
+    "SchedulerBuilt",
     "Spot",
     "Start",
     "StartFailed",

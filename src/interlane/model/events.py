@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from interlane.model.cluster import Cluster
 from interlane.model.ids import JobId, MachineId
 from interlane.model.machine import Machine
 from interlane.model.placement import Placement
-from interlane.model.work import Job
+from interlane.model.work import Job, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +199,41 @@ Event = (
     | MachineEvent
     | Ticked
 )
+
+
+# -- what happens around a scheduler, which it is not told ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Somebody cancels the job while it holds a place; ``Cancelled`` follows its end."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """The engine says that the job went with its machine; it waits again.
+
+    A scheduler that knows of the machine has requeued it by itself.
+    """
+
+    job_id: JobId
+    work_lost_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerBuilt:
+    """A scheduler was built anew, from the jobs on record and from this."""
+
+    cluster: Cluster
+    settings: tuple[tuple[str, str], ...] = ()
+    """The words that name the policy."""
+    drained: tuple[MachineId, ...] = ()
+    occupied: tuple[Occupied, ...] = ()
+    workload: tuple[tuple[Request, int], ...] = ()
+    """What was asked for lately, and how often."""
+
+
+OutsideEvent = CancelRequested | JobLost | SchedulerBuilt
+"""Events that are on record and that no scheduler learns as they are."""

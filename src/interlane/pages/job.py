@@ -8,8 +8,22 @@ from nicegui import ui
 
 from interlane.live.auth import Caller, Role
 from interlane.live.measure.occupancy import DeviceUse
-from interlane.live.store.record import JobRecord, LogEntry, State
-from interlane.model import JobId
+from interlane.live.store.record import JobRecord
+from interlane.metrics.phases import phases
+from interlane.model import (
+    Grow,
+    GrowFailed,
+    JobId,
+    LogEntry,
+    Placement,
+    Preempt,
+    Recovered,
+    Refuse,
+    Requeue,
+    Start,
+    StartFailed,
+)
+from interlane.model.lifecycle import JobState
 from interlane.pages import words
 from interlane.pages.devices import beside_table, slowdown, tenants_table
 from interlane.pages.frame import (
@@ -24,7 +38,7 @@ from interlane.pages.frame import (
     table,
     title,
 )
-from interlane.pages.queue import devices_of, start_words
+from interlane.pages.queue import devices_of, place_words, start_words
 from interlane.pages.site import Site, Visit
 
 LOG_BYTES: Final = 32 * 1024
@@ -71,7 +85,7 @@ def _canceller(visit: Visit, record: JobRecord) -> None:
 
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
-        if visit.caller is not None and view.record.state is State.QUEUED:
+        if visit.caller is not None and view.record.state is JobState.QUEUED:
             view.starts_in = await asyncio.to_thread(view.start)
 
     ui.timer(5.0, play)
@@ -101,7 +115,7 @@ class _View:
         """Return where it stands, in one row of figures."""
         record, now_s = self.record, self._site.view.now_s()
         until_s = record.ended_s or now_s
-        began_s = None if record.state is State.QUEUED else record.started_s
+        began_s = None if record.state is JobState.QUEUED else record.started_s
         events: list[tuple[str, Any]] = [
             ("state", state_word(record.state)),
             ("waited", words.span((began_s or until_s) - record.submitted_s)),
@@ -130,7 +144,7 @@ class _View:
         )
 
     def _why(self, record: JobRecord) -> Markup:
-        if record.state is State.QUEUED:
+        if record.state is JobState.QUEUED:
             return card("Why not yet", self._why_not(record))
         if record.state.holds:
             return card("Why here", self._why_here(record))
@@ -206,33 +220,37 @@ def _company(device: DeviceUse, job_id: JobId) -> Markup:
 
 # -- the timeline ------------------------------------------------------------------------
 
-PHASES: Final = ("waiting", "starting", "running", "stopping")
+PHASES: Final = {
+    JobState.QUEUED: "waiting",
+    JobState.STARTING: "starting",
+    JobState.RUNNING: "running",
+    JobState.GROWING: "running",
+    JobState.STOPPING: "stopping",
+}
+"""What each state is called in a timeline."""
 
 
 def timeline(entries: list[LogEntry], until_s: float) -> Markup:
     """Return a job's phases, drawn to scale."""
     begin_s = entries[0].at_s
     length_s = max(until_s - begin_s, 1e-3)
-    parts, ends = [], [entry.at_s for entry in entries[1:]] + [until_s]
-    phase = PHASES[0]
-    for entry, end_s in zip(entries, ends, strict=True):
-        phase = entry.kind.phase or phase
-        if end_s <= entry.at_s:
-            continue
-        told = f"{phase} {words.span(end_s - entry.at_s)}"
+    parts = []
+    for phase in phases(entries, until_s):
+        name, lasted_s = PHASES[phase.state], phase.end_s - phase.begin_s
         parts.append(
             Markup(
                 '<rect class="phase {}" x="{:.2f}%" width="{:.2f}%" height="18">'
                 "<title>{}</title></rect>"
             ).format(
-                phase,
-                100 * (entry.at_s - begin_s) / length_s,
-                100 * (end_s - entry.at_s) / length_s,
-                told,
+                name,
+                100 * (phase.begin_s - begin_s) / length_s,
+                100 * lasted_s / length_s,
+                f"{name} {words.span(lasted_s)}",
             )
         )
     keys = Markup("").join(
-        Markup('<span class="key phase {}">{}</span>').format(phase, phase) for phase in PHASES
+        Markup('<span class="key phase {}">{}</span>').format(name, name)
+        for name in dict.fromkeys(PHASES.values())
     )
     return Markup(
         '<svg class="timeline" height="18" role="img" aria-label="Phases of the job">{}</svg>'
@@ -243,23 +261,30 @@ def timeline(entries: list[LogEntry], until_s: float) -> Markup:
 def _timeline(entries: list[LogEntry]) -> Markup:
     begin_s = entries[0].at_s
     rows = [
-        (f"+ {words.span(entry.at_s - begin_s)}", entry.kind.value, _detail(entry))
+        (f"+ {words.span(entry.at_s - begin_s)}", words.kind(entry), _detail(entry))
         for entry in entries
+        if not entry.is_void
     ]
     return table(("when", "what", ""), rows, "Everything that happened to the job", "Nothing.")
 
 
 def _detail(entry: LogEntry) -> str:
-    change = entry.change
-    if entry.kind.phase == "starting":
-        spots = change["placement"]
-        where = ", ".join(
-            f"{spot['machine']}:{'/'.join(map(str, spot['gpus'])) or '-'}" for spot in spots
-        )
-        return f"attempt {change['attempt']} on {where}"
-    if change.get("cancelled_by"):
-        return f"by {change['cancelled_by']}"
-    if change.get("reason"):
-        return str(change["reason"])
-    code = change.get("exit_code")
-    return "" if code is None else f"exit code {code}"
+    detail = entry.detail
+    match entry.what:
+        case (
+            Start(_, placement) | Grow(_, placement) | Recovered(_, _, Placement() as placement)
+        ):
+            return f"on {place_words(placement)}"
+        case Preempt(_, in_favour_of):
+            return f"it makes way for job {in_favour_of}"
+        case Requeue(_, why) | StartFailed(_, why) | GrowFailed(_, why):
+            return why
+        case Refuse(_, refusal):
+            return str(refusal)
+        case _ if detail.get("cancelled_by"):
+            return f"by {detail['cancelled_by']}"
+        case _ if detail.get("reason"):
+            return str(detail["reason"])
+        case _:
+            code = detail.get("exit_code")
+            return "" if code is None else f"exit code {code}"

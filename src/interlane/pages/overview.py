@@ -8,7 +8,8 @@ from typing import Final
 from markupsafe import Markup
 
 from interlane.live.questions.levels import Levels
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
+from interlane.model.lifecycle import JobState
 from interlane.pages import charts, words
 from interlane.pages.frame import card, job_link, live, state_word, table, title
 from interlane.pages.functions import cold_ratio
@@ -62,7 +63,7 @@ def _shown(site: Site, cold: float | None) -> Markup:
     records = site.view.open_jobs()
     now_s = site.view.now_s()
     running = [one for one in records if one.state.holds]
-    waiting = [one for one in records if one.state is State.QUEUED]
+    waiting = [one for one in records if one.state is JobState.QUEUED]
     return Markup(
         '<div class="stack"><div class="tiles">{}</div>{}'
         '<div class="columns">{}{}{}</div></div>'
@@ -82,7 +83,7 @@ def _tiles(
     site: Site, levels: Levels, span: PastSpan, waiting: list[JobRecord], cold: float | None
 ) -> list[Markup]:
     used = site.usage.since(levels.at_s[0])[1]
-    waits_s = site.view.history.waits_s(DAY_S)
+    waits = site.view.history.waits(DAY_S)
     pending_h = (
         sum(
             site.view.asked_milli(one) / 1_000 * max(0.0, one.estimate_s - one.ran_s)
@@ -118,13 +119,13 @@ def _tiles(
         ),
         _tile(
             "Wait, median",
-            words.span(_quantile(waits_s, 0.5)),
-            f"{words.count(len(waits_s), 'start')} in 24 h",
+            words.span(waits.median_s),
+            f"{words.count(waits.starts, 'start')} in 24 h",
             "/queue?show=running",
         ),
         _tile(
             "Wait, P95",
-            words.span(_quantile(waits_s, 0.95)),
+            words.span(waits.p95_s),
             "19 of 20 jobs waited less",
             "/queue?show=running",
         ),
@@ -139,10 +140,6 @@ def _tile(
         '<a class="tile" href="{}"><span class="name">{}</span><span class="figure">{}</span>'
         '<span class="soft">{}</span>{}</a>'
     ).format(path, name, figure, about, picture or "")
-
-
-def _quantile(ordered: list[float], part: float) -> float | None:
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else None
 
 
 # -- the past ---------------------------------------------------------------------------

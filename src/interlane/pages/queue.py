@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from nicegui import ui
 
-from interlane.live.store.record import JobRecord, State
-from interlane.model import JobId
+from interlane.live.store.record import JobRecord
+from interlane.model import JobId, Placement
+from interlane.model.lifecycle import JobState
 from interlane.pages import words
 from interlane.pages.frame import LiveMarkup, job_link, live, state_word, table, title
 from interlane.pages.site import Site, Visit
@@ -80,9 +81,9 @@ class _View:
     def _tabs(self) -> Markup:
         counts = self._site.view.counts()
         of = {
-            "waiting": {State.QUEUED},
-            "running": {state for state in State if state.holds},
-            "ended": {state for state in State if state.has_ended},
+            "waiting": {JobState.QUEUED},
+            "running": {state for state in JobState if state.holds},
+            "ended": {state for state in JobState if state.has_ended},
         }
         tabs = Markup("").join(
             Markup('<span class="tab"{}>{}</span>').format(
@@ -107,7 +108,7 @@ class _View:
         return [one for one in self._site.view.open_jobs() if user in ("", one.user)]
 
     def _waiting(self) -> Markup:
-        records = {one.id: one for one in self._open() if one.state is State.QUEUED}
+        records = {one.id: one for one in self._open() if one.state is JobState.QUEUED}
         begin = self._asked.page * ROWS
         shown, why = self._line(records, begin)
         now_s = self._site.view.now_s()
@@ -222,9 +223,13 @@ def start_words(band: StartBand | None, now_s: float) -> str:
 
 def devices_of(record: JobRecord) -> str:
     """Return where a job holds a place, in a few words."""
+    return "" if record.placement is None else place_words(record.placement)
+
+
+def place_words(placement: Placement) -> str:
+    """Return where a place is, in a few words."""
     return ", ".join(
-        f"{spot['machine']}:{'/'.join(map(str, spot['gpus'])) or '-'}"
-        for spot in record.placement or ()
+        f"{spot.machine}:{'/'.join(map(str, spot.gpus)) or '-'}" for spot in placement.spots
     )
 
 

@@ -1,8 +1,9 @@
 """Amounts as people read them; every one has its unit."""
 
+import re
 from typing import Final
 
-from interlane.model import MILLI
+from interlane.model import MILLI, LogEntry
 from interlane.model.units import MIB_PER_GIB
 
 UNKNOWN: Final = "–"
@@ -35,6 +36,11 @@ def coarse_span(seconds: float) -> str:
 def memory(mib: float) -> str:
     """Return an amount of memory."""
     return f"{mib / MIB_PER_GIB:.3g} GiB" if mib >= MIB_PER_GIB else f"{mib:.0f} MiB"
+
+
+def kind(entry: LogEntry) -> str:
+    """Return what an entry of the log tells: ``cancel requested``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", entry.kind).lower()
 
 
 def percent(ratio: float | None) -> str:

@@ -166,6 +166,7 @@ def _driver(folder: Path) -> "Iterator[tuple[Driver, ReplicaEngine]]":
     from interlane.engines.local.functions.replicas import LocalReplicas
     from interlane.kernel.scheduler import Scheduler
     from interlane.live.driver import Driver
+    from interlane.live.driver.state import SchedulerPlan
     from interlane.live.store.store import Store
     from interlane.policy.order import Fifo
     from interlane.policy.place import pack
@@ -175,7 +176,8 @@ def _driver(folder: Path) -> "Iterator[tuple[Driver, ReplicaEngine]]":
     store = Store(f"sqlite:///{folder / 'state.db'}")
     engine = LocalEngine(folder, emulated(machine))
     policy = Policy(Fifo(), pack(), name="fifo")
-    driver = Driver(store, lambda cluster, workload: Scheduler(cluster, policy), engine)
+    plan = SchedulerPlan(lambda cluster, workload: Scheduler(cluster, policy))
+    driver = Driver(store, plan, engine)
     driver.start()
     try:
         yield driver, LocalReplicas(engine.secrets, lambda: engine.devices)

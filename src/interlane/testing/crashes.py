@@ -20,9 +20,12 @@ from random import Random
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from interlane.live.store.record import State, fold
+from interlane.live.replay import Replayed
+from interlane.live.store.record import fold
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
+from interlane.model.lifecycle import JobState
+from interlane.usecases.replay import replay_log
 
 START_S = 120.0
 AGAIN_S = 0.05
@@ -44,6 +47,8 @@ class KillReport:
     """Jobs that ran while the server was killed, and were found again."""
     replays: bool
     """Whether the log folds to the records."""
+    replayed: Replayed
+    """What fresh schedulers make of the log."""
 
 
 @dataclass(slots=True)
@@ -138,7 +143,7 @@ def _store(state: Path) -> Store:
 
 def _running(state: Path) -> int:
     store = _store(state)
-    running = store.counts()[State.RUNNING]
+    running = store.counts()[JobState.RUNNING]
     store.close()
     return running
 
@@ -158,7 +163,7 @@ def _judged(state: Path, ran: Path, work: _Clients, kills: int, adopted: int) ->
     store.close()
     times = Counter(ran.read_text().split())
     ids = {str(job) for jobs in work.acknowledged.values() for job in jobs}
-    there = {record.id for record in records.values() if record.state is State.SUCCEEDED}
+    there = {record.id for record in records.values() if record.state is JobState.SUCCEEDED}
     repeated = sum(1 for count in times.values() if count > 1)
     return KillReport(
         kills,
@@ -168,6 +173,7 @@ def _judged(state: Path, ran: Path, work: _Clients, kills: int, adopted: int) ->
         len(ids - set(times)),
         adopted,
         replays,
+        replay_log(state),
     )
 
 

@@ -20,9 +20,10 @@ from interlane.live.port import (
     Stop,
     Tell,
 )
-from interlane.live.store.record import JobRecord, LogEntry
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.live.store.store import Store, StoreFailed
+from interlane.model import LogEntry
 
 
 @dataclass

@@ -1,68 +1,15 @@
-"""The journal: every event a scheduler learned and every action it had, in order.
+"""The journal: every event that a scheduler learned and every action it decided, in order.
 
-The kernel is deterministic, so a journal fed to a fresh scheduler must give the same actions:
-``replay`` says where it does not.  A journal is text, one JSON object a line, the first of
-which names the version:
-
-    {"journal": "interlane", "version": 2}
-    {"at_s": 0.0, "event": {"is": "Submitted", "job": {...}}}
-    {"at_s": 0.0, "actions": [{"is": "Start", "job_id": "a", "placement": {...}}]}
-
-Tests record with it; the kernel itself keeps no journal.
+The scheduler is deterministic, so a journal fed to a fresh one must give the same actions:
+``replay`` says where it does not.  Tests keep journals of schedulers that no server drives;
+``interlane.live.replay`` plays the logs of servers.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from interlane.kernel.rest import Decides, Wrapper
-from interlane.model import (
-    Action,
-    Cancelled,
-    Closeness,
-    Demand,
-    Device,
-    Event,
-    Finished,
-    Grow,
-    GrowFailed,
-    Grown,
-    InvalidInput,
-    Job,
-    Label,
-    Machine,
-    MachineChanged,
-    MachineDrained,
-    MachineJoined,
-    MachineLeft,
-    MachineLost,
-    MachineReturned,
-    MachineUndrained,
-    Occupied,
-    Placement,
-    Preempt,
-    Preempted,
-    Recovered,
-    Refusal,
-    Refuse,
-    Request,
-    Requeue,
-    Spot,
-    Start,
-    Started,
-    StartFailed,
-    Submitted,
-    TakenGpu,
-    Task,
-    Ticked,
-    Tier,
-    Wake,
-)
-
-VERSION: Final = 2
+from interlane.model import Action, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +22,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The scheduler was asked, and wished this."""
+    """The scheduler was asked, and decided this."""
 
     at_s: float
     actions: tuple[Action, ...]
@@ -159,158 +106,3 @@ def replay(journal: Iterable[Entry], fresh: Decides) -> Difference | None:
 
 def _words(actions: tuple[Action, ...]) -> str:
     return "; ".join(str(action) for action in actions) or "nothing"
-
-
-# -- as text ------------------------------------------------------------------------------
-
-
-def to_lines(journal: Iterable[Entry]) -> Iterator[str]:
-    """Yield a journal as lines of text, the version first."""
-    yield json.dumps({"journal": "interlane", "version": VERSION})
-    for entry in journal:
-        match entry:
-            case Learned(at_s, event):
-                yield json.dumps({"at_s": at_s, "fact": _plain(event)})
-            case Decided(at_s, actions):
-                yield json.dumps({"at_s": at_s, "wishes": _plain(actions)})
-
-
-def from_lines(lines: Iterable[str]) -> Journal:
-    """Read a journal from lines of text; blank ones do not count."""
-    journal = Journal()
-    version_seen = False
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            said = json.loads(line)
-            if not version_seen:
-                _check_version(said)
-                version_seen = True
-            else:
-                journal.entries.append(_entry(said))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(
-                f"Line {number} of the journal cannot be read ({error!r}); "
-                "it must be a line that interlane wrote."
-            ) from None
-    if not version_seen:
-        raise InvalidInput("The journal is empty; its first line must name the version.")
-    return journal
-
-
-def _check_version(said: Mapping[str, object]) -> None:
-    if said["journal"] != "interlane" or said["version"] != VERSION:
-        raise InvalidInput(
-            f"The journal says {dict(said)}, but only version {VERSION} of interlane's "
-            "journals can be read; record it again."
-        )
-
-
-def _entry(said: Mapping[str, Any]) -> Entry:
-    if "fact" in said:
-        return Learned(said["at_s"], _EVENTS[said["fact"]["is"]](said["fact"]))
-    return Decided(
-        said["at_s"], tuple(_ACTIONS[action["is"]](action) for action in said["wishes"])
-    )
-
-
-def _plain(value: object) -> object:
-    """Return a value of the model as what JSON knows."""
-    if isinstance(value, Request):
-        return {"tasks": _plain(value.tasks), "closeness": _plain(value.closeness)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        said: dict[str, object] = {"is": type(value).__name__}
-        said |= {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-        return said
-    return value
-
-
-def _bare(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name != "is"}
-
-
-def _task(said: Mapping[str, Any]) -> Task:
-    demand = _bare(said["demand"])
-    demand["gpu_types"] = frozenset(demand["gpu_types"])
-    for name in ("selectors", "tolerations"):
-        demand[name] = frozenset(_labels(demand[name]))
-    return Task(**{**_bare(said), "demand": Demand(**demand)})
-
-
-def _job(said: Mapping[str, Any]) -> Job:
-    request = said["request"]
-    tasks, closeness = map(_task, request["tasks"]), Closeness(**_bare(request["closeness"]))
-    return Job(**{**_bare(said), "request": Request(tuple(tasks), closeness)})
-
-
-def _labels(said: Iterable[tuple[str, str]]) -> tuple[Label, ...]:
-    return tuple((key, value) for key, value in said)
-
-
-def _machine(said: Mapping[str, Any]) -> Machine:
-    parts = {
-        "devices": tuple(Device(**_bare(device)) for device in said["devices"]),
-        "labels": _labels(said["labels"]),
-        "taints": _labels(said["taints"]),
-    }
-    return Machine(**{**_bare(said), **parts})
-
-
-def _placement(said: Mapping[str, Any]) -> Placement:
-    return Placement(
-        tuple(Spot(**{**_bare(spot), "gpus": tuple(spot["gpus"])}) for spot in said["spots"])
-    )
-
-
-def _refusal(said: Mapping[str, Any]) -> Refusal:
-    return Refusal(**{**_bare(said), "tier": Tier(said["tier"])})
-
-
-_EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = MappingProxyType(
-    {
-        "Submitted": lambda said: Submitted(_job(said["job"])),
-        "Recovered": lambda said: Recovered(
-            _job(said["job"]),
-            said["ran_s"],
-            None if said["placement"] is None else _placement(said["placement"]),
-            said["started_s"],
-            said.get("growing", 0),
-        ),
-        "Started": lambda said: Started(said["job_id"], _placement(said["placement"])),
-        "StartFailed": lambda said: StartFailed(**_bare(said)),
-        "Grown": lambda said: Grown(said["job_id"], _placement(said["more"])),
-        "GrowFailed": lambda said: GrowFailed(**_bare(said)),
-        "Preempted": lambda said: Preempted(**_bare(said)),
-        "Finished": lambda said: Finished(**_bare(said)),
-        "Cancelled": lambda said: Cancelled(**_bare(said)),
-        "MachineLost": lambda said: MachineLost(**_bare(said)),
-        "MachineReturned": lambda said: MachineReturned(**_bare(said)),
-        "MachineJoined": lambda said: MachineJoined(_machine(said["machine"])),
-        "MachineChanged": lambda said: MachineChanged(_machine(said["machine"])),
-        "MachineDrained": lambda said: MachineDrained(**_bare(said)),
-        "MachineUndrained": lambda said: MachineUndrained(**_bare(said)),
-        "MachineLeft": lambda said: MachineLeft(**_bare(said)),
-        "Occupied": lambda said: Occupied(
-            **{**_bare(said), "gpus": tuple(TakenGpu(**_bare(gpu)) for gpu in said["gpus"])}
-        ),
-        "Ticked": lambda said: Ticked(),
-    }
-)
-
-_ACTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], Action]]] = MappingProxyType(
-    {
-        "Start": lambda said: Start(said["job_id"], _placement(said["placement"])),
-        "Grow": lambda said: Grow(said["job_id"], _placement(said["more"])),
-        "Preempt": lambda said: Preempt(**_bare(said)),
-        "Refuse": lambda said: Refuse(said["job_id"], _refusal(said["refusal"])),
-        "Requeue": lambda said: Requeue(**_bare(said)),
-        "Wake": lambda said: Wake(**_bare(said)),
-    }
-)

@@ -18,12 +18,12 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
 from interlane.live.driver.machines import MachinesSeen
-from interlane.live.driver.state import Snapshot
-from interlane.live.files.job import JobSpec, read_spec, request_of
+from interlane.live.driver.state import MakeScheduler, SchedulerPlan, Snapshot
+from interlane.live.files.job import JobSpec, Origin, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import LiveService
-from interlane.live.port import Attempt, Engine, Launch, Origin, Traits
+from interlane.live.port import Attempt, Engine, Launch, Traits
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
@@ -54,10 +54,13 @@ def snapshot_of(cluster: Cluster, *records: JobRecord, now_s: float = 0.0) -> Sn
     """Return jobs on machines, as a driver of one machine has them stored."""
     traits = Traits("test", "test", keeps_record=False, spans_machines=False, grows=False)
     machines = MachinesSeen("test", {machine.id: machine for machine in cluster})
-    policy = Policy(Fifo(), pack(), name="test")
-    return Snapshot(
-        now_s, records, machines, traits, lambda these, workload: Scheduler(these, policy)
-    )
+    return Snapshot(now_s, records, machines, traits, make_scheduler())
+
+
+def make_scheduler(order: Order | None = None) -> MakeScheduler:
+    """Return how drivers make schedulers here."""
+    policy = Policy(order or Fifo(), pack(), name="test")
+    return lambda cluster, workload: Scheduler(cluster, policy)
 
 
 def launch_of(job: JobSpec, placement: Placement, machine: Machine) -> Launch:
@@ -83,11 +86,10 @@ def make_driver(
     observe_every_s: float = 30.0,
 ) -> Driver:
     """Return a driver on a folder, with real processes; it has not begun."""
-    policy = Policy(order or Fifo(), pack(), name="test")
     folder.mkdir(exist_ok=True)
     return Driver(
         store or Store(f"sqlite:///{folder / 'state.db'}"),
-        lambda cluster, workload: Scheduler(cluster, policy),
+        SchedulerPlan(make_scheduler(order)),
         engine or make_engine(folder, gpus=gpus, lanes=lanes),
         observe_every_s=observe_every_s,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlane.live.port import Launch
-from interlane.live.store.record import State
+from interlane.model.lifecycle import JobState
 from interlane.testing.conformance import check_engine
 from interlane.testing.live import driving, ended, make_engine, spec
 from interlane.testing.local_world import LocalWorld
@@ -32,5 +32,5 @@ def test_an_attempt_that_is_asked_for_twice_begins_once_and_is_not_taken_for_ove
         run = f"echo once >> {note}; sleep 0.5"
         record = driver.submit(spec(run=run), "ann").result(PATIENCE_S)
 
-        assert ended(driver, record).state is State.SUCCEEDED
+        assert ended(driver, record).state is JobState.SUCCEEDED
     assert note.read_text() == "once\n"

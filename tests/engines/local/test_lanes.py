@@ -25,7 +25,8 @@ from interlane.live.driver import Driver
 from interlane.live.http import prometheus as metrics
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import ABSENT
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
+from interlane.model.lifecycle import JobState
 from interlane.testing.live import (
     driving,
     ended,
@@ -227,7 +228,7 @@ def test_two_trainings_take_turns_by_their_shares(folder: Path) -> None:
     for kind in ("predicted", "measured"):
         assert f'device="here:0",job="{bound.id}",kind="{kind}"' in figures
     for record, words in zip(done, said, strict=True):
-        assert record.state is State.SUCCEEDED
+        assert record.state is JobState.SUCCEEDED
         assert record.use is not None
         assert words == f"trained {record.use['iterations']}\n"
         assert 0 < record.use["waited_s"] < record.use["present_s"]

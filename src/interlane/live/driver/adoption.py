@@ -4,17 +4,18 @@ Whoever had the numbers of jobs before knew of more than those that began.  So o
 remembers a higher number than the store, new jobs leave the rest of a million out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.state import DriverState, job_of
 from interlane.live.driver.users import KnownKeys, note_engine_key, put_on_record
+from interlane.live.files.job import Origin
 from interlane.live.port import Found, Observation
-from interlane.live.store.record import JobRecord, Kind, State, placement_document
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
-from interlane.model import Cancelled, Recovered
+from interlane.model import Recovered
 
 SKIPPED: Final = 1_000_000
 
@@ -38,41 +39,30 @@ class Adoption:
         record = batch.state.jobs.get(job_id) or self.store.job(job_id)
         if record is not None and (not record.is_open or record.attempt >= number):
             return
+        runs = partial(
+            Recovered,
+            ran_s=0.0 if record is None else record.ran_s,
+            placement=found.placement,
+            started_s=found.started_s,
+        )
+        detail = {"attempt": number, "growth": found.growth}
         if record is None:
-            record = self._on_record(found, batch, known)
-        elif batch.stands(job_id) is not None:
-            batch.learn(Cancelled(job_id))  # it is told again, with its place
-        record = _note_running(record, found, batch)
-        job = job_of(record, batch.state.request_of(record.job))
-        batch.learn(Recovered(job, record.ran_s, found.placement, found.started_s))
+            origin = self._numbered(found.origin, batch.state)
+            record = put_on_record(job_id, found.job, origin, batch, runs, **detail)
+            note_engine_key(record, batch, known)
+        else:
+            job = job_of(record, batch.state.request_of(record.job))
+            batch.note(runs(job), **detail)
 
-    def _on_record(self, found: Found, batch: Batch, known: KnownKeys) -> JobRecord:
-        origin, state = found.origin, batch.state
-        serial = origin.serial
-        newest = self.store.jobs(JobsWanted(limit=1, before=serial + 1))
-        if newest and newest[0].serial == serial:
-            state.serial += 1
-            serial = state.serial
-        record = put_on_record(found.attempt.job_id, serial, found.job, origin, batch)
-        note_engine_key(record, batch, known)
-        return record
+    def _numbered(self, origin: Origin, state: DriverState) -> Origin:
+        """Return whose job it is, with a new number if another job has the one it had."""
+        newest = self.store.jobs(JobsWanted(limit=1, before=origin.serial + 1))
+        if not newest or newest[0].serial != origin.serial:
+            return origin
+        state.serial += 1
+        return replace(origin, serial=state.serial)
 
 
 def _leave_out_numbers(remembered: int, state: DriverState) -> None:
     if remembered > state.serial:
         state.serial = state.serial_least = (remembered // SKIPPED + 1) * SKIPPED
-
-
-def _note_running(record: JobRecord, found: Found, batch: Batch) -> JobRecord:
-    placed = {
-        "state": State.STARTING,
-        "attempt": found.attempt.number,
-        "placement": placement_document(found.placement),
-        "growing": 0,
-        "growth": found.growth,
-        "started_s": found.started_s,
-        "reason": None,
-    }
-    batch.write(Kind.PLACED, record.id, placed)
-    state = State.RUNNING if record.cancelled_by is None else State.STOPPING
-    return batch.write(Kind.STARTED, record.id, {"state": state})

@@ -1,18 +1,18 @@
 """What one cycle writes, and what it does once that is stored."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from interlane.kernel.lifecycle import JobState
 from interlane.live.driver.inbox import Item
 from interlane.live.driver.state import DriverState
-from interlane.live.measure.monitor import Use
+from interlane.live.driver.telling import told
 from interlane.live.port import Attempt, Ended, Engine, Launch, Stop
-from interlane.live.store.record import JobRecord, Kind, LogEntry, State, after
+from interlane.live.store.record import JobRecord, after
 from interlane.live.store.rows import DrainRow, UsedKey
-from interlane.model import Event, JobId, Placement
+from interlane.model import JobId, LogEntry, Logged, Placement
+from interlane.model.log import VOID
 
 
 @dataclass(slots=True)
@@ -33,29 +33,28 @@ class Batch:
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     """Answers to those who wait, then actions to carry out."""
 
-    def write(self, kind: Kind, job_id: JobId, change: dict[str, Any]) -> JobRecord:
-        """Add an entry to the log; return the job's record after it."""
+    def build(self) -> None:
+        """Make a scheduler of what is on record, and note of what else it was made."""
+        built, detail = self.state.build(self.now_s)
+        self.note(built, **detail)
+
+    def note(self, what: Logged, **detail: Any) -> None:  # noqa: ANN401 - what JSON knows
+        """Add an entry to the log; the record of its job and the scheduler follow it."""
         state = self.state
         state.seq += 1
-        entry = LogEntry(state.seq, self.now_s, kind, job_id, change)
-        record = after(state.jobs.get(job_id), entry)
+        cycle = self.entries[0].seq if self.entries else state.seq
+        entry = LogEntry(state.seq, self.now_s, what, detail, cycle)
+        job_id = entry.job_id
+        before = None if job_id is None else state.jobs.get(job_id)
+        knows = None if job_id is None else state.scheduler.state(job_id)
+        for event in told(what, before, knows, self.now_s):
+            state.scheduler.learn(event, self.now_s)
+        if job_id is not None:
+            record = after(before, entry)
+            if record is before:
+                entry = replace(entry, detail={**detail, VOID: True})
+            self.changed[job_id] = state.jobs[job_id] = record
         self.entries.append(entry)
-        self.changed[job_id] = state.jobs[job_id] = record
-        return record
-
-    def end(
-        self,
-        kind: Kind,
-        record: JobRecord,
-        state: State,
-        use: Use | None = None,
-        **change: object,
-    ) -> None:
-        """Add the last entry of a job."""
-        ended = {"state": state, "ended_s": self.now_s, "placement": None, **change}
-        if use is not None:
-            ended["use"] = asdict(use)
-        self.write(kind, record.id, ended)
 
     def launch(self, launch: Launch) -> None:
         """Ask for an attempt or its growth, once it is stored and nothing is in its way."""
@@ -79,14 +78,6 @@ class Batch:
         for launch in self.state.endings.release(self.state.wants):
             ask = self.engine.grow if launch.growth else self.engine.begin
             self.afterwards.append(partial(ask, launch))
-
-    def learn(self, event: Event) -> None:
-        """Tell the scheduler."""
-        self.state.scheduler.learn(event, self.now_s)
-
-    def stands(self, job_id: JobId) -> JobState | None:
-        """Return where a job stands for the scheduler."""
-        return self.state.scheduler.state(job_id)
 
     def record(self, job_id: JobId) -> JobRecord:
         """Return a job as this batch leaves it."""

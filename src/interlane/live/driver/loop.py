@@ -29,7 +29,7 @@ from interlane.live.driver.inbox import (
 from interlane.live.driver.machines import machine_of, reports_in
 from interlane.live.driver.observer import EVERY_S, Observer
 from interlane.live.driver.reports import ReportIntake
-from interlane.live.driver.state import DriverState, MakeScheduler, Snapshot
+from interlane.live.driver.state import DriverState, SchedulerPlan, Snapshot
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
 from interlane.live.files.job import JobSpec, program_of
@@ -68,7 +68,7 @@ class Driver:
     def __init__(
         self,
         store: Store,
-        make_scheduler: MakeScheduler,
+        plan: SchedulerPlan,
         engine: Engine,
         *,
         trained: Recall | None = None,
@@ -79,7 +79,7 @@ class Driver:
         self.store = store
         self.engine = engine
         self._make_clock = clock
-        self._state = DriverState(make_scheduler, engine.traits, trained)
+        self._state = DriverState(plan, engine.traits, trained)
         self._inbox = Inbox()
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
@@ -219,12 +219,15 @@ class Driver:
     def _cycle(self, items: list[Item]) -> None:
         now_s = self.now_s()
         batch = Batch(self._state, now_s, self.engine, self._inbox.put_later)
+        if not self._state.is_built:
+            batch.build()
         items.extend(self._inbox.due(now_s))
         items.extend(_wanted_in(items))
         known = self._users.known_keys(items)
         for item in items:
             self._take_in(item, batch, known)
-        actions.decide(batch)
+        if batch.entries:  # else nothing has happened since the last decision
+            actions.decide(batch)
         batch.release()
         self._commit(batch)
         for act in batch.afterwards:
@@ -252,13 +255,13 @@ class Driver:
             case Observed(observation):
                 self._compare(observation, batch, known)
             case Ticked():
-                batch.learn(item)
+                batch.note(item)
 
     def _learn_machine(self, report: MachineReport, batch: Batch) -> None:
         state = self._state
         state.machines, events = state.machines.after(report)
         for event in events:
-            batch.learn(event)
+            batch.note(event)
         if isinstance(report, MachineGone):
             self.monitor.forget(report.machine_id)
 
@@ -294,7 +297,6 @@ class Driver:
         drained = frozenset(MachineId(row.machine_id) for row in self.store.drains())
         self._state.machines = replace(self._state.machines, drained_here=drained)
         self._state.read(self.store)
-        self._state.rebuild(self.now_s())
 
     def _fail(self, items: Iterable[Item], error: Exception) -> None:
         """Tell those who wait that nothing was stored, and why."""

@@ -1,13 +1,13 @@
 """What the engine reports of attempts: that they run, have ended or never ran."""
 
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
-from interlane.kernel.lifecycle import JobState
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.inbox import GiveBack
 from interlane.live.driver.state import DriverState, attempt_of
 from interlane.live.files import job as spec
-from interlane.live.measure.monitor import Monitor, Use
+from interlane.live.measure.monitor import Monitor
 from interlane.live.port import (
     Attempt,
     AttemptReport,
@@ -19,17 +19,19 @@ from interlane.live.port import (
     Pending,
 )
 from interlane.live.questions.estimates import asked_before
-from interlane.live.store.record import HOLDING, JobRecord, Kind, State
+from interlane.live.store.record import JobRecord
 from interlane.model import (
     Cancelled,
     Finished,
     GrowFailed,
     Grown,
+    JobLost,
     Placement,
     Preempted,
     Started,
     StartFailed,
 )
+from interlane.model.lifecycle import JobState
 
 START_TRIES: Final = 3
 """Attempts that may fail to start before the job has failed."""
@@ -105,95 +107,66 @@ class ReportIntake:
 
     def _ended(self, record: JobRecord, report: Ended, batch: Batch) -> None:
         if record.cancelled_by is not None:
-            use = self._use(record, report)
-            _cancelled(record, batch, use=use, exit_code=report.exit_code)
+            ended = self._told(record, report)
+            batch.note(Cancelled(record.id), exit_code=report.exit_code, **ended)
         elif report.was_stopped:
             _preempted(record, batch)
         elif report.was_lost:
-            _lost(record, batch)
+            every_s = spec.checkpoint_s(record.job)
+            _lost(record, batch, every_s, reason=LOST)
         else:
             self._finished(record, report, batch)
 
     def _finished(self, record: JobRecord, report: Ended, batch: Batch) -> None:
-        _let_go(record, batch)
-        state = State.SUCCEEDED if report.exit_code == 0 else State.FAILED
-        if state is State.SUCCEEDED:
+        if report.exit_code == 0:
             asked = asked_before(record, batch.state.request_of(record.job))
             batch.state.estimates.learn(asked, record.ran_for_s(batch.now_s))
-        why = _why_failed(record, report)
-        use = self._use(record, report)
-        batch.end(Kind.ENDED, record, state, use, exit_code=report.exit_code, reason=why)
+        ended = {"reason": _why_failed(record, report), **self._told(record, report)}
+        batch.note(Finished(record.id), exit_code=report.exit_code, **ended)
 
-    def _use(self, record: JobRecord, report: Ended) -> Use | None:
-        return None if report.use is None else self._monitor.over_all(record.id, report.use)
+    def _told(self, record: JobRecord, report: Ended) -> dict[str, Any]:
+        """Return what a job did on its device, where that is known."""
+        if report.use is None:
+            return {}
+        return {"use": asdict(self._monitor.over_all(record.id, report.use))}
 
 
 def _holder(attempt: Attempt, state: DriverState) -> JobRecord | None:
     """Return the job whose present attempt this is."""
     record = state.jobs.get(attempt.job_id)
-    if record is None or record.state not in HOLDING or record.attempt != attempt.number:
+    if record is None or not record.state.holds or record.attempt != attempt.number:
         return None
     return record
 
 
 def _begun(record: JobRecord, batch: Batch) -> None:
     batch.state.failed_starts.pop(record.id, None)
-    if record.state is not State.STARTING:
-        return
-    assert record.place is not None
-    if batch.stands(record.id) is JobState.STARTING:
-        batch.learn(Started(record.id, record.place))
-    batch.write(Kind.STARTED, record.id, {"state": State.RUNNING})
+    if record.state is JobState.STARTING:
+        assert record.placement is not None
+        batch.note(Started(record.id, record.placement))
 
 
 def _still_runs(record: JobRecord, batch: Batch) -> None:
     """Ask again for what was asked and perhaps not heard."""
     _begun(record, batch)
-    if record.state is State.STOPPING:
+    if record.state is JobState.STOPPING:
         batch.stop(attempt_of(record))
     elif record.growing:
         batch.launch(batch.state.launch_of(record, record.added))
 
 
-def _let_go(record: JobRecord, batch: Batch) -> None:
-    """Tell the scheduler that a job has ended, also one that it has requeued meanwhile."""
-    waits = batch.stands(record.id) is JobState.QUEUED
-    batch.learn(Cancelled(record.id) if waits else Finished(record.id))
-
-
-def _cancelled(
-    record: JobRecord, batch: Batch, use: Use | None = None, **change: object
-) -> None:
-    batch.learn(Cancelled(record.id))
-    batch.end(Kind.CANCELLED, record, State.CANCELLED, use, **change)
-
-
 def _preempted(record: JobRecord, batch: Batch) -> None:
     """Let a stopped job wait again; without checkpoints it has lost this attempt's work."""
-    attempted_s = batch.now_s - (record.started_s or batch.now_s)
-    lost_s = attempted_s if record.job.checkpoint is None else 0.0
-    _back_to_queue(record, lost_s, batch)
-    ran_s = record.ran_s + attempted_s - lost_s
-    batch.write(Kind.PREEMPTED, record.id, waiting(ran_s=ran_s))
+    has_lost_all = record.job.checkpoint is None
+    lost_s = record.attempted_s(batch.now_s) if has_lost_all else 0.0
+    batch.note(Preempted(record.id, lost_s))
 
 
-def _lost(record: JobRecord, batch: Batch) -> None:
-    """Let a job wait again that went with its machine, whether that is known or not."""
-    attempted_s = batch.now_s - (record.started_s or batch.now_s)
-    every_s = spec.checkpoint_s(record.job)
+def _lost(record: JobRecord, batch: Batch, every_s: float | None, reason: str | None) -> None:
+    """Let a job wait again of which nothing is left, whether its machine is gone or not."""
+    attempted_s = record.attempted_s(batch.now_s)
     lost_s = attempted_s % every_s if every_s else attempted_s
-    _back_to_queue(record, lost_s, batch)
-    ran_s = record.ran_s + attempted_s - lost_s
-    batch.write(Kind.REQUEUED, record.id, waiting(ran_s=ran_s, reason=LOST))
-
-
-def _back_to_queue(record: JobRecord, lost_s: float, batch: Batch, why: str = "") -> None:
-    """Tell the scheduler that a job waits again, unless it has requeued it by itself."""
-    stands = batch.stands(record.id)
-    if stands is JobState.STARTING:
-        batch.learn(StartFailed(record.id, why))
-    elif stands is not JobState.QUEUED:
-        batch.learn(Preempted(record.id, lost_s))
+    batch.note(JobLost(record.id, lost_s), reason=reason)
 
 
 def _why_failed(record: JobRecord, report: Ended) -> str | None:
@@ -212,7 +185,7 @@ def _never_began(record: JobRecord, report: NeverBegan, batch: Batch) -> None:
     One that was to stop has failed at nothing.
     """
     failed = batch.state.failed_starts.get(record.id, 0)
-    if record.state is State.STOPPING:
+    if record.state is JobState.STOPPING:
         _requeue(record, batch)
     else:
         batch.postpone(batch.now_s + START_AGAIN_S * 2**failed, GiveBack(report))
@@ -223,43 +196,29 @@ def _try_again(record: JobRecord, why: str, batch: Batch) -> None:
     failed_starts = batch.state.failed_starts
     failed = failed_starts[record.id] = failed_starts.get(record.id, 0) + 1
     if failed >= START_TRIES and record.cancelled_by is None:
-        batch.learn(Cancelled(record.id))
         said = f"It could not be started {failed} times: {why}"
-        batch.end(Kind.ENDED, record, State.FAILED, reason=said)
+        batch.note(Finished(record.id), exit_code=None, reason=said)
     else:
         _requeue(record, batch, why)
 
 
-def _requeue(record: JobRecord, batch: Batch, why: str | None = None) -> None:
+def _requeue(record: JobRecord, batch: Batch, why: str = "") -> None:
     """Let a job wait again whose attempt has not run, or of which nothing is left."""
     if record.cancelled_by is not None:
-        _cancelled(record, batch)
-        return
-    lost_s = batch.now_s - (record.started_s or batch.now_s)
-    _back_to_queue(record, lost_s, batch, why or "")
-    batch.write(Kind.START_FAILED, record.id, waiting(reason=why))
-
-
-def waiting(**more: object) -> dict[str, object]:
-    """Return what changes in the record of a job that waits again."""
-    return {"state": State.QUEUED, "placement": None, "growing": 0, **more}
+        batch.note(Cancelled(record.id))
+    elif record.state is JobState.RUNNING:
+        _lost(record, batch, None, reason=why or None)
+    else:
+        batch.note(StartFailed(record.id, why))
 
 
 def _grew(record: JobRecord, report: Grew, batch: Batch) -> None:
-    if not record.growing or record.growth != report.growth:
-        return
-    if batch.stands(record.id) is JobState.GROWING:
-        batch.learn(Grown(record.id, record.added))
-    batch.write(Kind.GREW, record.id, {"growing": 0})
+    if record.growing and record.growth == report.growth:
+        batch.note(Grown(record.id, record.added))
 
 
 def _never_grew(record: JobRecord, report: NeverGrew, batch: Batch) -> None:
     """Give back what was to be added; one that stops gives it back with all the rest."""
-    if not record.growing or record.growth != report.growth:
-        return
-    if batch.stands(record.id) is not JobState.GROWING:
-        return
-    batch.learn(GrowFailed(record.id, report.why))
-    assert record.placement is not None
-    kept = list(record.placement[: -record.growing])
-    batch.write(Kind.GROW_FAILED, record.id, {"placement": kept, "growing": 0})
+    is_now = record.growing and record.growth == report.growth
+    if is_now and batch.state.scheduler.state(record.id) is JobState.GROWING:
+        batch.note(GrowFailed(record.id, report.why))

@@ -9,13 +9,23 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.endings import Endings
 from interlane.live.driver.machines import MachinesSeen
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
-from interlane.live.port import Attempt, Launch, Origin, Traits
+from interlane.live.files.job import JobSpec, Origin
+from interlane.live.port import Attempt, Launch, Traits
 from interlane.live.questions.estimates import LiveEstimates, remembered
-from interlane.live.store.record import HOLDING, JobRecord, State
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
-from interlane.model import Cluster, Job, JobId, MachineId, Placement, Recovered, Request
+from interlane.model import (
+    Cluster,
+    Job,
+    JobId,
+    MachineId,
+    Placement,
+    Recovered,
+    Request,
+    SchedulerBuilt,
+)
+from interlane.model.lifecycle import JobState
 from interlane.predict.recall import Recall
 
 RequestCounts = tuple[tuple[Request, int], ...]
@@ -23,7 +33,19 @@ RequestCounts = tuple[tuple[Request, int], ...]
 
 MakeScheduler = Callable[[Cluster, RequestCounts], Scheduler]
 
-WORKLOAD_JOBS: Final = 2_000
+
+@dataclass(frozen=True, slots=True)
+class SchedulerPlan:
+    """How schedulers are made."""
+
+    make: MakeScheduler
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The words by which ``make`` can be made again."""
+    expected: RequestCounts = ()
+    """What is asked for, whatever was asked for lately."""
+
+
+WORKLOAD_JOBS: Final = 1_000
 """Jobs that make up the workload, the newest of them."""
 
 
@@ -73,7 +95,7 @@ class Snapshot:
         """Return what a scheduler must learn of a job that is there already."""
         job = job_of(record, self.request_of(record.job))
         started_s = record.started_s or 0.0
-        return Recovered(job, record.ran_s, record.place, started_s, record.growing)
+        return Recovered(job, record.ran_s, record.placement, started_s, record.growing)
 
 
 @dataclass(slots=True)
@@ -89,15 +111,17 @@ class DriverState:
     """All that the driver's thread knows, as the cycle under way has it."""
 
     def __init__(
-        self, make_scheduler: MakeScheduler, traits: Traits, trained: Recall | None = None
+        self, plan: SchedulerPlan, traits: Traits, trained: Recall | None = None
     ) -> None:
-        self._make_scheduler = make_scheduler
+        self._plan = plan
         self._traits = traits
         self._trained = trained
         self._workload: RequestCounts = ()
         self.machines = MachinesSeen(traits.cluster)
         self.scheduler: Scheduler
-        """Made by ``rebuild``."""
+        """Made by ``build``."""
+        self.is_built = False
+        """Whether it knows the jobs as they stand."""
         self.estimates = LiveEstimates(trained)
         self.jobs: dict[JobId, JobRecord] = {}
         """Jobs that have not ended."""
@@ -124,36 +148,49 @@ class DriverState:
         return request_on(job, self.cluster, self._traits)
 
     def read(self, store: Store) -> None:
-        """Begin again with what is stored; ``rebuild`` tells everybody else."""
+        """Begin again with what is stored; the scheduler must be built again."""
         ends = store.ends()
         self.seq, self.serial = ends.seq, max(ends.serial, self.serial_least)
         self.jobs = {record.id: record for record in store.open_jobs()}
         self.estimates = remembered(store, self.request_of, self._trained)
         lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
-        self._workload = tuple(Counter(self.request_of(one.job) for one in lately).items())
+        asked_lately = Counter(self.request_of(one.job) for one in lately)
+        self._workload = self._plan.expected or tuple(asked_lately.items())
+        self.show(self.jobs.values())
+        self.endings.forget_launches()
+        for attempt in self.attempts():
+            self.endings.over(attempt)  # it was given up in a cycle that was not stored
+        self.is_built = False
 
     def show(self, records: Iterable[JobRecord]) -> None:
         """Let other threads see jobs as they are stored."""
         self.stored = {record.id: record for record in records}
 
-    def rebuild(self, now_s: float) -> None:
-        """Begin again with a scheduler that knows the jobs as they stand."""
-        self.show(self.jobs.values())
-        self.endings.forget_launches()
-        for attempt in self.attempts():
-            self.endings.over(attempt)  # it was given up in a cycle that was not stored
-        self.scheduler = self.snapshot(now_s).scheduler()
+    def build(self, now_s: float) -> tuple[SchedulerBuilt, dict[str, bool]]:
+        """Make a scheduler that knows the jobs as they stand; return what it was made of."""
+        now = self.snapshot(now_s)
+        self.scheduler = now.scheduler()
+        self.is_built = True
+        built = SchedulerBuilt(
+            now.cluster,
+            tuple(self._plan.settings.items()),
+            tuple(sorted(now.machines.drained)),
+            tuple(now.machines.occupied.values()),
+            now.workload,
+        )
+        traits = self._traits
+        return built, {"spans_machines": traits.spans_machines, "grows": traits.grows}
 
     def snapshot(self, now_s: float) -> Snapshot:
         """Return everything as it is stored."""
         records = tuple(self.stored.values())
         return Snapshot(
-            now_s, records, self.machines, self._traits, self._make_scheduler, self._workload
+            now_s, records, self.machines, self._traits, self._plan.make, self._workload
         )
 
     def attempts(self) -> list[Attempt]:
         """Return the attempts on record that have not ended, as they are stored."""
-        return [attempt_of(one) for one in list(self.stored.values()) if one.state in HOLDING]
+        return [attempt_of(one) for one in list(self.stored.values()) if one.state.holds]
 
     def ever_asked(self) -> list[Attempt]:
         """Return every attempt at the jobs that have not ended.
@@ -192,7 +229,7 @@ class DriverState:
             return False
         if launch.growth:
             return record.growing > 0 and record.growth == launch.growth
-        return record.state is State.STARTING
+        return record.state is JobState.STARTING
 
     def settle(self, changed: Mapping[JobId, JobRecord]) -> None:
         """Show what is stored now, and drop the jobs that have ended."""
@@ -211,23 +248,11 @@ def attempt_of(record: JobRecord) -> Attempt:
 
 
 def job_of(record: JobRecord, request: Request) -> Job:
-    """Return a job as the scheduler knows it."""
-    job = record.job
-    return Job(
-        record.id,
-        request,
-        record.submitted_s,
-        record.serial,
-        duration_s_estimate=record.estimate_s,
-        user=record.user,
-        queue=job.queue,
-        priority=job.priority,
-        checkpoint_s=spec.checkpoint_s(job) or 0.0,
-        program=spec.program_of(job),
-        family=job.family or "",
-    )
+    """Return a job on record as the scheduler knows it."""
+    origin = Origin(record.serial, record.user, record.submitted_s)
+    return spec.job_of(record.id, record.job, origin, request, record.estimate_s)
 
 
 def holders_first(records: Iterable[JobRecord]) -> list[JobRecord]:
     """Return jobs in the order in which a scheduler learns them: holders, then who waits."""
-    return sorted(records, key=lambda one: (one.state not in HOLDING, one.serial))
+    return sorted(records, key=lambda one: (not one.state.holds, one.serial))

@@ -1,6 +1,6 @@
 """What users ask: to submit a job, to cancel one, to drain a machine, to know."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -25,26 +25,30 @@ from interlane.live.driver.inbox import (
     Observed,
     Submit,
 )
-from interlane.live.driver.state import DriverState, attempt_of, job_of
-from interlane.live.files.job import JobSpec
-from interlane.live.port import Origin, Wanted, Withdrawn
+from interlane.live.driver.state import DriverState, attempt_of
+from interlane.live.files import job as spec
+from interlane.live.files.job import JobSpec, Origin
+from interlane.live.port import Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
-from interlane.live.store.record import JobRecord, Kind, State, record_document
+from interlane.live.store.record import SPEC, JobRecord
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.live.store.store import Store
-from interlane.model import Cancelled, InterlaneError, JobId, Submitted
+from interlane.model import (
+    Cancelled,
+    CancelRequested,
+    InterlaneError,
+    Job,
+    JobId,
+    Recovered,
+    Submitted,
+)
+from interlane.model.lifecycle import JobState
 
 KnownKeys = dict[tuple[str, str], UsedKey]
 """Keys that were used before, by user and text."""
 
 ENGINE: Final = "@engine"
 """Under which user keys of jobs are kept that came in through the engine."""
-
-_MADE: Final = (
-    *("serial", "name", "user", "queue", "spec", "submitted_s"),
-    *("estimate_s", "low_s", "high_s", "basis", "key"),
-)
-"""The fields of a new record that the log must tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +133,10 @@ class Users:
         except InterlaneError as error:
             batch.afterwards.append(partial(item.answer.set_exception, error))
             return
-        if record.state is State.QUEUED:
-            batch.learn(Cancelled(record.id))
-            batch.end(Kind.CANCELLED, record, State.CANCELLED, cancelled_by=item.by)
+        if record.state is JobState.QUEUED:
+            batch.note(Cancelled(record.id), cancelled_by=item.by)
         elif record.cancelled_by is None:
-            change = {"state": State.STOPPING, "cancelled_by": item.by}
-            batch.write(Kind.CANCEL_ASKED, record.id, change)
+            batch.note(CancelRequested(record.id), cancelled_by=item.by)
             batch.stop(attempt_of(record))
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
@@ -187,39 +189,31 @@ def _note_key(user: str, key: Key, record: JobRecord, batch: Batch, known: Known
 
 
 def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> JobRecord:
-    """Put a job on record and tell the scheduler."""
+    """Put a job on record that waits from now on."""
     state = batch.state
     state.serial += 1
     job_id = JobId(f"{job.name}-{state.serial}")
     origin = Origin(state.serial, user, batch.now_s, key)
-    record = put_on_record(job_id, state.serial, job, origin, batch)
-    batch.learn(Submitted(job_of(record, state.request_of(job))))
-    return record
+    return put_on_record(job_id, job, origin, batch, Submitted)
 
 
 def put_on_record(
-    job_id: JobId, serial: int, job: JobSpec, origin: Origin, batch: Batch
+    job_id: JobId,
+    job: JobSpec,
+    origin: Origin,
+    batch: Batch,
+    first: Callable[[Job], Submitted | Recovered],
+    **detail: object,
 ) -> JobRecord:
     """Write the first entry of a job, with an estimate of how long it will run."""
-    state, user, submitted_s = batch.state, origin.user, origin.submitted_s
-    asked = asked_of(job_id, job, user, submitted_s, state.request_of(job))
-    estimate = state.estimates.estimate(asked)
-    record = JobRecord(
-        serial,
-        job_id,
-        job.name,
-        user,
-        job.queue,
-        job,
-        submitted_s=submitted_s,
-        estimate_s=estimate.seconds,
-        low_s=estimate.low_s,
-        high_s=estimate.high_s,
-        basis=estimate.basis,
-        key=origin.key,
-    )
-    document = record_document(record)
-    return batch.write(Kind.SUBMITTED, job_id, {name: document[name] for name in _MADE})
+    request = batch.state.request_of(job)
+    asked = asked_of(job_id, job, origin.user, origin.submitted_s, request)
+    estimate = batch.state.estimates.estimate(asked)
+    made = spec.job_of(job_id, job, origin, request, estimate.seconds)
+    band = {"low_s": estimate.low_s, "high_s": estimate.high_s, "basis": estimate.basis}
+    key = {} if origin.key is None else {"key": origin.key}
+    batch.note(first(made), **{SPEC: job.document}, **band, **key, **detail)
+    return batch.record(job_id)
 
 
 def _drain(item: Drain, batch: Batch) -> None:
@@ -232,7 +226,7 @@ def _drain(item: Drain, batch: Batch) -> None:
         return
     state.machines, events = state.machines.with_drain(item.machine_id, drained=item.drained)
     for event in events:
-        batch.learn(event)
+        batch.note(event, by=item.by)
     batch.drains.append(DrainRow(item.machine_id, item.drained, item.by, batch.now_s))
     batch.afterwards.append(lambda: item.answer.set_result(None))
 

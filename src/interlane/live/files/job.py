@@ -37,6 +37,8 @@ from interlane.model import (
     Demand,
     InvalidField,
     InvalidInput,
+    Job,
+    JobId,
     Request,
     Task,
     amounts,
@@ -305,6 +307,37 @@ def _check_task(spec: JobSpec, at: int, task: TaskSpec) -> None:
     if task.resources == Resources():
         rule = f"task {task.role} must ask for something: gpu, cpu or memory"
         raise InvalidField(f"tasks.{at}.resources", {}, rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose job it is and how it came in: what an engine keeps that keeps the record."""
+
+    serial: int
+    """The number in the job's id; no other job has it."""
+    user: str
+    submitted_s: float
+    key: str | None = None
+    """What the engine calls the job, if it came in through the engine; see ``Wanted``."""
+
+
+def job_of(
+    job_id: JobId, spec: JobSpec, origin: Origin, request: Request, estimate_s: float | None
+) -> Job:
+    """Return a job as the scheduler knows it."""
+    return Job(
+        job_id,
+        request,
+        origin.submitted_s,
+        origin.serial,
+        estimate_s,
+        origin.user,
+        spec.queue,
+        spec.priority,
+        checkpoint_s(spec) or 0.0,
+        program_of(spec),
+        spec.family or "",
+    )
 
 
 def request_of(

@@ -48,12 +48,12 @@ def holdings_of(now: Snapshot) -> Holdings:
     found: dict[GpuRef, list[Held]] = {}
     machines = now.machines.known
     for record in now.records:
-        if record.place is None:
+        if record.placement is None:
             continue
         job = record.job
         request = now.request_of(job)
         workload = job_workload(spec.program_of(job))
-        for spot in record.place.spots:
+        for spot in record.placement.spots:
             if spot.machine not in machines:
                 continue  # it is gone, and its jobs will be requeued
             demand = request.tasks[spot.task].demand

@@ -1,13 +1,33 @@
 """What the API shows of jobs and devices: documents made from records."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from interlane.lanes.report import ProcessReport
 from interlane.live.measure.monitor import Use
-from interlane.live.store.record import JobRecord, LogEntry
+from interlane.live.store.record import JobRecord, placement_document
 from interlane.live.view import MachineStatus
-from interlane.model import MILLI
+from interlane.model import MILLI, LogEntry
+from interlane.model.codec import plain
+
+OLD_KINDS: Final = {
+    "Submitted": "submitted",
+    "Start": "placed",
+    "Started": "started",
+    "StartFailed": "start failed",
+    "CancelRequested": "cancel asked",
+    "Preempt": "stop wanted",
+    "Grow": "grow placed",
+    "Grown": "grew",
+    "GrowFailed": "grow failed",
+    "Preempted": "preempted",
+    "JobLost": "requeued",
+    "Requeue": "requeued",
+    "Finished": "ended",
+    "Cancelled": "cancelled",
+    "Refuse": "refused",
+}
+"""What kinds of entries were called before; shown for one more version."""
 
 
 def job_document(
@@ -33,7 +53,7 @@ def job_document(
         "use": record.use if use is None else asdict(use),
         "device_state": None if process is None else process.state.value,
         "device_why": None if process is None else process.why,
-        "placement": None if record.placement is None else list(record.placement),
+        "placement": record.placement and placement_document(record.placement),
         "spec": dict(record.job.document),
         "version": record.version,
     }
@@ -53,9 +73,12 @@ def entry_document(entry: LogEntry) -> dict[str, Any]:
     return {
         "seq": entry.seq,
         "at_s": entry.at_s,
-        "kind": entry.kind.value,
+        "kind": entry.kind,
+        "old_kind": OLD_KINDS.get(entry.kind),
         "job_id": entry.job_id,
-        "change": dict(entry.change),
+        "machine_id": entry.machine_id,
+        "what": plain(entry.what),
+        "detail": dict(entry.detail),
     }
 
 

@@ -92,10 +92,10 @@ def held(now: Snapshot) -> list[DeviceUse]:
         (machine.id, gpu): [] for machine in cluster for gpu in range(machine.gpus)
     }
     for record in now.records:
-        if record.place is None:
+        if record.placement is None:
             continue
         request = now.request_of(record.job)
-        for spot in record.place.spots:
+        for spot in record.placement.spots:
             demand = request.tasks[spot.task].demand
             milli = min(MILLI, demand.gpu_milli * spot.instances)
             memory_mib = demand.gpu_memory_mib * spot.instances

@@ -8,10 +8,11 @@ import numpy as np
 
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId, Request
+from interlane.model.lifecycle import JobState
 from interlane.model.units import MIB_PER_GIB
 from interlane.predict.estimates import EstimateBasis
 from interlane.predict.live import DurationEstimate, OnlinePredictor
@@ -25,7 +26,7 @@ OFF_BY = 2.0
 ALIKE_MAX = 10_000
 """Estimates that are kept."""
 
-REMEMBERED = 2_000
+REMEMBERED = 1_000
 """Ended jobs that estimates are learned from at the start."""
 
 
@@ -131,7 +132,7 @@ def remembered(
 ) -> LiveEstimates:
     """Return estimates that know the newest jobs that ended well."""
     estimates = LiveEstimates(trained)
-    wanted = JobsWanted(REMEMBERED, states=frozenset({State.SUCCEEDED}))
+    wanted = JobsWanted(REMEMBERED, states=frozenset({JobState.SUCCEEDED}))
     for record in reversed(store.jobs(wanted)):
         asked = asked_before(record, request_of(record.job))
         estimates.learn(asked, record.ran_for_s(record.ended_s or 0.0))

@@ -14,9 +14,10 @@ from typing import Any, Final, Protocol
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.state import Snapshot, holders_first
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
 from interlane.model import JobId, Recovered
+from interlane.model.lifecycle import JobState
 from interlane.predict.starts import Calibrated, StartBand
 
 PAUSE_S: Final = 5.0
@@ -90,7 +91,7 @@ class Etas:
     def document(self, record: JobRecord) -> dict[str, Any]:
         """Say when a job is likely to start, as the API shows it."""
         now = self._snapshot()
-        waits = record.state is State.QUEUED
+        waits = record.state is JobState.QUEUED
         band = self._bands([record.id], now).get(record.id) if waits else None
         return {
             "id": record.id,
@@ -158,7 +159,7 @@ class Etas:
         now = self._snapshot()
         if len(now.records) > PLAYED_MOST:
             return
-        queued = [one for one in now.records if one.state is State.QUEUED]
+        queued = [one for one in now.records if one.state is JobState.QUEUED]
         newest = max(queued, key=lambda one: one.serial, default=None)
         if newest is None or newest.serial <= self._asked_serial:
             return

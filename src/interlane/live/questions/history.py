@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Label, Task
+from interlane.model.lifecycle import JobState
 
 PAGE: Final = 1_000
 SHORTEST_S: Final = 0.001
@@ -59,7 +60,7 @@ def _handed_in_since(store: Store, since_s: float) -> Iterator[JobRecord]:
 
 
 def _has_run_or_will(record: JobRecord) -> bool:
-    return record.state is State.QUEUED or record.started_s is not None
+    return record.state is JobState.QUEUED or record.started_s is not None
 
 
 def _rows(record: JobRecord, now: Snapshot, begin_s: float) -> Iterator[dict[str, Any]]:
@@ -109,7 +110,7 @@ def _pairs(labels: Iterable[Label]) -> str:
 
 def _runs_s(record: JobRecord, now_s: float) -> float:
     """Return how long a job ran, or is thought to run."""
-    if record.state is State.QUEUED:
+    if record.state is JobState.QUEUED:
         return record.estimate_s
     ran_s = record.ran_for_s(record.ended_s or now_s)
     return max(ran_s, record.estimate_s) if record.is_open else ran_s

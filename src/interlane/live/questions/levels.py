@@ -1,27 +1,38 @@
-"""What was held and who waited lately, from the log.
+"""What was held and who waited lately: the newest part of the log, as metrics read it."""
 
-The log tells every change; what is held and who waits now is known.  So the past is read
-backwards from now, and no part of the log older than what is shown is needed.
-"""
-
-import json
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from interlane.live.driver.state import Snapshot
+import numpy as np
+
+from interlane.live.driver.state import Snapshot, job_of
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import Kind, LogEntry, State
+from interlane.live.store.record import JobRecord, dumped
 from interlane.live.store.store import Store
-from interlane.model import MILLI, JobId
+from interlane.metrics import levels as figures
+from interlane.metrics.log import EventLog
+from interlane.metrics.summary import quantile
+from interlane.model import (
+    MILLI,
+    Cancelled,
+    LogEntry,
+    Placement,
+    Recovered,
+    Refuse,
+    Start,
+    Submitted,
+)
 
 KEPT: Final = 50_000
-"""Changes that are kept."""
+"""Entries of the log that are followed, and at times twice as many."""
 
 READ: Final = 5_000
 """Entries read at a time."""
+
+UNKNOWN: Final = Placement(())
+"""Where a job was that ended before anybody looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,131 +45,115 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    at_s: float
-    held_milli: int
-    waiting: int
+class Waits:
+    """How long jobs waited for their first start."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    at_s: float
-    waited_s: float
-
-
-@dataclass(slots=True)
-class _Job:
-    milli: int
-    submitted_s: float
-    holds: bool
+    starts: int
+    median_s: float | None
+    p95_s: float | None
 
 
 class LevelHistory:
     """Follows the log as far as somebody asks."""
 
-    def __init__(self, store: Store, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, store: Store, snapshot: Callable[[], Snapshot], kept: int = KEPT
+    ) -> None:
         self._store = store
         self._snapshot = snapshot
+        self._kept = kept
         self._lock = threading.Lock()
-        self._seq: int | None = None
-        self._changes: deque[_Change] = deque(maxlen=KEPT)
-        self._waits: deque[_Wait] = deque(maxlen=KEPT)
-        self._jobs: dict[JobId, _Job] = {}
-        """Jobs that have not ended."""
+        self._seq = 0
+        self._begin_s: float | None = None
+        """When the first entry was that is followed; None before anything is."""
+        self._log: EventLog
         self._sizes: dict[str, int] = {}
         """Thousandths of GPUs that a job asks for, by what its file says of them."""
 
     def levels(self, span_s: float, points: int) -> Levels:
         """Return the last so many seconds."""
-        with self._lock:
-            self._catch_up()
-            changes = list(self._changes)
         now = self._snapshot()
-        now_s, total = now.now_s, now.cluster.gpus * MILLI
-        held = sum(self.milli(one.job) for one in now.records if one.state.holds)
-        waiting = sum(one.state is State.QUEUED for one in now.records)
-        moments_s = [now_s - span_s * (1 - at / (points - 1)) for at in range(points)]
-        found = []
-        for moment_s in reversed(moments_s):
-            while changes and changes[-1].at_s > moment_s:
-                change = changes.pop()
-                held -= change.held_milli
-                waiting -= change.waiting
-            found.append((max(0, held) / total if total else 0.0, max(0, waiting)))
-        ratios, waits = zip(*reversed(found), strict=True)
-        return Levels(tuple(moments_s), ratios, waits)
+        at_s = tuple(now.now_s - span_s * (1 - at / (points - 1)) for at in range(points))
+        with self._lock:
+            self._catch_up(now)
+            found = figures.levels(self._log, at_s)
+        total = max(1, now.cluster.gpus * MILLI)
+        return Levels(
+            at_s,
+            tuple(held / total for held in found.held_milli.tolist()),
+            tuple(found.waiting.tolist()),
+        )
 
     def age_s(self) -> float:
-        """Return how long ago the first change was that is known."""
+        """Return how long ago the first entry was that is followed."""
+        now = self._snapshot()
         with self._lock:
-            self._catch_up()
-            if not self._changes:
-                return 0.0
-            return self._snapshot().now_s - self._changes[0].at_s
+            self._catch_up(now)
+            return 0.0 if self._begin_s is None else now.now_s - self._begin_s
 
-    def waits_s(self, span_s: float) -> list[float]:
-        """Return how long jobs waited that started in the last so many seconds, sorted."""
+    def waits(self, span_s: float) -> Waits:
+        """Return how long jobs waited that started in the last so many seconds."""
+        now = self._snapshot()
         with self._lock:
-            self._catch_up()
-            since_s = self._snapshot().now_s - span_s
-            return sorted(one.waited_s for one in self._waits if one.at_s >= since_s)
+            self._catch_up(now)
+            found = figures.first_waits_s(self._log, now.now_s - span_s)
+        ones = np.ones_like(found, np.int64)
+        return Waits(len(found), quantile(found, ones, 0.5), quantile(found, ones, 0.95))
 
     def milli(self, job: JobSpec) -> int:
         """Return the thousandths of GPUs that a job asks for; most jobs ask alike."""
-        said = job.document
-        asked = json.dumps([said.get(name) for name in ("resources", "share", "gang", "tasks")])
+        names = ("resources", "share", "gang", "tasks")
+        asked = dumped({name: job.document.get(name) for name in names})
         if asked not in self._sizes:
             self._sizes[asked] = self._snapshot().request_of(job).gpu_milli
         return self._sizes[asked]
 
-    def _catch_up(self) -> None:
-        store = self._store
-        if self._seq is None:
-            self._seq = max(0, store.ends().seq - KEPT)
-        while found := store.log(self._seq, READ):
-            for entry in found:
-                self._learn(entry)
-            self._seq = found[-1].seq
+    # -- following --------------------------------------------------------------------
 
-    def _learn(self, entry: LogEntry) -> None:
-        match entry.kind:
-            case Kind.SUBMITTED:
-                size = self.milli(JobSpec.model_validate(entry.change["spec"]))
-                at_s = entry.change["submitted_s"]
-                self._jobs[entry.job_id] = _Job(size, at_s, holds=False)
-                self._changes.append(_Change(entry.at_s, 0, 1))
-            case Kind.PLACED:
-                job = self._job(entry)
-                job.holds = True
-                self._changes.append(_Change(entry.at_s, job.milli, -1))
-                if entry.change["attempt"] == 1:
-                    self._waits.append(_Wait(entry.at_s, entry.at_s - job.submitted_s))
-            case Kind.PREEMPTED | Kind.START_FAILED | Kind.REQUEUED:
-                job = self._job(entry)
-                job.holds = False
-                self._changes.append(_Change(entry.at_s, -job.milli, 1))
-            case Kind.ENDED | Kind.CANCELLED | Kind.REFUSED:
-                job = self._job(entry)
-                del self._jobs[entry.job_id]
-                held, waited = (-job.milli, 0) if job.holds else (0, -1)
-                self._changes.append(_Change(entry.at_s, held, waited))
-            case (
-                Kind.STARTED
-                | Kind.CANCEL_ASKED
-                | Kind.STOP_WANTED
-                | Kind.GROW_PLACED
-                | Kind.GREW
-                | Kind.GROW_FAILED
-            ):
-                pass
+    def _catch_up(self, now: Snapshot) -> None:
+        if self._begin_s is None or len(self._log) > 2 * self._kept:
+            self._begin(now)
+        while found := self._store.log(self._seq, READ):
+            self._follow(found, now)
 
-    def _job(self, entry: LogEntry) -> _Job:
-        """Return what is known of a job; one older than what was read is looked up."""
-        if entry.job_id not in self._jobs:
-            record = self._store.job(entry.job_id)
+    def _begin(self, now: Snapshot) -> None:
+        """Begin with the newest entries, and with jobs that have not changed since."""
+        self._log, self._begin_s = EventLog(now.cluster), None
+        self._seq = max(0, self._store.ends().seq - self._kept)
+        open_before = self._store.open_jobs()
+        while found := self._store.log(self._seq, READ):
+            self._follow(found, now)
+        for record in open_before:
+            if not self._log.knows(record.id):
+                self._log.recover(now.recovered(record))
+
+    def _follow(self, entries: list[LogEntry], now: Snapshot) -> None:
+        if self._begin_s is None:
+            self._begin_s = entries[0].at_s
+        for entry in entries:
+            self._make_known(entry, now)
+            self._log.append(entry)
+        self._seq = entries[-1].seq
+
+    def _make_known(self, entry: LogEntry, now: Snapshot) -> None:
+        """Let the log know of a job whose first entries are older than what is followed."""
+        job_id = entry.job_id
+        if job_id is None or isinstance(entry.what, Submitted | Recovered):
+            return
+        if not self._log.knows(job_id):
+            record = self._store.job(job_id)
             assert record is not None, "the log tells of stored jobs only"
-            # Whoever was cancelled while waiting has no exit code.
-            held = entry.kind is not Kind.CANCELLED or "exit_code" in entry.change
-            size = self.milli(record.job)
-            self._jobs[entry.job_id] = _Job(size, record.submitted_s, holds=held)
-        return self._jobs[entry.job_id]
+            self._log.recover(_before(entry, record, now))
+
+
+def _before(entry: LogEntry, record: JobRecord, now: Snapshot) -> Recovered:
+    """Return how a job stood before the first of its entries that is followed."""
+    job = job_of(record, now.request_of(record.job))
+    # Who cancels a job that waits is said at once; if it holds a place, it was said before.
+    waited = isinstance(entry.what, Start | Refuse) or (
+        isinstance(entry.what, Cancelled) and "cancelled_by" in entry.detail
+    )
+    if waited:
+        return Recovered(job)
+    began_s = min(record.started_s or entry.at_s, entry.at_s)
+    return Recovered(job, 0.0, record.placement or UNKNOWN, began_s)

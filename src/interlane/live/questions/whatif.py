@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec
+from interlane.live.files.job import JobSpec, Origin
 from interlane.live.measure.slowdown import in_turns
 from interlane.live.store.record import JobRecord, placement_document
-from interlane.model import Job, JobId, Placement, Refusal, Refuse, Start, Submitted
+from interlane.model import JobId, Placement, Refusal, Refuse, Start, Submitted
 
 PLANNED: Final = JobId("planned")
 
@@ -20,19 +20,8 @@ def plan_document(now: Snapshot, wanted: JobSpec, user: str) -> dict[str, Any]:
     scheduler = now.scheduler()
     request = now.request_of(wanted)
     serial = max((record.serial for record in records), default=0) + 1
-    job = Job(
-        PLANNED,
-        request,
-        now_s,
-        serial,
-        duration_s_estimate=spec.expected_s(wanted),
-        user=user,
-        queue=wanted.queue,
-        priority=wanted.priority,
-        checkpoint_s=spec.checkpoint_s(wanted) or 0.0,
-        program=spec.program_of(wanted),
-        family=wanted.family or "",
-    )
+    origin = Origin(serial, user, now_s)
+    job = spec.job_of(PLANNED, wanted, origin, request, spec.expected_s(wanted))
     for action in scheduler.handle(Submitted(job), now_s):
         if isinstance(action, Start) and action.job_id == PLANNED:
             return _would_start(action.placement, records, _Joining(wanted, now))
@@ -72,8 +61,8 @@ def _would_start(
     beside = [
         record
         for record in records
-        if record.place is not None
-        and mine & {(spot.machine, gpu) for spot in record.place.spots for gpu in spot.gpus}
+        if record.placement is not None
+        and mine & {(spot.machine, gpu) for spot in record.placement.spots for gpu in spot.gpus}
     ]
     own, *theirs = joining.slowdowns(beside)
     return {

@@ -1,88 +1,50 @@
-"""The log of this machine, and what it says of each job.
+"""What the log says of each job.
 
-An entry names what happened, to which job, and which fields of the job's record changed by
-it.  A record is the sum of its entries: ``fold`` makes all records from the log alone.
+A record is the fold of its job's entries by ``ON_RECORD``, the table of a job's life that the
+scheduler keeps, too.  What an event or an action does not say and a record needs (the job's
+document, an exit code) is in the detail of its entry.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from interlane.live.files.job import JobSpec
-from interlane.model import JobId, MachineId, Placement, Spot
+from interlane.model import (
+    Action,
+    Cancelled,
+    Finished,
+    Grow,
+    GrowFailed,
+    Grown,
+    IllegalTransition,
+    Job,
+    JobId,
+    JobLost,
+    LogEntry,
+    MachineId,
+    Placement,
+    Preempt,
+    Preempted,
+    Recovered,
+    Refuse,
+    Requeue,
+    Spot,
+    Start,
+    StartFailed,
+    Submitted,
+)
+from interlane.model.lifecycle import ON_RECORD, OPEN, JobState
 
+SPEC: Final = "spec"
+"""In the detail of a job's first entry: its document, as its user wrote it."""
 
-class State(StrEnum):
-    """Where a job stands."""
-
-    QUEUED = "queued"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    REFUSED = "refused"
-
-    @property
-    def holds(self) -> bool:
-        """Whether a job holds a place."""
-        return self in HOLDING
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether a job is over."""
-        return self not in OPEN
-
-
-HOLDING: Final = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
-"""States in which a job holds a place."""
-
-OPEN: Final = HOLDING | {State.QUEUED}
-"""States of jobs that have not ended."""
-
-ENDED: Final = frozenset(State) - OPEN
-
-
-_PHASES: Final = {
-    "submitted": "waiting",
-    "placed": "starting",
-    "started": "running",
-    "cancel asked": "stopping",
-    "stop wanted": "stopping",
-    "preempted": "waiting",
-    "start failed": "waiting",
-    "requeued": "waiting",
-}
-
-
-class Kind(StrEnum):
-    """What an entry of the log tells."""
-
-    SUBMITTED = "submitted"
-    PLACED = "placed"
-    """A place is held and an attempt named: written before anything is started there."""
-    STARTED = "started"
-    START_FAILED = "start failed"
-    CANCEL_ASKED = "cancel asked"
-    STOP_WANTED = "stop wanted"
-    GROW_PLACED = "grow placed"
-    """More is held for a gang that runs: written before anything is started there."""
-    GREW = "grew"
-    GROW_FAILED = "grow failed"
-    PREEMPTED = "preempted"
-    REQUEUED = "requeued"
-    """Its machine or device is gone, and it waits again."""
-    ENDED = "ended"
-    CANCELLED = "cancelled"
-    REFUSED = "refused"
-
-    @property
-    def phase(self) -> str | None:
-        """What a job does after such an entry; None if it goes on as before, or has ended."""
-        return _PHASES.get(self.value)
+IN_DETAIL: Final = (
+    *("low_s", "high_s", "basis", "key", "attempt", "growth", "ran_s"),
+    *("exit_code", "reason", "cancelled_by", "use"),
+)
+"""Fields of a record that the detail of an entry may set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +65,14 @@ class JobRecord:
     high_s: float
     basis: str = ""
     """What the estimate rests on."""
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
+    """A gang that grows is running."""
     version: int = 1
     """Rises with every change."""
     attempt: int = 0
     """Number of the present or last attempt to run it."""
-    placement: tuple[Mapping[str, Any], ...] | None = None
+    placement: Placement | None = None
+    """Where it holds a place."""
     growing: int = 0
     """Spots at the end of its placement that are held for it and not yet its own."""
     growth: int = 0
@@ -132,75 +96,150 @@ class JobRecord:
         """Whether the job has not ended."""
         return self.state in OPEN
 
-    def ran_for_s(self, now_s: float) -> float:
-        """Return how long it has run by a moment, over all attempts whose work was kept."""
-        return self.ran_s + now_s - (self.started_s or now_s)
-
     @property
-    def place(self) -> Placement | None:
-        """Where it holds a place."""
-        if self.placement is None or self.state not in HOLDING:
-            return None
-        return Placement(
-            tuple(
-                Spot(
-                    MachineId(spot["machine"]),
-                    tuple(spot["gpus"]),
-                    spot["instances"],
-                    spot["task"],
-                )
-                for spot in self.placement
-            )
-        )
+    def stands(self) -> JobState:
+        """Where it stands in the table of a job's life."""
+        grows = self.growing and self.state is JobState.RUNNING
+        return JobState.GROWING if grows else self.state
 
     @property
     def added(self) -> Placement:
         """The part of its placement that it is growing into."""
-        assert self.place is not None
-        return Placement(self.place.spots[len(self.place.spots) - self.growing :])
+        assert self.placement is not None
+        return Placement(self.placement.spots[len(self.placement.spots) - self.growing :])
+
+    def ran_for_s(self, now_s: float) -> float:
+        """Return how long it has run by a moment, over all attempts whose work was kept."""
+        return self.ran_s + self.attempted_s(now_s)
+
+    def attempted_s(self, now_s: float) -> float:
+        """Return for how long the present or last attempt has run by a moment."""
+        return 0.0 if self.started_s is None else now_s - self.started_s
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One line of the log."""
-
-    seq: int
-    at_s: float
-    kind: Kind
-    job_id: JobId
-    change: Mapping[str, Any]
-    """Fields of the record with their new values."""
-
-
-_NAMES: Final = tuple(field.name for field in fields(JobRecord))
+# -- the fold -------------------------------------------------------------------------
 
 
 def after(record: JobRecord | None, entry: LogEntry) -> JobRecord:
-    """Return a job's record after an entry; the first one makes it."""
+    """Return a job's record after an entry: the same one after an action that is void."""
     if record is None:
-        return document_record({**entry.change, "id": entry.job_id})
-    change = _typed(entry.change)
-    return replace(record, **change, version=record.version + 1)
+        return _first(entry)
+    state = _next_state(record, entry)
+    if state is None:
+        return record
+    change = {**_change(record, entry), **_detail(entry)}
+    return replace(record, state=state, version=record.version + 1, **change)
 
 
 def fold(entries: Iterable[LogEntry]) -> dict[JobId, JobRecord]:
     """Return the records that a whole log tells."""
     records: dict[JobId, JobRecord] = {}
     for entry in entries:
-        records[entry.job_id] = after(records.get(entry.job_id), entry)
+        if entry.job_id is not None:
+            records[entry.job_id] = after(records.get(entry.job_id), entry)
     return records
+
+
+def _first(entry: LogEntry) -> JobRecord:
+    match entry.what:
+        case Submitted(job):
+            return _made(job, entry)
+        case Recovered(job):
+            made = _made(job, entry)
+            return replace(made, state=JobState.RUNNING, **_change(made, entry))
+        case _:
+            raise IllegalTransition(f"Job {entry.job_id}", "unknown", entry.kind)
+
+
+def _made(job: Job, entry: LogEntry) -> JobRecord:
+    spec = JobSpec.model_validate(entry.detail[SPEC])
+    seconds = job.duration_s_estimate or 0.0
+    band = {"low_s": seconds, "high_s": seconds} | _detail(entry)
+    at = job.serial, job.id, spec.name, job.user, job.queue, spec, job.submitted_s, seconds
+    return JobRecord(*at, **band)
+
+
+def _detail(entry: LogEntry) -> dict[str, Any]:
+    return {name: value for name, value in entry.detail.items() if name in IN_DETAIL}
+
+
+def _next_state(record: JobRecord, entry: LogEntry) -> JobState | None:
+    """Return where a job stands after an entry; None if it is void."""
+    what = entry.what
+    if isinstance(what, Recovered):
+        return JobState.RUNNING if record.cancelled_by is None else JobState.STOPPING
+    state = ON_RECORD.get((record.stands, type(what)))
+    if state is None and not isinstance(what, Action):
+        raise IllegalTransition(f"Job {record.id}", record.stands.value, entry.kind)
+    if state is JobState.SUCCEEDED and entry.detail.get("exit_code") != 0:
+        return JobState.FAILED
+    return JobState.RUNNING if state is JobState.GROWING else state
+
+
+def _change(record: JobRecord, entry: LogEntry) -> dict[str, Any]:
+    """Return what an event or action itself changes in a record, beside the state."""
+    at_s = entry.at_s
+    match entry.what:
+        case Start(_, placement):
+            began = {"attempt": record.attempt + 1, "started_s": at_s, "reason": None}
+            return {**_placed(placement), "growth": 0, **began}
+        case Recovered(_, ran_s, placement, started_s, growing):
+            began = {"ran_s": ran_s, "started_s": started_s, "reason": None}
+            return {**_placed(placement, growing), **began}
+        case Grow(_, more):
+            assert record.placement is not None
+            held = _placed(record.placement + more, len(more.spots))
+            return {**held, "growth": record.growth + 1}
+        case Grown():
+            return {"growing": 0}
+        case GrowFailed():
+            assert record.placement is not None
+            kept = len(record.placement.spots) - record.growing
+            return _placed(Placement(record.placement.spots[:kept]))
+        case Preempt(_, in_favour_of):
+            return {"reason": f"It makes way for job {in_favour_of}."}
+        case Preempted(_, work_lost_s) | JobLost(_, work_lost_s):
+            return {**_placed(None), **_kept(record, work_lost_s, at_s)}
+        case Requeue(_, why, work_lost_s):
+            return {**_placed(None), **_kept(record, work_lost_s, at_s), "reason": why}
+        case StartFailed(_, why):
+            return {**_placed(None), "reason": why or None}
+        case Refuse(_, refusal):
+            return {**_placed(None), "ended_s": at_s, "reason": str(refusal)}
+        case Finished() | Cancelled():
+            return {**_placed(None), "ended_s": at_s}
+        case _:
+            return {}
+
+
+def _placed(placement: Placement | None, growing: int = 0) -> dict[str, Any]:
+    return {"placement": placement, "growing": growing}
+
+
+def _kept(record: JobRecord, work_lost_s: float, at_s: float) -> dict[str, Any]:
+    """Return the progress of a job whose attempt is over and that has lost some work."""
+    return {"ran_s": record.ran_s + max(0.0, record.attempted_s(at_s) - work_lost_s)}
+
+
+# -- documents ------------------------------------------------------------------------
+
+_NAMES: Final = tuple(field.name for field in fields(JobRecord))
 
 
 def record_document(record: JobRecord) -> dict[str, Any]:
     """Return a record as what JSON knows."""
     document = {name: getattr(record, name) for name in _NAMES if name != "job"}
-    return {**document, "spec": record.job.document}
+    placement = None if record.placement is None else placement_document(record.placement)
+    return {**document, SPEC: record.job.document, "placement": placement}
 
 
 def document_record(document: Mapping[str, Any]) -> JobRecord:
     """Return a record from its document; fields of later versions are passed over."""
     known = {name: value for name, value in document.items() if name in _NAMES}
-    return JobRecord(**_typed(known), job=JobSpec.model_validate(document["spec"]))
+    known["state"] = JobState(document["state"])
+    if document.get("placement") is not None:
+        known["placement"] = document_placement(document["placement"])
+    return JobRecord(**known, job=JobSpec.model_validate(document[SPEC]))
 
 
 def placement_document(placement: Placement) -> list[dict[str, Any]]:
@@ -208,15 +247,18 @@ def placement_document(placement: Placement) -> list[dict[str, Any]]:
     return [{**asdict(spot), "gpus": list(spot.gpus)} for spot in placement.spots]
 
 
+def document_placement(document: Iterable[Mapping[str, Any]]) -> Placement:
+    """Return a placement from its document."""
+    return Placement(
+        tuple(
+            Spot(
+                MachineId(spot["machine"]), tuple(spot["gpus"]), spot["instances"], spot["task"]
+            )
+            for spot in document
+        )
+    )
+
+
 def dumped(document: Mapping[str, Any]) -> str:
     """Return a document as one line of text."""
     return json.dumps(document, separators=(",", ":"))
-
-
-def _typed(change: Mapping[str, Any]) -> dict[str, Any]:
-    typed = dict(change)
-    if "state" in typed:
-        typed["state"] = State(typed["state"])
-    if typed.get("placement") is not None:
-        typed["placement"] = tuple(typed["placement"])
-    return typed

@@ -1,9 +1,11 @@
 """Rows of the store beside jobs and the log."""
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from interlane.live.store.record import State
-from interlane.model import JobId
+from interlane.model import JobId, LogEntry
+from interlane.model.lifecycle import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,74 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that leave the database together; false if there are none."""
+
+    jobs: list[dict[str, Any]]
+    log: list[dict[str, Any]]
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.log)
+
+
+@dataclass(frozen=True, slots=True)
+class OldJob:
+    """A job that is no longer in the database."""
+
+    serial: int
+    document: str
+    """Its record, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobsWanted:
     """Which jobs a page shows, the newest first."""
 
     limit: int = 100
     before: int | None = None
     """Serial of the last job of the page before."""
-    states: frozenset[State] | None = None
+    states: frozenset[JobState] | None = None
     user: str | None = None
+
+
+class Past(Protocol):
+    """What was in the database once and is kept elsewhere."""
+
+    @property
+    def newest_serial(self) -> int:
+        """The highest number of a job that is there; 0 if none is."""
+        ...
+
+    @property
+    def last_seq(self) -> int:
+        """The highest number of an entry that is there; 0 if none is."""
+        ...
+
+    @property
+    def until_s(self) -> float:
+        """The end of the last day of which something is there; 0 if nothing is."""
+        ...
+
+    def job(self, job_id: str) -> str | None:
+        """Return the record of a job, as JSON."""
+        ...
+
+    def jobs(self, wanted: JobsWanted) -> list[OldJob]:
+        """Return a page of jobs, the newest first."""
+        ...
+
+    def counts(self, without: Collection[str]) -> Mapping[str, int]:
+        """Return how many jobs are in each state, but for some."""
+        ...
+
+    def log(self, after: int, limit: int) -> list[LogEntry]:
+        """Return entries that follow one, the oldest first."""
+        ...
+
+    def log_of(self, job_id: str) -> list[LogEntry]:
+        """Return all entries of a job."""
+        ...
+
+    def seqs(self) -> Iterator[Sequence[int]]:
+        """Yield the numbers of all entries."""
+        ...

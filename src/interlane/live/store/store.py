@@ -9,6 +9,7 @@ says in whose life it is made; a server whose life is over is told so and must e
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,7 +17,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
-    RowMapping,
     Select,
     Table,
     bindparam,
@@ -30,17 +30,24 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from interlane.live.store.database import engine_of, failure, safe_url
+from interlane.live.store.opening import RESTORE, opened
 from interlane.live.store.record import (
-    OPEN,
+    SPEC,
     JobRecord,
-    Kind,
-    LogEntry,
-    State,
     document_record,
     dumped,
     record_document,
 )
-from interlane.live.store.rows import DrainRow, Ends, FunctionRow, JobsWanted, TokenRow, UsedKey
+from interlane.live.store.rows import (
+    DrainRow,
+    Ends,
+    FunctionRow,
+    JobsWanted,
+    Part,
+    Past,
+    TokenRow,
+    UsedKey,
+)
 from interlane.live.store.tables import (
     DRAINS,
     EPOCH,
@@ -48,14 +55,18 @@ from interlane.live.store.tables import (
     JOBS,
     KEYS,
     LOG,
-    TABLES,
     TOKENS,
-    VERSION,
 )
-from interlane.model import InterlaneError, InvalidInput, JobId
+from interlane.model import InterlaneError, InvalidInput, JobId, LogEntry
+from interlane.model.codec import entry_row, row_entry
+from interlane.model.lifecycle import OPEN, JobState
 
 PAGE: Final = 10_000
 """Entries read at a time when all of the log is."""
+
+
+CAUSE_MAX: Final = 200
+"""Letters that are shown of what cannot be read."""
 
 
 class StoreFailed(InterlaneError):
@@ -69,14 +80,26 @@ class Superseded(InterlaneError):
 class Store:
     """The database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, past: Past | None = None, *, only_reads: bool = False) -> None:
+        """Open a database; unless it is only read, it is made or brought up to date.
+
+        What was moved out of it is found in its ``past``.
+        """
         self.url = url
+        self._past = past
         self._engine = engine_of(url)
         self._epoch = 0
-        with self._transaction() as connection:
-            TABLES.create_all(connection)
-        with self._transaction() as connection:
-            self._check_version(connection)
+        self._ends = Ends()
+        self.said: str | None = None
+        """What the operator should know of how it was opened."""
+        try:
+            self.said = opened(self._engine, url, only_reads=only_reads)
+        except SQLAlchemyError as error:
+            self.close()
+            raise StoreFailed(failure(url, error)) from error
+        except InvalidInput:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the database."""
@@ -89,6 +112,7 @@ class Store:
         with self._transaction() as connection:
             connection.execute(update(EPOCH).values(number=EPOCH.c.number + 1))
             self._epoch = connection.execute(select(EPOCH.c.number)).scalar_one()
+            self._ends = _ends(connection)
         return self._epoch
 
     def commit(
@@ -101,16 +125,20 @@ class Store:
         """Store entries, the records after them, the keys they used and drains, or nothing."""
         if not entries and not drains:
             return
-        made = {entry.job_id for entry in entries if entry.kind is Kind.SUBMITTED}
+        made = {entry.job_id for entry in entries if SPEC in entry.detail}
         rows = [_job_row(record) for record in records]
         changed = [
-            {"of": row["serial"], "state": row["state"], "document": row["document"]}
+            {"of": row["serial"], **{name: row[name] for name in _CHANGES}}
             for row in rows
             if row["id"] not in made
         ]
+        ends = self._ends
+        if entries:
+            serial = max((row["serial"] for row in rows), default=0)
+            ends = Ends(entries[-1].seq, entries[-1].at_s, max(ends.serial, serial))
         with self._transaction() as connection:
-            self._claim(connection)
-            _insert(connection, LOG, [_log_row(entry) for entry in entries])
+            self._claim(connection, ends)
+            _insert(connection, LOG, [entry_row(entry) for entry in entries])
             _insert(connection, JOBS, [row for row in rows if row["id"] in made])
             if changed:
                 connection.execute(_UPDATE_JOB, changed)
@@ -118,11 +146,13 @@ class Store:
             for row in drains:
                 connection.execute(delete(DRAINS).where(DRAINS.c.machine_id == row.machine_id))
             _insert(connection, DRAINS, _last_of_each(drains))
+        self._ends = ends
 
-    def _claim(self, connection: Connection) -> None:
+    def _claim(self, connection: Connection, ends: Ends | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
-        ours = update(EPOCH).where(EPOCH.c.number == self._epoch).values(number=self._epoch)
-        if connection.execute(ours).rowcount != 1:
+        ours = update(EPOCH).where(EPOCH.c.number == self._epoch)
+        new = {"number": self._epoch} if ends is None else asdict(ends)
+        if connection.execute(ours.values(new)).rowcount != 1:
             raise Superseded(
                 f"Another server has taken {safe_url(self.url)} over; this one stops."
             )
@@ -137,7 +167,10 @@ class Store:
     def job(self, job_id: str) -> JobRecord | None:
         """Return the record of a job."""
         found = self._records(select(JOBS.c.document).where(JOBS.c.id == job_id))
-        return found[0] if found else None
+        if found or self._past is None:
+            return found[0] if found else None
+        old = self._past.job(job_id)
+        return None if old is None else self._record(old)
 
     def jobs(self, wanted: JobsWanted) -> list[JobRecord]:
         """Return a page of jobs, the newest first."""
@@ -148,32 +181,61 @@ class Store:
             asked = asked.where(JOBS.c.state.in_(sorted(wanted.states)))
         if wanted.user is not None:
             asked = asked.where(JOBS.c.user == wanted.user)
-        return self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))
+        found = self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))
+        return self._with_older(found, wanted)
 
-    def counts(self) -> dict[State, int]:
+    def _with_older(self, found: list[JobRecord], wanted: JobsWanted) -> list[JobRecord]:
+        """Return a page with the jobs that were moved and belong there."""
+        past, ended = self._past, wanted.states is None or not wanted.states <= OPEN
+        is_full = len(found) == wanted.limit
+        if past is None or not ended or (is_full and found[-1].serial > past.newest_serial):
+            return found
+        by_serial = {one.serial: self._record(one.document) for one in past.jobs(wanted)}
+        by_serial |= {record.serial: record for record in found}
+        return [by_serial[one] for one in sorted(by_serial, reverse=True)[: wanted.limit]]
+
+    def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
         counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
+        past = self._past
         with self._transaction() as connection:
-            found = {State(state): count for state, count in connection.execute(counted)}
-        return {state: found.get(state, 0) for state in State}
+            found = Counter({row[0]: row[1] for row in connection.execute(counted)})
+            if past is not None:  # a part that is being moved is in both
+                both = select(JOBS.c.id).where(JOBS.c.ended_s < past.until_s)
+                found.update(past.counts(set(connection.execute(both).scalars())))
+        return {one: found[one] for one in JobState if one is not JobState.GROWING}
 
     def ends(self) -> Ends:
         """Return where the log ends."""
-        last = select(LOG.c.seq, LOG.c.at_s).order_by(LOG.c.seq.desc()).limit(1)
         with self._transaction() as connection:
-            row = connection.execute(last).one_or_none()
-            serial = connection.execute(select(func.max(JOBS.c.serial))).scalar()
-        return Ends(serial=serial or 0) if row is None else Ends(row.seq, row.at_s, serial or 0)
+            return _ends(connection)
 
     def log(
         self, after: int = 0, limit: int = PAGE, job_id: str | None = None
     ) -> list[LogEntry]:
         """Return entries that follow one, the oldest first."""
+        found = self._stored_log(after, limit, job_id)
+        past = self._past
+        if past is None:
+            return found
+        if job_id is not None:
+            old = [] if found or after else past.log_of(job_id)
+            return found or old[:limit]
+        if after >= past.last_seq:
+            return found
+        by_seq = {entry.seq: entry for entry in (*past.log(after, limit), *found)}
+        return [by_seq[seq] for seq in sorted(by_seq)[:limit]]
+
+    def _stored_log(self, after: int, limit: int, job_id: str | None) -> list[LogEntry]:
         asked = select(LOG).where(LOG.c.seq > after).order_by(LOG.c.seq).limit(limit)
         if job_id is not None:
             asked = asked.where(LOG.c.job_id == job_id)
         with self._transaction() as connection:
-            return [_entry(row) for row in connection.execute(asked).mappings()]
+            rows = [dict(row) for row in connection.execute(asked).mappings()]
+        try:
+            return [row_entry(row) for row in rows]
+        except ValueError as error:
+            raise self._unreadable(error) from None
 
     def whole_log(self) -> Iterator[LogEntry]:
         """Yield all of the log, the oldest entry first."""
@@ -197,7 +259,66 @@ class Store:
     def _records(self, asked: Select[Any]) -> list[JobRecord]:
         with self._transaction() as connection:
             texts = connection.execute(asked).scalars().all()
-        return [document_record(json.loads(text)) for text in texts]
+        return [self._record(text) for text in texts]
+
+    def _record(self, text: str) -> JobRecord:
+        try:
+            return document_record(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> StoreFailed:
+        cause = " ".join(str(error).split())[:CAUSE_MAX]
+        return StoreFailed(
+            f"The database {safe_url(self.url)} holds what interlane did not write ({cause}); "
+            f"{RESTORE}."
+        )
+
+    # -- the past ---------------------------------------------------------------------
+
+    def whole_from(self) -> int:
+        """Return the first entry from which on none is missing."""
+        with self._transaction() as connection:
+            there = set(connection.execute(select(LOG.c.seq)).scalars())
+        for seqs in () if self._past is None else self._past.seqs():
+            there.update(seqs)
+        seq = self.ends().seq
+        while seq in there:
+            seq -= 1
+        return seq + 1
+
+    def oldest_s(self) -> float | None:
+        """Return when the first job of those here ended, or an entry about no job was made."""
+        ended = select(func.min(JOBS.c.ended_s))
+        made = select(func.min(LOG.c.at_s)).where(LOG.c.job_id.is_(None))
+        with self._transaction() as connection:
+            found = [connection.execute(asked).scalar() for asked in (ended, made)]
+        return min((at_s for at_s in found if at_s is not None), default=None)
+
+    def ended_between(self, begin_s: float, end_s: float, limit: int) -> Part:
+        """Return jobs that ended in a time, with their entries; else those about no job."""
+        ended = (JOBS.c.ended_s >= begin_s) & (JOBS.c.ended_s < end_s)
+        jobs = select(JOBS).where(ended).order_by(JOBS.c.serial).limit(limit)
+        of_none = LOG.c.job_id.is_(None) & (LOG.c.at_s >= begin_s) & (LOG.c.at_s < end_s)
+        with self._transaction() as connection:
+            found = [dict(row) for row in connection.execute(jobs).mappings()]
+            ids = [row["id"] for row in found]
+            theirs = LOG.c.job_id.in_(ids) if ids else of_none
+            log = connection.execute(select(LOG).where(theirs)).mappings()
+            return Part(found, [dict(row) for row in log])
+
+    def forget(self, part: Part) -> None:
+        """Delete rows that are kept elsewhere now."""
+        ids = [row["id"] for row in part.jobs]
+        with self._transaction() as connection:
+            self._claim(connection)
+            if ids:
+                connection.execute(delete(LOG).where(LOG.c.job_id.in_(ids)))
+                connection.execute(delete(JOBS).where(JOBS.c.id.in_(ids)))
+            else:
+                seqs = [row["seq"] for row in part.log]
+                moved = LOG.c.seq.between(min(seqs), max(seqs)) & LOG.c.job_id.is_(None)
+                connection.execute(delete(LOG).where(moved))
 
     # -- tokens -----------------------------------------------------------------------
 
@@ -259,22 +380,20 @@ class Store:
         except SQLAlchemyError as error:
             raise StoreFailed(failure(self.url, error)) from error
 
-    def _check_version(self, connection: Connection) -> None:
-        found = connection.execute(select(EPOCH.c.version)).scalar()
-        if found is None:
-            connection.execute(insert(EPOCH), [{"version": VERSION, "number": 0}])
-        elif found != VERSION:
-            raise InvalidInput(
-                f"The database {safe_url(self.url)} has tables of version {found}, but this "
-                f"program knows version {VERSION}; use the program that made them."
-            )
 
+_CHANGES: Final = ("state", "ended_s", "document")
+"""Columns of a job that change."""
 
 _UPDATE_JOB: Final = (
     update(JOBS)
     .where(JOBS.c.serial == bindparam("of"))
-    .values(state=bindparam("state"), document=bindparam("document"))
+    .values({name: bindparam(name) for name in _CHANGES})
 )
+
+
+def _ends(connection: Connection) -> Ends:
+    row = connection.execute(select(EPOCH.c.seq, EPOCH.c.at_s, EPOCH.c.serial)).one()
+    return Ends(row.seq, row.at_s, row.serial)
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
@@ -292,26 +411,12 @@ def _last_of_each(drains: Sequence[DrainRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _log_row(entry: LogEntry) -> dict[str, Any]:
-    return {
-        "seq": entry.seq,
-        "at_s": entry.at_s,
-        "kind": entry.kind.value,
-        "job_id": entry.job_id,
-        "change": dumped(entry.change),
-    }
-
-
-def _entry(row: RowMapping) -> LogEntry:
-    change = json.loads(row["change"])
-    return LogEntry(row["seq"], row["at_s"], Kind(row["kind"]), JobId(row["job_id"]), change)
-
-
 def _job_row(record: JobRecord) -> dict[str, Any]:
     return {
         "serial": record.serial,
         "id": record.id,
         "state": record.state.value,
         "user": record.user,
+        "ended_s": record.ended_s,
         "document": dumped(record_document(record)),
     }

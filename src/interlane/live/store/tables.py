@@ -1,10 +1,14 @@
-"""The tables of the store."""
+"""The tables of the store.
+
+``life`` has one row: the version of the tables, who may write, and where the log ends, which
+is known even if all of it was moved elsewhere.
+"""
 
 from typing import Final
 
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the tables below."""
 
 _Serial = BigInteger().with_variant(Integer, "sqlite")  # the row id, only if spelled so
@@ -16,8 +20,10 @@ LOG: Final = Table(
     Column("seq", _Serial, primary_key=True, autoincrement=False),
     Column("at_s", Float(53), nullable=False),
     Column("kind", String(32), nullable=False),
-    Column("job_id", String(128), nullable=False, index=True),
-    Column("change", Text, nullable=False),
+    Column("job_id", String(128), index=True),
+    Column("what", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("cycle", _Serial, nullable=False),
 )
 JOBS: Final = Table(
     "jobs",
@@ -26,6 +32,7 @@ JOBS: Final = Table(
     Column("id", String(128), nullable=False, unique=True),
     Column("state", String(16), nullable=False, index=True),
     Column("user", String(64), nullable=False),
+    Column("ended_s", Float(53), index=True),
     Column("document", Text, nullable=False),
 )
 KEYS: Final = Table(
@@ -67,4 +74,7 @@ EPOCH: Final = Table(
     TABLES,
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("number", Integer, nullable=False),
+    Column("seq", _Serial, nullable=False),
+    Column("at_s", Float(53), nullable=False),
+    Column("serial", _Serial, nullable=False),
 )

@@ -24,8 +24,9 @@ from interlane.live.http.access import (
 from interlane.live.http.documents import entry_document, job_document
 from interlane.live.http.service import The
 from interlane.live.questions.whatif import refusal_document
-from interlane.live.store.record import JobRecord, State
+from interlane.live.store.record import JobRecord
 from interlane.live.view import Why
+from interlane.model.lifecycle import JobState
 
 KEY_LENGTH_MAX: Final = 255
 LOG_BYTES_MAX: Final = 1 << 20
@@ -67,7 +68,7 @@ def jobs(
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
     cursor: Annotated[int | None, Query(ge=0, le=SERIAL_MAX)] = None,
     state: Annotated[
-        list[State] | None, Query(description="Any of these; all if none.")
+        list[JobState] | None, Query(description="Any of these; all if none.")
     ] = None,
     user: Annotated[str | None, Query(max_length=64)] = None,
 ) -> Response:
@@ -155,7 +156,7 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
     view = the.view
     record = await asyncio.to_thread(view.job, job_id)
-    waits = record.state is State.QUEUED
+    waits = record.state is JobState.QUEUED
     why = await view.why(record.id) if waits else Why(None)
     return JSONResponse(
         {

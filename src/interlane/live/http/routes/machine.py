@@ -134,7 +134,7 @@ async def _events(the: LiveService, request: Request, seq: int) -> AsyncIterator
         for entry in found:
             seq = entry.seq
             data = json.dumps(entry_document(entry))
-            yield f"id: {seq}\nevent: {entry.kind.value}\ndata: {data}\n\n"
+            yield f"id: {seq}\nevent: {entry.kind}\ndata: {data}\n\n"
         if not found:
             done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_S)
             if not done:
