@@ -10,7 +10,7 @@ from interlane.kernel.view import LedgerView
 from interlane.model import Job
 from interlane.policy.place import RulePlacer, balance, best_fit, first_fit, pack
 from interlane.policy.reserve import reserve_and_lend, reserve_and_pack, uncontended
-from interlane.tables import AT_WIDTH, Machines, RoomIndex, RuleArgs, Wanted
+from interlane.tables import AT_WIDTH, Machines, RoomIndex, RuleArgs, WantedTask
 from interlane.testing.strategies import jobs, ledgers
 
 
@@ -30,14 +30,14 @@ def test_a_demand_gets_the_same_place_with_and_without_its_index(
     view = LedgerView(ledger)
     rule = placer.rule
     part = view.shape(drawn.request, rule.types).parts[0]
-    wanted = Wanted(part.profile, 0, part.least, part.most)
-    args = RuleArgs(*view.compiled_rule(rule).args)
+    wanted = WantedTask(part.profile, 0, part.least, part.most)
+    args = RuleArgs._make(view.compiled_rule(rule).args)
     answers = []
     for by_index in (False, True):
         out = np.zeros((part.most * part.instances_per_unit, AT_WIDTH), np.int64)
-        machines = Machines(*ledger.tables)._replace(free=ledger.free.copy())
+        machines = Machines._make(ledger.tables)._replace(free=ledger.free.copy())
         if by_index:
-            index = RoomIndex(*view.tables)
+            index = RoomIndex._make(view.tables)
             count = compiled.place_by_index(args, wanted, machines, index, view.nowhere, out, 0)
         else:
             count = compiled.place_directly(args, wanted, machines, view.nowhere, out, 0)

@@ -23,7 +23,7 @@ def test_a_rule_is_passed_on_under_its_own_names() -> None:
     view = LedgerView(Ledger(cluster(gpus=[2, 1])))
     rule = d_choices(3).rule
 
-    args = RuleArgs(*view.compiled_rule(rule).args)
+    args = RuleArgs._make(view.compiled_rule(rule).args)
 
     assert (args.score, args.spread, args.choices) == (rule.score, rule.spread, 3)
     assert args.gpu_choice == rule.gpu_choice
@@ -33,11 +33,11 @@ def test_a_rule_is_passed_on_under_its_own_names() -> None:
 def test_tables_that_grow_are_passed_on_as_they_are_now() -> None:
     ledger = Ledger(cluster(gpus=[1]))
     view = LedgerView(ledger)
-    before = Machines(*ledger.tables), RoomIndex(*view.tables)
+    before = Machines._make(ledger.tables), RoomIndex._make(view.tables)
 
     for gpu_milli in range(1, 200):
         view.shape(job(gpus=1, gpu_milli=gpu_milli).request, d_choices().types)
 
-    after = Machines(*ledger.tables), RoomIndex(*view.tables)
+    after = Machines._make(ledger.tables), RoomIndex._make(view.tables)
     assert after[0].asks is ledger.asks is not before[0].asks
     assert after[1].rooms is view.rooms is not before[1].rooms

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interlane.metrics.levels import first_waits_s, levels
 from interlane.metrics.log import EventLog, LogEvent
 from interlane.metrics.outcomes import outcomes
-from interlane.metrics.phases import Phase, phases
+from interlane.metrics.phases import JobPhase, phases
 from interlane.model import (
     MILLI,
     Cancelled,
@@ -130,10 +130,10 @@ def test_a_timeline_follows_the_table_of_a_jobs_life() -> None:
     mine = [entry for entry in LIVE if entry.job_id == B.id]
 
     assert phases(mine, 20.0) == [
-        Phase(JobState.QUEUED, 2.0, 5.0),
-        Phase(JobState.STARTING, 5.0, 6.0),
-        Phase(JobState.STARTING, 6.0, 7.0),
-        Phase(JobState.STOPPING, 7.0, 8.0),
+        JobPhase(JobState.QUEUED, 2.0, 5.0),
+        JobPhase(JobState.STARTING, 5.0, 6.0),
+        JobPhase(JobState.STARTING, 6.0, 7.0),
+        JobPhase(JobState.STOPPING, 7.0, 8.0),
     ]
 
 
@@ -141,4 +141,4 @@ def test_a_timeline_follows_the_table_of_a_jobs_life() -> None:
 def test_a_timeline_of_an_open_job_goes_on(upto: float, state: JobState) -> None:
     mine = [entry for entry in LIVE if entry.job_id == A.id and entry.at_s <= upto]
 
-    assert phases(mine, 6.0)[-1] == Phase(state, upto, 6.0)
+    assert phases(mine, 6.0)[-1] == JobPhase(state, upto, 6.0)

@@ -35,8 +35,8 @@ from interlane.sim.world import Failures, ShareContention, World
 from interlane.testing.build import cluster, job, make
 from interlane.testing.journal import (
     Decided,
-    Difference,
     Journal,
+    JournalDifference,
     Learned,
     RecordedScheduler,
     replay,
@@ -146,7 +146,7 @@ def test_the_first_difference_is_reported_in_a_sentence() -> None:
 
     found = replay(journal, make(gpus=1))
 
-    assert isinstance(found, Difference)
+    assert isinstance(found, JournalDifference)
     assert (found.entry, found.at_s, found.recorded) == (4, 1, ())
     assert [type(action) for action in found.replayed] == [Start]
     assert str(found).startswith("Entry 4 at 1 s: recorded nothing, replayed Start(job_id='b'")

@@ -17,7 +17,7 @@ from interlane.policy.place import first_fit
 from interlane.policy.policy import Policy
 from interlane.predict.recall import Recall
 from interlane.sim.engine import Simulator
-from interlane.sim.learning import Learner, learning_on
+from interlane.sim.learning import LearningScheduler, learning_on
 from interlane.testing.build import cluster, machine
 from interlane.traces.jobs import jobs_of
 from interlane.traces.schema import Trace, canonical
@@ -52,7 +52,7 @@ def estimated(trace: Trace, predictor: Recall | None = None) -> dict[JobId, floa
     lab = cluster(machine(gpus=2))
     learning = learning_on(trace, predictor or Recall())
     scheduler = Scheduler(lab, Policy(order, first_fit()))
-    learner = Learner(scheduler, learning)
+    learner = LearningScheduler(scheduler, learning)
     Simulator(scheduler, *jobs_of(trace, estimate=None), through=learner).run()
     return order.estimates
 

@@ -63,7 +63,7 @@ from interlane.tables import (
     RoomIndex,
     RuleArgs,
     Waiting,
-    Wanted,
+    WantedTask,
 )
 from interlane.tables.compiled import change, change_rows
 
@@ -583,7 +583,7 @@ def _fill_by_rank(rule, wanted, machines, avoid, room, ranked, out, count):
 @compiled
 def place_task(rule_args, wanted_args, machine_tables, index_tables, avoid, out, count):
     """Append one task's instances to the placement; see ``_place_task``."""
-    rule, wanted = RuleArgs(*rule_args), Wanted(*wanted_args)
+    rule, wanted = RuleArgs(*rule_args), WantedTask(*wanted_args)
     machines, index = Machines(*machine_tables), RoomIndex(*index_tables)
     return _place_task(rule, wanted, machines, index, avoid, out, count)
 
@@ -591,7 +591,7 @@ def place_task(rule_args, wanted_args, machine_tables, index_tables, avoid, out,
 @compiled
 def choose_task(rule_args, wanted_args, machine_tables, index_tables, avoid, out):
     """Choose for a job of one task and leave the tables as they were."""
-    rule, wanted = RuleArgs(*rule_args), Wanted(*wanted_args)
+    rule, wanted = RuleArgs(*rule_args), WantedTask(*wanted_args)
     machines, index = Machines(*machine_tables), RoomIndex(*index_tables)
     count = _place_task(rule, wanted, machines, index, avoid, out, 0)
     if count > 0:
@@ -743,7 +743,7 @@ def start_next(
     )
     if index.sums[profile] < need:
         return group, 0, machines.changed
-    wanted = Wanted(profile, np.int64(0), need, most)
+    wanted = WantedTask(profile, np.int64(0), need, most)
     count = _place_task(rule, wanted, machines, index, avoid, out, 0)
     if count <= 0:
         return group, 0, machines.changed

@@ -9,7 +9,7 @@ from interlane.model import JobId
 from interlane.tables import AT_MACHINE, Table
 
 
-class Lending:
+class LentTypes:
     """Who is on machines of the types that any stage of a plan borrows."""
 
     def __init__(self, ledger: Ledger, types: frozenset[str]) -> None:

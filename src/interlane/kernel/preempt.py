@@ -9,7 +9,7 @@ from interlane.model import Action
 from interlane.policy.policy import Discipline
 
 
-class Preempt:
+class PreemptPhase:
     """Stops the running jobs that lose the least, for the first job that may take a place."""
 
     def __init__(self, state: State, waking: Waking) -> None:

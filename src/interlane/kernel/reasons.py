@@ -12,7 +12,7 @@ import numpy as np
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.shapes import Part, Shape
+from interlane.kernel.shapes import Shape, ShapePart
 from interlane.model import (
     MILLI,
     Closeness,
@@ -100,7 +100,7 @@ def _unknown_level(ledger: Ledger, closeness: Closeness) -> Refusal | None:
     return None
 
 
-def _never(ledger: Ledger, task: Task, part: Part, room: int) -> Refusal:
+def _never(ledger: Ledger, task: Task, part: ShapePart, room: int) -> Refusal:
     demand = task.demand
     known = ledger.cluster.gpu_types
     if part.types and not part.types & known and room == 0:
@@ -265,7 +265,7 @@ def explain_waiting(ledger: Ledger, shape: Shape) -> Refusal:
     )
 
 
-def _waiting(ledger: Ledger, task: Task, part: Part, room: int, *, alone: bool) -> Refusal:
+def _waiting(ledger: Ledger, task: Task, part: ShapePart, room: int, *, alone: bool) -> Refusal:
     ask = ledger.asks[part.profile]
     needed, found = part.least * part.instances_per_unit, room * part.instances_per_unit
     enough = _enough_in_sum(ledger.free, ledger.asks, part.profile, needed)
@@ -285,7 +285,7 @@ def _waiting(ledger: Ledger, task: Task, part: Part, room: int, *, alone: bool) 
     )
 
 
-def _causes(ledger: Ledger, demand: Demand, part: Part) -> Iterator[str]:
+def _causes(ledger: Ledger, demand: Demand, part: ShapePart) -> Iterator[str]:
     """Yield what keeps the task from room that is there: each alone would let it fit."""
     asks, profile = ledger.asks, part.profile
     for state, numbers in (("drained", ledger.drained), ("lost", ledger.lost)):

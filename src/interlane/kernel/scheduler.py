@@ -26,7 +26,7 @@ from interlane.kernel.lifecycle import JobState
 from interlane.kernel.machines import MachineEvents
 from interlane.kernel.placing import Placing
 from interlane.kernel.plans import FollowPlans
-from interlane.kernel.preempt import Preempt
+from interlane.kernel.preempt import PreemptPhase
 from interlane.kernel.questions import Questions
 from interlane.kernel.state import Phase, State
 from interlane.kernel.view import LedgerView
@@ -55,7 +55,7 @@ class Scheduler:
         if state.staging is not None:
             phases.append(FollowPlans(state, state.staging, walk))
         if policy.order.preempts:
-            phases.append(Preempt(state, waking))
+            phases.append(PreemptPhase(state, waking))
         if state.staging is not None:
             phases.append(waking)
         phases.append(GiveUp(state, self._questions))

@@ -13,7 +13,7 @@ Domain = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShapePart:
     """One task of a shape: ``least`` to ``most`` units of a profile.
 
     A unit is one instance, or all that must share a machine.
@@ -38,7 +38,7 @@ class Shape:
     def __init__(
         self,
         request: Request,
-        parts: tuple[Part, ...],
+        parts: tuple[ShapePart, ...],
         stage: PlanStage | None = None,
         within: Domain | None = None,
     ) -> None:

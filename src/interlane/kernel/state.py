@@ -11,7 +11,7 @@ import numpy as np
 
 from interlane.kernel.growth import Growth
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.lending import Lending
+from interlane.kernel.lending import LentTypes
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import QueuedJob, WaitingJobs
 from interlane.kernel.reservation import Reservation
@@ -55,7 +55,7 @@ class State:
         plans = placer.plans if isinstance(placer, RulePlacer) else None
         self.staging = None if plans is None else Staging(plans, self.view, placer.types)
         """The stages of jobs, where the placer has plans for them."""
-        self.lending = Lending(self.ledger, frozenset() if plans is None else plans.lent)
+        self.lending = LentTypes(self.ledger, frozenset() if plans is None else plans.lent)
         self.entries: dict[JobId, QueuedJob] = {}
         """Jobs that wait or hold capacity; those that ended are forgotten."""
         self.actions: list[Action] = []

@@ -11,7 +11,7 @@ from interlane.kernel.ledger import Ledger
 from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import QueuedJob
 from interlane.kernel.running import Running, stopping_gpu_s
-from interlane.kernel.shapes import Part
+from interlane.kernel.shapes import ShapePart
 from interlane.model import JobId
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
@@ -149,7 +149,7 @@ def _victims_on(
     return [eligible[at] for _, at in sorted(stopped)]
 
 
-def _rehearse(free: Table, part: Part, gone: list[QueuedJob], ledger: Ledger) -> None:
+def _rehearse(free: Table, part: ShapePart, gone: list[QueuedJob], ledger: Ledger) -> None:
     """Let jobs go and seat a task, on a private copy of the state."""
     for entry in gone:
         assert entry.rows is not None

@@ -15,7 +15,7 @@ from interlane import tables
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.reasons import explain_shortage, explain_waiting, in_stage
-from interlane.kernel.shapes import Domain, Part, Shape
+from interlane.kernel.shapes import Domain, Shape, ShapePart
 from interlane.model import Demand, Job, MachineId, Placement, Refusal, Request, Task
 from interlane.policy import scores as prices
 from interlane.policy.base import BlendTerms, FreeMachine, PlacementRule, PlanStage, TypeRule
@@ -234,7 +234,7 @@ class LedgerView:
 
     # -- inside -----------------------------------------------------------------------
 
-    def part(self, task: Task, types: TypeRule, stage: PlanStage | None = None) -> Part:
+    def part(self, task: Task, types: TypeRule, stage: PlanStage | None = None) -> ShapePart:
         """Return what a task becomes under a type rule."""
         together = task.least if task.same_machine else 1
         bare = task.demand.gpus == 0
@@ -247,8 +247,8 @@ class LedgerView:
             profile = self._numbers[key] = self._ledger.add_ask(*key)
             self._grow()
         if task.same_machine:
-            return Part(profile, 1, 1, together, binding)
-        return Part(profile, task.least, task.instances, 1, binding)
+            return ShapePart(profile, 1, 1, together, binding)
+        return ShapePart(profile, task.least, task.instances, 1, binding)
 
     def _begin_index(self, profiles: int) -> None:
         """Begin with an empty index, as wide as there are machines."""

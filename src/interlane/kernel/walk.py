@@ -45,7 +45,7 @@ class Walk:
         return None
 
 
-class Greedy(Walk):
+class GreedyWalk(Walk):
     """Whoever fits starts, in order."""
 
     def __call__(self, now_s: float, actions: list[Action]) -> None:
@@ -62,7 +62,7 @@ class Greedy(Walk):
                 queue.bar(number, self._state.epoch)
 
 
-class Strict(Walk):
+class StrictWalk(Walk):
     """Nobody passes the head of the queue."""
 
     def __call__(self, now_s: float, actions: list[Action]) -> None:
@@ -89,5 +89,5 @@ class Easy(Walk):
 
 
 WALKS: Final[Mapping[Discipline, type[Walk]]] = MappingProxyType(
-    {Discipline.SKIP: Greedy, Discipline.STRICT: Strict, Discipline.EASY: Easy}
+    {Discipline.SKIP: GreedyWalk, Discipline.STRICT: StrictWalk, Discipline.EASY: Easy}
 )

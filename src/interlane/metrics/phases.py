@@ -8,7 +8,7 @@ from interlane.model.lifecycle import ON_RECORD, JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class JobPhase:
     """A time in which a job was in one state."""
 
     state: JobState
@@ -16,9 +16,9 @@ class Phase:
     end_s: float
 
 
-def phases(entries: Iterable[LogEntry], until_s: float) -> list[Phase]:
+def phases(entries: Iterable[LogEntry], until_s: float) -> list[JobPhase]:
     """Return the states of a job that has these entries, up to a moment or to its end."""
-    found: list[Phase] = []
+    found: list[JobPhase] = []
     state: JobState | None = None
     begin_s = until_s
     for entry in entries:
@@ -26,10 +26,10 @@ def phases(entries: Iterable[LogEntry], until_s: float) -> list[Phase]:
         if follows is None or follows is state:
             continue
         if state is not None:
-            found.append(Phase(state, begin_s, entry.at_s))
+            found.append(JobPhase(state, begin_s, entry.at_s))
         state, begin_s = follows, entry.at_s
     if state is not None and not state.has_ended:
-        found.append(Phase(state, begin_s, until_s))
+        found.append(JobPhase(state, begin_s, until_s))
     return [phase for phase in found if phase.end_s > phase.begin_s]
 
 

@@ -43,7 +43,7 @@ SAMPLES: Final = 100
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRows:
     """The spots that are held in at least one moment."""
 
     rows: Table
@@ -88,7 +88,7 @@ def fragmentation_ratio(
 
 def holdings_at(
     log: EventLog, tries: Attempts, moments_s: NDArray[np.float64], found: MachinePeriods
-) -> Held:
+) -> HeldRows:
     """Return the spots that are held in at least one moment, and from which to which."""
     firsts = np.searchsorted(moments_s, tries.start_s, "left")
     lasts = np.searchsorted(moments_s, tries.end_s, "left")
@@ -106,7 +106,7 @@ def holdings_at(
             ]
     table = np.array(rows, np.int64).reshape(len(rows), AT_WIDTH + 2)
     first_last = table[:, AT_WIDTH:].T
-    return Held(table[:, :AT_WIDTH].copy(), *first_last.copy(), _asks(list(asks)))
+    return HeldRows(table[:, :AT_WIDTH].copy(), *first_last.copy(), _asks(list(asks)))
 
 
 def _asks(demands: list[Demand]) -> Table:

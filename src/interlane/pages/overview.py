@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from interlane.live.questions.levels import Levels
+from interlane.live.questions.levels import LiveLevels
 from interlane.live.store.record import JobRecord
 from interlane.model.lifecycle import JobState
 from interlane.pages import charts, words
@@ -80,7 +80,7 @@ def _shown(site: Site, cold: float | None) -> Markup:
 
 
 def _tiles(
-    site: Site, levels: Levels, span: PastSpan, waiting: list[JobRecord], cold: float | None
+    site: Site, levels: LiveLevels, span: PastSpan, waiting: list[JobRecord], cold: float | None
 ) -> list[Markup]:
     used = site.usage.since(levels.at_s[0])[1]
     waits = site.view.history.waits(DAY_S)
@@ -145,7 +145,7 @@ def _tile(
 # -- the past ---------------------------------------------------------------------------
 
 
-def _levels(site: Site, levels: Levels, span: PastSpan) -> Markup:
+def _levels(site: Site, levels: LiveLevels, span: PastSpan) -> Markup:
     def ages(moments_s: Sequence[float]) -> list[float]:
         return [(at_s - levels.at_s[-1]) / span.unit_s for at_s in moments_s]
 

@@ -21,7 +21,7 @@ from interlane.policy.typical import typical_demands
 from interlane.predict.recall import Recall
 from interlane.sim.adapt import adaptation, let_start_with
 from interlane.sim.engine import Simulator
-from interlane.sim.learning import Learner, learning_on
+from interlane.sim.learning import LearningScheduler, learning_on
 from interlane.sim.world import World
 from interlane.traces.jobs import at_rate, jobs_of, sample
 from interlane.traces.schema import TRUE_DURATION, Trace
@@ -147,7 +147,7 @@ def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> 
     scheduler = Scheduler(experiment.cluster, policy_for(experiment, jobs), experiment.seed)
     learner = None
     if predictor is not None:
-        learner = Learner(scheduler, learning_on(experiment.trace, predictor))
+        learner = LearningScheduler(scheduler, learning_on(experiment.trace, predictor))
     world, paranoid = experiment.world, experiment.paranoid
     return Simulator(scheduler, jobs, true_s, world, through=learner, paranoid=paranoid)
 

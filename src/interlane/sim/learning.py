@@ -75,7 +75,7 @@ def runs_of(trace: Trace) -> Runs:
     )
 
 
-class Learner(Wrapper):
+class LearningScheduler(Wrapper):
     """Estimates at submission, and learns at the end."""
 
     def __init__(self, inner: Decides, learning: Learning) -> None:

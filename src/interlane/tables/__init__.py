@@ -180,7 +180,7 @@ class RuleArgs(NamedTuple):
     """The state of the random numbers that the rule draws."""
 
 
-class Wanted(NamedTuple):
+class WantedTask(NamedTuple):
     """One task that is to be placed: ``least`` to ``most`` units of a profile."""
 
     profile: int

@@ -29,7 +29,7 @@ def fill(folder: Path, jobs: int, begin_s: float, every_s: float = 10.0) -> None
     """Store jobs that have ended, one after another, in a state folder."""
     folder.mkdir(parents=True, exist_ok=True)
     store = Store(f"sqlite:///{folder / 'state.db'}")
-    store.begin_life()
+    store.begin_epoch()
     entries: list[LogEntry] = []
     records: list[JobRecord] = []
     for serial in range(1, jobs + 1):

@@ -75,7 +75,7 @@ class RecordedScheduler(Wrapper):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class JournalDifference:
     """The first decision in which a replay departs from its journal."""
 
     entry: int
@@ -91,7 +91,7 @@ class Difference:
         )
 
 
-def replay(journal: Iterable[Entry], fresh: Decides) -> Difference | None:
+def replay(journal: Iterable[Entry], fresh: Decides) -> JournalDifference | None:
     """Feed a journal to a fresh scheduler; return the first difference, or None."""
     for number, entry in enumerate(journal):
         match entry:
@@ -100,7 +100,7 @@ def replay(journal: Iterable[Entry], fresh: Decides) -> Difference | None:
             case Decided(at_s, recorded):
                 replayed = fresh.decide(at_s)
                 if replayed != recorded:
-                    return Difference(number, at_s, recorded, replayed)
+                    return JournalDifference(number, at_s, recorded, replayed)
     return None
 
 

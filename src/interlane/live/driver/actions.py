@@ -11,6 +11,7 @@ from interlane.model import (
     Event,
     Grow,
     Preempt,
+    Refuse,
     Requeue,
     Start,
     Ticked,
@@ -56,3 +57,5 @@ def _carry_out(actions: Iterable[Action], batch: Batch) -> Iterator[Event]:
                 batch.give_up(attempt_of(before), before.placement)
                 if record.cancelled_by is not None:  # its place was all that kept it
                     yield Cancelled(job_id)
+            case Refuse():
+                pass  # its record says so

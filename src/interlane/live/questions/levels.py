@@ -36,7 +36,7 @@ UNKNOWN: Final = Placement(())
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class LiveLevels:
     """What was held and who waited, at evenly spaced moments up to now."""
 
     at_s: tuple[float, ...]
@@ -70,7 +70,7 @@ class LevelHistory:
         self._sizes: dict[str, int] = {}
         """Thousandths of GPUs that a job asks for, by what its file says of them."""
 
-    def levels(self, span_s: float, points: int) -> Levels:
+    def levels(self, span_s: float, points: int) -> LiveLevels:
         """Return the last so many seconds."""
         now = self._snapshot()
         at_s = tuple(now.now_s - span_s * (1 - at / (points - 1)) for at in range(points))
@@ -78,7 +78,7 @@ class LevelHistory:
             self._catch_up(now)
             found = figures.levels(self._log, at_s)
         total = max(1, now.cluster.gpus * MILLI)
-        return Levels(
+        return LiveLevels(
             at_s,
             tuple(held / total for held in found.held_milli.tolist()),
             tuple(found.waiting.tolist()),

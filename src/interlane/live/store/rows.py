@@ -63,7 +63,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobsPart:
     """Rows that leave the database together; false if there are none."""
 
     jobs: list[dict[str, Any]]

@@ -42,8 +42,8 @@ from interlane.live.store.rows import (
     DrainRow,
     Ends,
     FunctionRow,
+    JobsPart,
     JobsWanted,
-    Part,
     Past,
     TokenRow,
     UsedKey,
@@ -295,7 +295,7 @@ class Store:
             found = [connection.execute(asked).scalar() for asked in (ended, made)]
         return min((at_s for at_s in found if at_s is not None), default=None)
 
-    def ended_between(self, begin_s: float, end_s: float, limit: int) -> Part:
+    def ended_between(self, begin_s: float, end_s: float, limit: int) -> JobsPart:
         """Return jobs that ended in a time, with their entries; else those about no job."""
         ended = (JOBS.c.ended_s >= begin_s) & (JOBS.c.ended_s < end_s)
         jobs = select(JOBS).where(ended).order_by(JOBS.c.serial).limit(limit)
@@ -305,9 +305,9 @@ class Store:
             ids = [row["id"] for row in found]
             theirs = LOG.c.job_id.in_(ids) if ids else of_none
             log = connection.execute(select(LOG).where(theirs)).mappings()
-            return Part(found, [dict(row) for row in log])
+            return JobsPart(found, [dict(row) for row in log])
 
-    def forget(self, part: Part) -> None:
+    def forget(self, part: JobsPart) -> None:
         """Delete rows that are kept elsewhere now."""
         ids = [row["id"] for row in part.jobs]
         with self._transaction() as connection:

@@ -149,7 +149,7 @@ def _record(line: bytes, file: str, number: int) -> Record:
 # -- where the records lead -----------------------------------------------------------
 
 
-class Phase(StrEnum):
+class JournalPhase(StrEnum):
     """Where a transition stands."""
 
     NEW = "new"
@@ -157,15 +157,15 @@ class Phase(StrEnum):
     OVER = "over"
 
 
-NEXT: Final[Mapping[tuple[Phase, type[Record]], Phase]] = {
-    (Phase.NEW, Opened): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, StepBegun): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, StepFailure): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Done): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Replanned): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, RolledBack): Phase.UNDER_WAY,
-    (Phase.OVER, RolledBack): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, TransitionFinished): Phase.OVER,
+NEXT: Final[Mapping[tuple[JournalPhase, type[Record]], JournalPhase]] = {
+    (JournalPhase.NEW, Opened): JournalPhase.UNDER_WAY,
+    (JournalPhase.UNDER_WAY, StepBegun): JournalPhase.UNDER_WAY,
+    (JournalPhase.UNDER_WAY, StepFailure): JournalPhase.UNDER_WAY,
+    (JournalPhase.UNDER_WAY, Done): JournalPhase.UNDER_WAY,
+    (JournalPhase.UNDER_WAY, Replanned): JournalPhase.UNDER_WAY,
+    (JournalPhase.UNDER_WAY, RolledBack): JournalPhase.UNDER_WAY,
+    (JournalPhase.OVER, RolledBack): JournalPhase.UNDER_WAY,
+    (JournalPhase.UNDER_WAY, TransitionFinished): JournalPhase.OVER,
 }
 """The states of a transition; what is missing cannot happen."""
 
@@ -177,7 +177,7 @@ class TransitionProgress:
         self.origin: Final = way
         self.problem: Final = problem
         self.id: Final = id
-        self.phase = Phase.NEW
+        self.phase = JournalPhase.NEW
         self.way = way
         self.is_back = False
         self.frozen: frozenset[str] = frozenset()

@@ -20,8 +20,8 @@ from interlane.mig.transition.documents import transition_document
 from interlane.mig.transition.joint import joint_plan
 from interlane.mig.transition.journal import (
     Done,
+    JournalPhase,
     Opened,
-    Phase,
     Record,
     Replanned,
     RolledBack,
@@ -120,14 +120,14 @@ class TransitionRun:
 
     def forward(self) -> RunEnded:
         """Go on, forward or back as the journal has it, to the end."""
-        if self._progress.phase is Phase.NEW:
+        if self._progress.phase is JournalPhase.NEW:
             self._note(Opened(self._progress.id))
         return self._loop()
 
     def back(self) -> RunEnded:
         """Go back to the beginning, wherever the transition has come."""
         progress = self._progress
-        if progress.phase is Phase.NEW:
+        if progress.phase is JournalPhase.NEW:
             self._note(Opened(progress.id))
         if not progress.is_back:
             self._note(RolledBack(self._document(self._way_back(self._observed()))))
@@ -137,7 +137,7 @@ class TransitionRun:
 
     def _loop(self) -> RunEnded:
         progress = self._progress
-        while progress.phase is not Phase.OVER:
+        while progress.phase is not JournalPhase.OVER:
             observed = self._observed()
             self._note_what_happened(observed)
             trouble = self._trouble(observed)

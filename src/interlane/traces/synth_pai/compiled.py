@@ -10,7 +10,7 @@ from interlane.compiling import compiled
 Ints = NDArray[np.int64]
 
 
-class Site(NamedTuple):
+class MachineSite(NamedTuple):
     """The machines, and what is taken of them."""
 
     first: Ints

@@ -7,7 +7,7 @@ the emptiest it saw, so that machines hold more than they have only when all are
 
 import numpy as np
 
-from interlane.traces.synth_pai.compiled import Coming, Ending, Site, place_all
+from interlane.traces.synth_pai.compiled import Coming, Ending, MachineSite, place_all
 from interlane.traces.synth_pai.deal import Floats, Ints
 
 
@@ -50,7 +50,7 @@ class Floor:
         ``lean`` is 1 for instances that go to machines with much ``heat``, -1 for little.
         """
         machine, card = np.empty_like(start_s), np.empty_like(start_s)
-        site = Site(
+        site = MachineSite(
             self._first, self._count, self._gpus, self._cpu, self._cards, self._cores, heat
         )
         ending = Ending(self._ends, self._slots, self._state)
