@@ -7,6 +7,7 @@ becomes under one type rule: a profile with counts for each of its tasks.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ class CompiledRule:
     """A rule as compiled code takes it."""
 
     rule: Rule
-    args: tuple[object, ...]
+    args: tuple[Any, ...]
     """In the order of ``tables.RuleArgs``."""
     shapes: dict[Request, Shape]
     """Shapes under the rule's type rule; shared with the view."""
@@ -57,7 +58,7 @@ class View:
         self._grow()
 
     @property
-    def tables(self) -> tuple[object, ...]:
+    def tables(self) -> tuple[Any, ...]:
         """The room index as it is now, in the order of ``tables.RoomIndex``."""
         return self.cursors, self.rooms, self.sums, self.scores
 
