@@ -57,11 +57,6 @@ class View:
         """The state of the random numbers that a rule draws."""
         self._grow()
 
-    @property
-    def tables(self) -> tuple[Any, ...]:
-        """The room index as it is now, in the order of ``tables.RoomIndex``."""
-        return self.cursors, self.rooms, self.sums, self.scores
-
     # -- questions of placers ---------------------------------------------------------
 
     def room(self, task: Task, types: TypeRule = TypeRule.EXACT) -> int:
@@ -254,6 +249,12 @@ class View:
         """Scores as of the profile's second cursor, under the rule last asked for."""
         self.nowhere = np.zeros(machines, np.bool_)
         """No machine to be avoided."""
+        self._name_tables()
+
+    def _name_tables(self) -> None:
+        """Say which tables the room index has; to be called whenever one is replaced."""
+        self.tables: tuple[Any, ...] = self.cursors, self.rooms, self.sums, self.scores
+        """The room index in the order of ``tables.RoomIndex``."""
 
     def _grow(self) -> None:
         """Keep the index as long as the ledger's list of asks."""
@@ -267,6 +268,7 @@ class View:
         self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int32)])
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
+        self._name_tables()
 
     def _compile(self, rule: Rule) -> CompiledRule:
         if self._compiled is not None and self._compiled.rule != rule:
