@@ -1,5 +1,7 @@
 """Tables go into compiled code under the names that they have in Python."""
 
+from typing import Any
+
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.queue import WaitingJobs
 from interlane.kernel.view import LedgerView
@@ -11,9 +13,13 @@ from interlane.testing.build import cluster, job
 
 def test_every_table_is_passed_on_under_its_own_name() -> None:
     ledger = Ledger(cluster(gpus=[2, 1]))
-    owners = {Machines: ledger, RoomIndex: LedgerView(ledger), Waiting: WaitingJobs(Fifo())}
+    owners: list[tuple[Any, Any]] = [
+        (Machines, ledger),
+        (RoomIndex, LedgerView(ledger)),
+        (Waiting, WaitingJobs(Fifo())),
+    ]
 
-    for named, owner in owners.items():
+    for named, owner in owners:
         passed = named(*owner.tables)
         for name in named._fields:
             assert getattr(passed, name) is getattr(owner, name), f"{named.__name__}.{name}"

@@ -123,9 +123,9 @@ class Jobs:
         state.actions.append(Requeue(job.id, why, lost_s))
 
     def _shape_of_new(self, job: Job) -> Shape:
-        known = self._entries.get(job.id)
-        if known is not None:
-            raise IllegalTransition(f"Job {job.id}", known.state.value, "Submitted")
+        if job.id in self._entries:
+            state = self._entries[job.id].state
+            raise IllegalTransition(f"Job {job.id}", state.value, "Submitted")
         shape = self._shapes.get(job.request)
         if shape is None:
             shape = self._state.view.shape(job.request, self._state.policy.placer.types)

@@ -12,7 +12,7 @@ others took more than was free: there is no room then, but nobody is thrown out.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class Ledger:
         return self._cluster
 
     @property
-    def tables(self) -> tuple[object, ...]:
+    def tables(self) -> tuple[Any, ...]:
         """All tables as they are now, in the order of ``tables.Machines``."""
         return (
             self.free, self.total, self.asks, self.brief, self.shares, self.changes,

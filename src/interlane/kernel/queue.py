@@ -9,7 +9,7 @@ tournament that knows when its winner will change.
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -342,7 +342,7 @@ class WaitingJobs:
         return self._size
 
     @property
-    def tables(self) -> tuple[object, ...]:
+    def tables(self) -> tuple[Any, ...]:
         """All tables as they are now, in the order of ``tables.Waiting``."""
         return (
             self.profiles, self.waited_for, self.active, self.actives, self.keys, self.groups

@@ -7,6 +7,7 @@ becomes under one type rule: a profile with counts for each of its tasks.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ class CompiledRule:
     """A rule as compiled code takes it."""
 
     rule: PlacementRule
-    args: tuple[object, ...]
+    args: tuple[Any, ...]
     """In the order of ``tables.RuleArgs``."""
     shapes: dict[Request, Shape]
     """Shapes under the rule's type rule; shared with the view."""
@@ -57,11 +58,6 @@ class LedgerView:
         self.random = np.zeros(1, np.uint64)
         """The state of the random numbers that a rule draws."""
         self._grow()
-
-    @property
-    def tables(self) -> tuple[object, ...]:
-        """The room index as it is now, in the order of ``tables.RoomIndex``."""
-        return self.cursors, self.rooms, self.sums, self.scores
 
     # -- questions of placers ---------------------------------------------------------
 
@@ -259,6 +255,12 @@ class LedgerView:
         """Scores as of the profile's second cursor, under the rule last asked for."""
         self.nowhere = np.zeros(machines, np.bool_)
         """No machine to be avoided."""
+        self._name_tables()
+
+    def _name_tables(self) -> None:
+        """Say which tables the room index has; to be called whenever one is replaced."""
+        self.tables: tuple[Any, ...] = self.cursors, self.rooms, self.sums, self.scores
+        """The room index in the order of ``tables.RoomIndex``."""
 
     def _grow(self) -> None:
         """Keep the index as long as the ledger's list of asks."""
@@ -272,6 +274,7 @@ class LedgerView:
         self.rooms = np.concatenate([self.rooms, np.zeros((more, machines), np.int32)])
         self.sums = np.concatenate([self.sums, np.zeros(more, np.int64)])
         self.scores = np.concatenate([self.scores, np.zeros((more, machines), np.float64)])
+        self._name_tables()
 
     def _compile(self, rule: PlacementRule) -> CompiledRule:
         if self._compiled is not None and self._compiled.rule != rule:

@@ -105,8 +105,8 @@ def holdings_at(
                 for row, begin, end in found.overlaps(spot.machine, first, last)
             ]
     table = np.array(rows, np.int64).reshape(len(rows), AT_WIDTH + 2)
-    first_last = table[:, AT_WIDTH:].T
-    return HeldRows(table[:, :AT_WIDTH].copy(), *first_last.copy(), _asks(list(asks)))
+    placed, (begins, ends) = table[:, :AT_WIDTH].copy(), table[:, AT_WIDTH:].T.copy()
+    return HeldRows(placed, begins, ends, _asks(list(asks)))
 
 
 def _asks(demands: list[Demand]) -> Table:
