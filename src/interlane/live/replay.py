@@ -10,19 +10,19 @@ entry is missing.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from interlane.kernel.scheduler import Scheduler
-from interlane.live.driver.actions import until_at_rest
+from interlane.live.driver.actions import decide_until_rest
 from interlane.live.driver.machines import MachinesSeen
 from interlane.live.driver.state import MakeScheduler, Snapshot
 from interlane.live.driver.telling import told
 from interlane.live.port import Traits
 from interlane.live.store.record import JobRecord, after
-from interlane.model import Action, JobId, LogEntry, Refuse, SchedulerBuilt
+from interlane.model import Action, Event, JobId, LogEntry, SchedulerBuilt
 
 MakerOf = Callable[[Mapping[str, str]], MakeScheduler]
 """How schedulers were made, by the words that the log keeps."""
@@ -103,32 +103,38 @@ class _Player:
         """Play what was stored together: what was learned, and what was then decided."""
         last = cycle[-1]
         while cycle and not (self._scheduler is not None and cycle[0].is_action):
-            self._learn(cycle.popleft())
+            entry = cycle.popleft()
+            for event in self._follow(entry):
+                assert self._scheduler is not None
+                self._scheduler.learn(event, entry.at_s)
         if self._scheduler is None:
             return
-        until_at_rest(
-            self._scheduler, last.at_s, lambda action: self._decided(action, cycle, last)
+        decide_until_rest(
+            self._scheduler, last.at_s, lambda actions: self._compare(actions, cycle, last)
         )
         if cycle:
             raise _Differs(Difference(cycle[0].seq, last.at_s, _action(cycle[0]), None))
 
-    def _decided(self, action: Action, cycle: deque[LogEntry], last: LogEntry) -> bool:
-        """Compare an action with the log; return whether others may start because of it."""
-        if not cycle or cycle[0].what != action:
-            entry = cycle[0] if cycle else None
-            seq, recorded = (last.seq, None) if entry is None else (entry.seq, _action(entry))
-            raise _Differs(Difference(seq, last.at_s, recorded, action))
-        self._learn(cycle.popleft())
-        freed = isinstance(action, Refuse)
-        while cycle and not cycle[0].is_action:  # what came of it at once
-            self._learn(cycle.popleft())
-            freed = True
-        return freed
+    def _compare(
+        self, actions: Iterable[Action], cycle: deque[LogEntry], last: LogEntry
+    ) -> Iterator[Event]:
+        """Compare actions with the log; yield what came of them at once."""
+        for action in actions:
+            if not cycle or cycle[0].what != action:
+                entry = cycle[0] if cycle else None
+                seq, recorded = (
+                    (last.seq, None) if entry is None else (entry.seq, _action(entry))
+                )
+                raise _Differs(Difference(seq, last.at_s, recorded, action))
+            yield from self._follow(cycle.popleft())
+            while cycle and not cycle[0].is_action:
+                yield from self._follow(cycle.popleft())
 
-    def _learn(self, entry: LogEntry) -> None:
-        """Follow an entry; the scheduler learns what the server's did."""
+    def _follow(self, entry: LogEntry) -> list[Event]:
+        """Follow an entry; return what the server's scheduler learned of it."""
         what, job_id = entry.what, entry.job_id
         before = None if job_id is None else self._records.get(job_id)
+        learned: list[Event] = []
         if isinstance(what, SchedulerBuilt) and entry.seq >= self._whole_from:
             self._scheduler = self._built(what, entry)
             self.found.starts += 1
@@ -138,10 +144,10 @@ class _Player:
             self.found.actions += entry.is_action
             self.found.events += not entry.is_action
             knows = None if job_id is None else self._scheduler.state(job_id)
-            for event in told(what, before, knows, entry.at_s):
-                self._scheduler.learn(event, entry.at_s)
+            learned = list(told(what, before, knows, entry.at_s))
         if job_id is not None and not entry.is_void:
             self._note(after(before, entry))
+        return learned
 
     def _note(self, record: JobRecord) -> None:
         if record.is_open:

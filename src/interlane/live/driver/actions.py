@@ -1,16 +1,17 @@
 """What the scheduler decides: noted in the batch, and carried out once that is stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.state import attempt_of
+from interlane.live.store.record import JobRecord
 from interlane.model import (
     Action,
     Cancelled,
+    Event,
     Grow,
-    JobId,
     Preempt,
     Refuse,
     Requeue,
@@ -19,36 +20,49 @@ from interlane.model import (
     Wake,
 )
 
-DECISIONS_MAX: Final = 100_000
+ROUNDS_MAX: Final = 100_000
 """A moment that needs more decisions than this is an endless loop: a fault of ours."""
 
 
 def decide(batch: Batch) -> None:
-    """Let the scheduler decide until nothing it wants frees something at once."""
-    until_at_rest(batch.state.scheduler, batch.now_s, lambda action: _carry_out(action, batch))
+    """Have everything decided that can be at this moment."""
+    decide_until_rest(batch.state.scheduler, batch.now_s, lambda some: _carry_out(some, batch))
 
 
-def until_at_rest(
-    scheduler: Scheduler, now_s: float, carry_out: Callable[[Action], bool]
+def decide_until_rest(
+    scheduler: Scheduler,
+    now_s: float,
+    carry_out: Callable[[tuple[Action, ...]], Iterable[Event]],
 ) -> None:
-    """Ask again and again, while what comes of an action may let others start."""
-    for _ in range(DECISIONS_MAX):
-        freed = [carry_out(action) for action in scheduler.decide(now_s)]
-        if not any(freed):
+    """Ask again and again, while what comes of actions at once may let others start."""
+    for _ in range(ROUNDS_MAX):
+        actions = scheduler.decide(now_s)
+        again = Refuse in map(type, actions)
+        for event in carry_out(actions):
+            scheduler.learn(event, now_s)
+            again = True
+        if not again:
             return
     raise AssertionError("The scheduler does not come to rest.")
 
 
-def _carry_out(action: Action, batch: Batch) -> bool:
-    """Note an action and what comes of it; return whether others may start because of that."""
-    if isinstance(action, Wake):
-        batch.note(action)
-        batch.postpone(action.at_s, Ticked())
-        return False
-    before = batch.state.jobs[action.job_id]
-    batch.note(action)
-    if batch.record(action.job_id) is before:
-        return False  # it ended in the same moment
+def _carry_out(actions: Iterable[Action], batch: Batch) -> Iterator[Event]:
+    """Note what was decided; yield what comes of it at once."""
+    for action in actions:
+        if isinstance(action, Wake):
+            batch.put(action)
+            batch.postpone(action.at_s, Ticked())
+            continue
+        before = batch.state.jobs[action.job_id]
+        batch.put(action)
+        if batch.record(action.job_id) is not before:  # else it ended in the same moment
+            yield from _ask_for(action, before, batch)
+
+
+def _ask_for(
+    action: Start | Grow | Preempt | Requeue | Refuse, before: JobRecord, batch: Batch
+) -> Iterator[Event]:
+    """Ask the engine for what was decided about a job that was so before."""
     match action:
         case Start(job_id, placement) | Grow(job_id, placement):
             batch.launch(batch.state.launch_of(batch.record(job_id), placement))
@@ -56,15 +70,8 @@ def _carry_out(action: Action, batch: Batch) -> bool:
             batch.stop(attempt_of(before))
         case Requeue(job_id):
             batch.give_up(attempt_of(before), before.placement)
-            return _is_cancelled(job_id, batch)
+            if before.cancelled_by is not None:  # it need not wait for another place
+                batch.put(Cancelled(job_id))
+                yield Cancelled(job_id)
         case Refuse():
-            return True
-    return False
-
-
-def _is_cancelled(job_id: JobId, batch: Batch) -> bool:
-    """Let a job end that somebody has cancelled, now that its place is gone."""
-    if batch.record(job_id).cancelled_by is None:
-        return False
-    batch.note(Cancelled(job_id))
-    return True
+            pass
