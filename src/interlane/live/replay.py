@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from interlane.kernel.rest import Decides, Wrapper, decide_until_rest
+from interlane.kernel.rest import decide_until_rest
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver.machines import MachinesSeen
 from interlane.live.driver.state import MakeScheduler, Snapshot
@@ -88,21 +88,6 @@ def replay(entries: Iterable[LogEntry], maker_of: MakerOf, whole_from: int = 0) 
     return player.found
 
 
-class _Following(Wrapper):
-    """Learns from the log what came of a decision."""
-
-    def __init__(
-        self, scheduler: Decides, cycle: deque[LogEntry], follow: Callable[[LogEntry], None]
-    ) -> None:
-        super().__init__(scheduler)
-        self._cycle = cycle
-        self._follow = follow
-
-    def learn(self, event: Event, now_s: float) -> None:
-        """Follow the entry of an event."""
-        self._follow(self._cycle.popleft())
-
-
 class _Player:
     """Follows the log: the records, and a scheduler from the first on that was built."""
 
@@ -118,18 +103,19 @@ class _Player:
         """Play what was stored together: what was learned, and what was then decided."""
         last = cycle[-1]
         while cycle and not (self._scheduler is not None and cycle[0].is_action):
-            self.follow(cycle.popleft())
+            entry = cycle.popleft()
+            for event in self._follow(entry):
+                assert self._scheduler is not None
+                self._scheduler.learn(event, entry.at_s)
         if self._scheduler is None:
             return
         decide_until_rest(
-            _Following(self._scheduler, cycle, self.follow),
-            last.at_s,
-            lambda actions: self._decided(actions, cycle, last),
+            self._scheduler, last.at_s, lambda actions: self._compare(actions, cycle, last)
         )
         if cycle:
             raise _Differs(Difference(cycle[0].seq, last.at_s, _action(cycle[0]), None))
 
-    def _decided(
+    def _compare(
         self, actions: Iterable[Action], cycle: deque[LogEntry], last: LogEntry
     ) -> Iterator[Event]:
         """Compare actions with the log; yield what came of them at once."""
@@ -140,14 +126,15 @@ class _Player:
                     (last.seq, None) if entry is None else (entry.seq, _action(entry))
                 )
                 raise _Differs(Difference(seq, last.at_s, recorded, action))
-            self.follow(cycle.popleft())
+            yield from self._follow(cycle.popleft())
             while cycle and not cycle[0].is_action:
-                yield cycle[0].what
+                yield from self._follow(cycle.popleft())
 
-    def follow(self, entry: LogEntry) -> None:
-        """Follow an entry; the scheduler learns what the server's did."""
+    def _follow(self, entry: LogEntry) -> list[Event]:
+        """Follow an entry; return what the server's scheduler learned of it."""
         what, job_id = entry.what, entry.job_id
         before = None if job_id is None else self._records.get(job_id)
+        learned: list[Event] = []
         if isinstance(what, SchedulerBuilt) and entry.seq >= self._whole_from:
             self._scheduler = self._built(what, entry)
             self.found.starts += 1
@@ -157,10 +144,10 @@ class _Player:
             self.found.actions += entry.is_action
             self.found.events += not entry.is_action
             knows = None if job_id is None else self._scheduler.state(job_id)
-            for event in told(what, before, knows, entry.at_s):
-                self._scheduler.learn(event, entry.at_s)
+            learned = list(told(what, before, knows, entry.at_s))
         if job_id is not None and not entry.is_void:
             self._note(after(before, entry))
+        return learned
 
     def _note(self, record: JobRecord) -> None:
         if record.is_open:

@@ -20,6 +20,13 @@ VOID: Final = "void"
 """In the detail of an action that came for a job which had ended in the same moment."""
 
 
+def job_named_in(what: Logged) -> JobId | None:
+    """Return the job that an event or action is about; None if it is about none."""
+    job = getattr(what, "job", None)
+    found: JobId | None = getattr(what, "job_id", None) if job is None else job.id
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One entry of the log."""
@@ -41,9 +48,7 @@ class LogEntry:
     @property
     def job_id(self) -> JobId | None:
         """The job that it is about; None if it is about none."""
-        job = getattr(self.what, "job", None)
-        found: JobId | None = getattr(self.what, "job_id", None) if job is None else job.id
-        return found
+        return job_named_in(self.what)
 
     @property
     def machine_id(self) -> MachineId | None:

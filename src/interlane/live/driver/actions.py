@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from interlane.kernel.rest import Wrapper, decide_until_rest
+from interlane.kernel.rest import decide_until_rest
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.state import attempt_of
+from interlane.live.store.record import JobRecord
 from interlane.model import (
     Action,
     Cancelled,
@@ -21,41 +22,35 @@ from interlane.model import (
 
 def decide(batch: Batch) -> None:
     """Have everything decided that can be at this moment."""
-    decide_until_rest(_Noting(batch), batch.now_s, lambda actions: _carry_out(actions, batch))
-
-
-class _Noting(Wrapper):
-    """Puts what the scheduler learns on record."""
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch.state.scheduler)
-        self._batch = batch
-
-    def learn(self, event: Event, now_s: float) -> None:
-        """Note an event; the scheduler follows the log."""
-        self._batch.note(event)
+    decide_until_rest(batch.state.scheduler, batch.now_s, lambda some: _carry_out(some, batch))
 
 
 def _carry_out(actions: Iterable[Action], batch: Batch) -> Iterator[Event]:
     """Note what was decided; yield what comes of it at once."""
     for action in actions:
         if isinstance(action, Wake):
-            batch.note(action)
+            batch.put(action)
             batch.postpone(action.at_s, Ticked())
             continue
         before = batch.state.jobs[action.job_id]
-        batch.note(action)
-        record = batch.record(action.job_id)
-        if record is before:
-            continue  # it ended in the same moment
-        match action:
-            case Start(_, placement) | Grow(_, placement):
-                batch.launch(batch.state.launch_of(record, placement))
-            case Preempt():
-                batch.stop(attempt_of(before))
-            case Requeue(job_id):
-                batch.give_up(attempt_of(before), before.placement)
-                if record.cancelled_by is not None:  # its place was all that kept it
-                    yield Cancelled(job_id)
-            case Refuse():
-                pass  # its record says so
+        batch.put(action)
+        if batch.record(action.job_id) is not before:  # else it ended in the same moment
+            yield from _ask_for(action, before, batch)
+
+
+def _ask_for(
+    action: Start | Grow | Preempt | Requeue | Refuse, before: JobRecord, batch: Batch
+) -> Iterator[Event]:
+    """Ask the engine for what was decided about a job that was so before."""
+    match action:
+        case Start(job_id, placement) | Grow(job_id, placement):
+            batch.launch(batch.state.launch_of(batch.record(job_id), placement))
+        case Preempt():
+            batch.stop(attempt_of(before))
+        case Requeue(job_id):
+            batch.give_up(attempt_of(before), before.placement)
+            if before.cancelled_by is not None:  # it need not wait for another place
+                batch.put(Cancelled(job_id))
+                yield Cancelled(job_id)
+        case Refuse():
+            pass

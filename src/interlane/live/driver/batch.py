@@ -12,7 +12,7 @@ from interlane.live.port import Attempt, Ended, Engine, Launch, Stop
 from interlane.live.store.record import JobRecord, after
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.model import JobId, LogEntry, Logged, Placement
-from interlane.model.log import VOID
+from interlane.model.log import VOID, job_named_in
 
 
 @dataclass(slots=True)
@@ -36,20 +36,26 @@ class Batch:
     def build(self) -> None:
         """Make a scheduler of what is on record, and note of what else it was made."""
         built, detail = self.state.build(self.now_s)
-        self.note(built, **detail)
+        self.put(built, **detail)
 
     def note(self, what: Logged, **detail: Any) -> None:  # noqa: ANN401 - what JSON knows
-        """Add an entry to the log; the record of its job and the scheduler follow it."""
+        """Add an entry to the log, and tell the scheduler what it must learn of it."""
+        state, job_id = self.state, job_named_in(what)
+        before = None if job_id is None else state.jobs.get(job_id)
+        knows = None if job_id is None else state.scheduler.state(job_id)
+        for event in told(what, before, knows, self.now_s):
+            state.scheduler.learn(event, self.now_s)
+        self.put(what, **detail)
+
+    def put(self, what: Logged, **detail: Any) -> None:  # noqa: ANN401 - what JSON knows
+        """Add an entry that the scheduler knows of, or learns otherwise."""
         state = self.state
         state.seq += 1
         cycle = self.entries[0].seq if self.entries else state.seq
         entry = LogEntry(state.seq, self.now_s, what, detail, cycle)
         job_id = entry.job_id
-        before = None if job_id is None else state.jobs.get(job_id)
-        knows = None if job_id is None else state.scheduler.state(job_id)
-        for event in told(what, before, knows, self.now_s):
-            state.scheduler.learn(event, self.now_s)
         if job_id is not None:
+            before = state.jobs.get(job_id)
             record = after(before, entry)
             if record is before:
                 entry = replace(entry, detail={**detail, VOID: True})
