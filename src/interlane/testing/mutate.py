@@ -183,15 +183,14 @@ def observe(tests: Sequence[str], targets: Sequence[Target], *, uncompiled: bool
             _run_tests(tests, uncompiled=uncompiled, plugins=[recorder])
             sys.settrace(None)
             recorder.found.modules = list(sys.modules)
-            Path(file.name).write_bytes(pickle.dumps(recorder.found))
+            Path(file.name).write_bytes(pickle.dumps(vars(recorder.found)))
             return 0
 
         os.waitpid(_forked(work), 0)
         found = Path(file.name).read_bytes()
     if not found:
         raise SystemExit("The tests ended without a report; run them alone to see why.")
-    baseline: Baseline = pickle.loads(found)
-    return baseline
+    return Baseline(**pickle.loads(found))
 
 
 # -- modules --------------------------------------------------------------------------
@@ -204,6 +203,9 @@ def _ours() -> list[str]:
 def _forget(modules: Iterable[str]) -> None:
     for name in modules:
         sys.modules.pop(name, None)
+        package, _, last = name.rpartition(".")
+        if package in sys.modules and hasattr(sys.modules[package], last):
+            delattr(sys.modules[package], last)  # or importing from the package would find it
 
 
 def _load(modules: Iterable[str], *, uncompiled: bool) -> None:
