@@ -34,7 +34,7 @@ TYPICAL = (
 )
 
 
-# -- what twins look at -----------------------------------------------------------------
+# -- what twins look at -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,9 @@ Twin = Callable[[Sight, Demand], float | tuple[float, ...]]
 def pack(at: Sight, needs: Demand) -> tuple[float, ...]:
     left = 0
     if needs.gpus == 1 and not at.machine.pooled:
-        left = min((at.gpus[gpu] - needs.gpu_milli for gpu in at.admitted(needs)), default=MILLI)
+        left = min(
+            (at.gpus[gpu] - needs.gpu_milli for gpu in at.admitted(needs)), default=MILLI
+        )
     cpu = at.cpu_milli / max(at.machine.cpu_milli, 1)
     memory = at.memory_mib / max(at.machine.memory_mib, 1)
     return -left, -at.idle, -int((cpu + memory) * 2**18)
@@ -234,7 +236,7 @@ def test_whole_gpus_are_the_lowest_that_are_free() -> None:
     assert chosen(ledger, Demand(2), Rule(Score.FIRST)) == (0, (0, 2))
 
 
-# -- clustering -----------------------------------------------------------------------------
+# -- clustering ---------------------------------------------------------------------------
 
 
 def test_clustering_takes_machines_of_the_kind_then_mixed_then_idle_then_others() -> None:
@@ -273,7 +275,7 @@ def test_clustering_counts_kinds_by_whole_gpus_and_leaves_work_without_gpus_alon
     assert ledger.number(bare.spots[0].machine) == 0
 
 
-# -- fragments ------------------------------------------------------------------------------
+# -- fragments ----------------------------------------------------------------------------
 
 
 def unusable(at: Sight, kind: Demand) -> int:
@@ -328,7 +330,7 @@ def test_fgd_takes_the_place_where_fragments_grow_the_least(
         assert found[1] == max(ways(at, needs), key=lambda way: fgd(at, needs, way))
 
 
-# -- lookahead ------------------------------------------------------------------------------
+# -- lookahead ----------------------------------------------------------------------------
 
 
 def used_of_hole(kinds: list[tuple[int, float]], arrivals: int) -> list[float]:
@@ -343,7 +345,9 @@ def used_of_hole(kinds: list[tuple[int, float]], arrivals: int) -> list[float]:
         # The best of n arrivals is the value v with probability P(all <= v) - P(all < v).
         expected, above = 0.0, 0.0
         for value, chance in values:
-            expected += value * ((1 - above) ** arrivals - max(0.0, 1 - above - chance) ** arrivals)
+            expected += value * (
+                (1 - above) ** arrivals - max(0.0, 1 - above - chance) ** arrivals
+            )
             above += chance
         used.append(expected)
     return used
@@ -449,7 +453,7 @@ def test_lookahead_takes_the_place_with_the_highest_score(
         assert lookahead(at, needs, found[1]) == pytest.approx(most, abs=1e-6)
 
 
-# -- blends ---------------------------------------------------------------------------------
+# -- blends -------------------------------------------------------------------------------
 
 
 def price(terms: Terms, at: Sight, needs: Demand) -> float:
@@ -499,7 +503,7 @@ def test_a_blend_takes_a_machine_of_the_lowest_price(
     assert prices[found[0]] == pytest.approx(min(prices.values()), abs=1e-6)
 
 
-# -- what formulas come to, by hand -----------------------------------------------------------
+# -- what formulas come to, by hand -------------------------------------------------------
 
 
 def test_pai_balance_rounds_to_whole_percent_half_to_even() -> None:
