@@ -189,11 +189,20 @@ def test_a_toll_is_what_everybody_suffers_from_everybody_else(
 
 
 def test_nobody_knows_a_stranger_so_the_worst_tenth_of_all_pairs_is_expected() -> None:
-    tolls = flat_tolls(("a", "b"), {("a", "b"): 0.5, ("b", "a"): 0.5})
+    # Half of the nine pairs keep a half; b and a do not disturb each other.
+    pairs = [("a", "c"), ("c", "a"), ("b", "c"), ("c", "b")]
+    tolls = flat_tolls(("a", "b", "c"), dict.fromkeys(pairs, 0.5))
     stranger = Function("x", "never seen", 0)
     found = tolls.toll("side-by-side", "T4", "a", (), stranger)
     assert found.training == pytest.approx(2.0, rel=1e-3)
     assert found.own == pytest.approx(2.0, rel=1e-3)
+    known = Function("y", "b", 0)
+    alone = tolls.toll("side-by-side", "T4", "a", (), known).training
+    assert alone == pytest.approx(1.0, abs=1e-5)
+    other = tolls.toll("side-by-side", "T4", "never seen", (), known)
+    assert other.training == pytest.approx(2.0, rel=1e-3)
+    beside = tolls.toll("side-by-side", "T4", None, [stranger], known)
+    assert beside.own == pytest.approx(2.0, rel=1e-3)
 
 
 def test_tables_are_read_anew_when_something_was_measured() -> None:
@@ -436,6 +445,41 @@ def test_a_function_goes_at_the_second_violation_in_a_row(
             break
     assert found == gone_at
     assert harvest.gpus.by_id[G0].functions == ([] if gone_at else [one])
+
+
+def test_a_training_job_earns_nothing_before_it_begins_and_what_is_left_counts_after() -> None:
+    harvest = harvest_with({("touchy", "f"): 0.85})
+    harvest.gpus.remove(harvest.gpus.by_id[G1])
+    harvest.begin_training(G0, "touchy", 0, 0.5, 3_600.0)
+    gpu = harvest.gpus.by_id[G0]
+    assert (gpu.tokens_s, gpu.settled_s) == (0.0, 3_600.0)
+    assert isinstance(harvest.place(function(), 0, 3_600.0), Refusal)
+    harvest.end_training(G0, 0, 0.5, 7_200.0)
+    assert (gpu.settled_s, gpu.loss) == (7_200.0, 0.0)
+    # The index knows the GPU under what it has now: nothing stands in its place twice.
+    assert harvest.gpus.draw(function(), 9, Random(0)) == [gpu]
+
+
+def test_a_training_job_that_leaves_exactly_no_memory_takes_nobody_away() -> None:
+    harvest = harvest_with({})
+    harvest.gpus.remove(harvest.gpus.by_id[G1])
+    one = function(memory_mib=400)
+    assert isinstance(harvest.place(one, 0, 0.0), Site)
+    assert harvest.begin_training(G0, "calm", 600, 0.5, 0.0) == []
+    assert harvest.gpus.by_id[G0].memory_mib == 0
+
+
+def test_a_late_function_that_left_is_not_held_against_those_who_stay() -> None:
+    harvest = harvest_with({})
+    harvest.gpus.remove(harvest.gpus.by_id[G1])
+    late, other = function("f"), function("g")
+    for one in (late, other):
+        assert isinstance(harvest.place(one, 0, 0.0), Site)
+    assert harvest.measured(G0, None, [9.0, None], 0.0) is None
+    harvest.leave(late, G0, 1.0)
+    assert harvest.gpus.by_id[G0].late == set()
+    assert harvest.measured(G0, None, [1.0], 2.0) is None
+    assert harvest.gpus.by_id[G0].misses == 0
 
 
 def test_a_gpu_without_functions_has_nobody_to_take_away() -> None:

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
@@ -56,7 +57,13 @@ class Target:
     @property
     def is_compiled(self) -> bool:
         """Whether numba compiles it."""
-        return self.path.relative_to(SOURCE).as_posix() in COMPILED_MODULES
+        return self.shown in COMPILED_MODULES
+
+    @property
+    def shown(self) -> str:
+        """Its path, from the package on."""
+        inside = self.path.is_relative_to(SOURCE)
+        return str(self.path.relative_to(SOURCE) if inside else self.path)
 
 
 @dataclass
@@ -231,13 +238,16 @@ def _imports(path: Path) -> set[str]:
     return {name for name in found if name.startswith("interlane")}
 
 
+@cache
+def _import_graph() -> dict[str, set[str]]:
+    return {one.name: _imports(one.path) for one in targets_of("interlane")}
+
+
 def dependents(target: Target) -> set[str]:
     """Return a module and all that import it, directly or not."""
-    package = targets_of("interlane")
-    imports = {one.name: _imports(one.path) for one in package}
     found, new = {target.name}, {target.name}
     while new:
-        new = {name for name, of in imports.items() if of & new} - found
+        new = {name for name, of in _import_graph().items() if of & new} - found
         found |= new
     return found
 
@@ -399,10 +409,7 @@ def main() -> None:
 
 def _print(result: Result, mutant: Mutant, how: str) -> None:
     result.survivors.append((mutant, how))
-    print(
-        f"{result.target.path.relative_to(SOURCE)}:{mutant.line}: {how}: {mutant.what}",
-        flush=True,
-    )
+    print(f"{result.target.shown}:{mutant.line}: {how}: {mutant.what}", flush=True)
 
 
 if __name__ == "__main__":
