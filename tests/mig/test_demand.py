@@ -31,7 +31,8 @@ A100, A30 = "A100-80GB", "A30-24GB"
 def row(
     profile: str = "1g.10gb", rate: float = 10.0, ms: float = 20.0, **more: int
 ) -> Measurement:
-    return replace(Measurement("net", A100, profile, 1, 1, rate, ms), **more)
+    made = Measurement("net", A100, profile, 1, 1, rate, ms)
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
 def service(name: str = "a", rate: float = 10.0, **more: object) -> Service:
@@ -59,8 +60,8 @@ def test_rates_targets_and_prices_are_above_zero(wrong: float) -> None:
 
 
 def test_counts_have_a_least() -> None:
-    assert service(min_replicas=1)
-    assert GpuOffer(A100, limit=0, spare=0)
+    assert service(min_replicas=1).min_replicas == 1
+    assert GpuOffer(A100, limit=0, spare=0).limit == 0
     for make, field in (
         (lambda: service(min_replicas=0), "min_replicas of service a"),
         (lambda: GpuOffer(A100, limit=-1), "limit of A100-80GB"),
@@ -224,7 +225,8 @@ def test_a_service_that_only_a_shared_gpu_serves_is_served() -> None:
     shared = SharedGpu("s", A100, (Member("a", 5.0, 6.0),))
     assert problem_of([slow], [GpuOffer(A100)], TABLE, shared=[shared]).serving == {}
     exact = [GpuPlan("p", A100)]
-    assert problem_of([service()], [GpuOffer(A100, limit=3, spare=2)], TABLE, pinned=exact)
+    full = [GpuOffer(A100, limit=3, spare=2)]
+    assert problem_of([service()], full, TABLE, pinned=exact).pinned == tuple(exact)
 
 
 # -- plans and outcomes -------------------------------------------------------------------

@@ -131,7 +131,8 @@ def test_a_gpu_that_is_taken_is_counted_and_its_surplus_told(case: Case) -> None
 @given(case=cases())
 def test_what_is_served_and_what_is_empty_add_up_slot_by_slot(case: Case) -> None:
     served, room = [0.0] * SERVICES, [0.0] * len(case.set_ups)
-    for (gpu, at), service in np.ndenumerate(case.given):
+    for gpu, at in np.ndindex(*case.given.shape):
+        service = int(case.given[gpu, at])
         block = case.block(gpu, at)
         if service != NOBODY:
             served[service] += case.share(service, block)
@@ -151,7 +152,8 @@ def test_trimming_empties_only_what_nobody_needs_and_all_of_that(case: Case) -> 
         # Who was served still is; who was not loses nothing.
         whole = before[service] >= 1 - 1e-9
         assert after[service] >= 1 - 1e-6 if whole else after[service] == before[service]
-    for (gpu, at), service in np.ndenumerate(trimmed):
+    for gpu, at in np.ndindex(*trimmed.shape):
+        service = int(trimmed[gpu, at])
         assert service in (NOBODY, case.given[gpu, at])
         if service != NOBODY:
             assert after[service] - case.share(service, case.block(gpu, at)) < 1 - 1e-9

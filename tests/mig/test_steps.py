@@ -316,7 +316,7 @@ def test_what_a_transition_cannot_move_is_refused(
 
 def test_pins_must_be_of_what_is_there() -> None:
     pinned = problem(pinned=(gpu("g", RUNS),))
-    assert standing(HERE, pinned)
+    assert standing(HERE, pinned) == HERE
     with pytest.raises(InvalidInput, match=r"pins 2g\.12gb@0 on g, which is not there now"):
         standing(Plan((gpu("g", IDLE),)), pinned)
 

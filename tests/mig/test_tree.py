@@ -55,13 +55,14 @@ def test_every_trial_is_a_deployment_whose_value_is_what_it_says(
 ) -> None:
     board = board_of(demand)
     tree = tree_of(board, seed=seed)
-    seen = []
+    seen: list[float] = []
     for _ in range(12):
-        better = tree.try_once()
-        assert tree.best is not None
-        assert better is (not seen or tree.best.value < seen[-1])
-        seen.append(tree.best.value)
+        better, best = tree.try_once(), tree.best
+        assert best is not None
+        assert better is (not seen or best.value < seen[-1])
+        seen.append(best.value)
     best = tree.best
+    assert best is not None
     assert best.serves
     served = compiled.served(board.tables, best.set_ups, best.given)
     assert (served >= board.all_left - 1e-9).all()
@@ -103,7 +104,7 @@ def test_the_root_moves_on_by_the_gpu_of_which_the_best_came() -> None:
         _Node(left, free, visits=1, best=2.0),
         None,
     ]
-    tree._root.edges, tree._root.children = edges, children  # type: ignore[assignment]
+    tree._root.edges, tree._root.children = edges, children
     found = tree._best_child()
     assert found == (edges[1], children[1])
     tree._root.children = [None] * 3

@@ -162,6 +162,6 @@ def test_shares_are_running_gpus_over_weight_and_strangers_weigh_one() -> None:
 
 @pytest.mark.parametrize("least", [1e-9, inf])
 def test_any_weight_patience_and_age_above_zero_will_do(least: float) -> None:
-    assert FairShare(weights={"ann": least})
-    assert ShortestFirstWithAgeing(patience=least)
-    assert PriorityWithAgeing(age_s=least)
+    assert FairShare(weights={"ann": least}).share("ann", 0) == 0.0
+    assert ShortestFirstWithAgeing(patience=least).key(job(guess=3), 0.0) == (3.0, 0.0)
+    assert PriorityWithAgeing(age_s=least).key(job(priority=2), 0.0) == (-2.0, 0.0)

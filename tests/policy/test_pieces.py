@@ -165,8 +165,10 @@ def test_the_deployed_policies_are_put_together_from_these_pieces() -> None:
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, nan])
 def test_shares_are_from_nothing_to_all(wrong: float) -> None:
-    assert reserve.reserve_and_lend(lend_to=0.0)
-    assert reserve.reserve_and_lend(lend_to=1.0)
+    # All of LEVEL is the price at which strong machines are lent to the last.
+    for share in (0.0, 1.0):
+        dear = dict(reserve.reserve_and_lend(lend_to=share).rule.terms.dear)
+        assert dear["V100"] == -100_000.0 * share
     with pytest.raises(InvalidField, match="lend_to"):
         reserve.reserve_and_lend(lend_to=wrong)
     with pytest.raises(InvalidField, match="strong"):
@@ -174,7 +176,9 @@ def test_shares_are_from_nothing_to_all(wrong: float) -> None:
 
 
 def test_patience_may_be_nothing_but_not_less() -> None:
-    assert reserve.reserve_and_lend(patience_s=0.0, lend_after_s=0.0)
+    plans = reserve.reserve_and_lend(patience_s=0.0, lend_after_s=0.0).plans
+    assert isinstance(plans, reserve.Lending)
+    assert (plans.patience_s, plans.lend_after_s) == (0.0, 0.0)
     with pytest.raises(InvalidField, match="patience_s"):
         reserve.reserve_and_lend(lend_after_s=-1.0)
 
@@ -237,9 +241,8 @@ def test_typical_demands_are_told_apart_by_the_types_that_bind() -> None:
     ]
     # 3 instances of T4 and 2 * 3 of V100: weights 1/3 and 2/3, the larger first.
     exact = typical_demands(counts)
-    assert [(one.demand.gpu_types, one.weight) for one in exact] == [
-        (V100, pytest.approx(2 / 3)), (T4, pytest.approx(1 / 3)),
-    ]  # fmt: skip
+    assert [one.demand.gpu_types for one in exact] == [V100, T4]
+    assert [one.weight for one in exact] == pytest.approx([2 / 3, 1 / 3])
     assert typical_demands(counts, TypeRule.ANY) == (TypicalDemand(Demand(1), 1.0),)
     by_v100 = typical_demands(counts, TypeRule.V100_ONLY)
     assert [one.demand.gpu_types for one in by_v100] == [V100, frozenset()]
@@ -260,7 +263,8 @@ class Elsewhere:
 def test_a_placer_without_a_rule_keeps_its_own_type_rule() -> None:
     known = {"elsewhere": Elsewhere}
     assert catalogue.placer_recipe("elsewhere", None, known).make().types is TypeRule.ANY
-    assert catalogue.placer_recipe("elsewhere", TypeRule.ANY, known).make()
+    same = catalogue.placer_recipe("elsewhere", TypeRule.ANY, known).make()
+    assert same.types is TypeRule.ANY
     with pytest.raises(InvalidInput, match="leave --gpu-types out"):
         catalogue.placer_recipe("elsewhere", TypeRule.EXACT, known).make()
 
@@ -283,7 +287,7 @@ def test_a_type_rule_given_beside_the_placer_replaces_its_own() -> None:
 def test_settings_come_in_the_type_of_their_default(
     name: str, settings: dict[str, str], field: str, value: object
 ) -> None:
-    made = getattr(catalogue.make_order(name, **settings), field)
+    made = getattr(catalogue.make_order(name, **settings), field)  # type: ignore[arg-type]
     assert (made, type(made)) == (value, type(value))
 
 
@@ -298,7 +302,7 @@ def test_settings_come_in_the_type_of_their_default(
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        catalogue.make_order("sjf-aged", **settings)
+        catalogue.make_order("sjf-aged", **settings)  # type: ignore[arg-type]
 
 
 def test_numbers_and_switches_are_not_mixed_up() -> None:

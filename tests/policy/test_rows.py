@@ -209,7 +209,10 @@ def test_a_pool_gives_shares_without_naming_gpus() -> None:
 
 def test_a_row_is_sound_between_nothing_and_all_that_the_machine_has() -> None:
     ledger = Ledger(cluster(gpus=[2]))
-    is_sound = lambda: bool(rows.is_sound(ledger.free, ledger.total, 0))  # noqa: E731
+
+    def is_sound() -> bool:
+        return bool(rows.is_sound(ledger.free, ledger.total, 0))
+
     last_gpu_memory = rows.FREE + 2 * rows.slots_of(ledger.free) - 1
     for column in (rows.CPU, rows.MEMORY, rows.FREE, rows.FREE + 1, last_gpu_memory):
         had = int(ledger.free[0, column])

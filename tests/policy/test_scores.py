@@ -12,7 +12,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
@@ -21,7 +21,7 @@ from interlane.model import MILLI, Demand, Device, Machine, Placement, Request, 
 from interlane.policy import contention, reserve
 from interlane.policy.base import GpuChoice, Rule, Terms, TypicalDemand
 from interlane.policy.place import RulePlacer
-from interlane.policy.scores import ARRIVALS, Score, hole_losses
+from interlane.policy.scores import ARRIVALS, Score, Table, Weights, hole_losses
 from interlane.testing.build import cluster, demand, job, ledger_with, machine
 from interlane.testing.strategies import demands, ledgers
 
@@ -173,6 +173,7 @@ def best(ledger: Ledger, needs: Demand, twin: Twin) -> int:
 
 
 @pytest.mark.parametrize("score", SIMPLE, ids=lambda score: score.name.lower())
+@settings(max_examples=40)
 @given(ledger=ledgers(), needs=demands())
 def test_a_rule_takes_the_machine_that_its_formula_names(
     score: Score, ledger: Ledger, needs: Demand
@@ -185,6 +186,7 @@ def test_a_rule_takes_the_machine_that_its_formula_names(
 
 
 @pytest.mark.parametrize("choice", GpuChoice, ids=lambda choice: choice.name.lower())
+@settings(max_examples=30)
 @given(ledger=ledgers(pools=False), milli=st.sampled_from([100, 250, 500, 1000]))
 def test_one_gpu_is_picked_as_the_choice_says(
     choice: GpuChoice, ledger: Ledger, milli: int
@@ -353,7 +355,7 @@ def used_of_hole(kinds: list[tuple[int, float]], arrivals: int) -> list[float]:
     return used
 
 
-def typical_table(kinds: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def typical_table(kinds: list[tuple[int, float]]) -> tuple[Table, Weights]:
     table = np.array([[1, milli, 0, -1] for milli, _ in kinds], np.int64)
     return table, np.array([weight for _, weight in kinds])
 
@@ -489,6 +491,7 @@ BLENDS = {
 
 
 @pytest.mark.parametrize("name", BLENDS)
+@settings(max_examples=30)
 @given(ledger=ledgers(), needs=demands())
 def test_a_blend_takes_a_machine_of_the_lowest_price(
     name: str, ledger: Ledger, needs: Demand

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from interlane.kernel.ledger import Ledger
 from interlane.model import Demand, InvalidField, Machine
@@ -29,7 +30,7 @@ class Case:
         self.held = np.array(held, np.int64).reshape(-1, 5)
         self.free = self.without([])
 
-    def without(self, stopped: list[int]) -> np.ndarray:  # type: ignore[type-arg]
+    def without(self, stopped: list[int]) -> NDArray[np.int64]:
         """What is free when some jobs are stopped."""
         free = self.ledger.total.copy()
         for number, mask, instances, ask, holder in self.held.tolist():
@@ -151,6 +152,6 @@ def test_all_that_a_victim_holds_counts_wherever_it_is() -> None:
 
 @pytest.mark.parametrize("field", ["min_run_s", "restart_s"])
 def test_times_below_zero_are_refused(field: str) -> None:
-    assert Preemption(**{field: 0.0})
+    assert getattr(Preemption(**{field: 0.0}), field) == 0.0
     with pytest.raises(InvalidField, match=f"{field} is -1"):
         Preemption(**{field: -1.0})

@@ -14,7 +14,7 @@ from interlane.predict import bands, compiled
 from interlane.predict.cart import Cart
 from interlane.predict.catalogue import PREDICTORS, make_predictor, name_of
 from interlane.predict.evaluate import Split, evaluate, hindsight, scores, share
-from interlane.predict.guesses import Basis, Guesses
+from interlane.predict.guesses import Basis, Guesses, Predictor
 from interlane.predict.history import History, events_of
 from interlane.predict.live import Guess, Live
 from interlane.predict.naive import LastRun, MeanPerUser
@@ -408,7 +408,7 @@ def test_splits_at_random_judge_a_fifth_and_learn_from_the_rest() -> None:
 
 def test_who_learns_on_is_judged_a_second_time_if_wanted() -> None:
     split = Split.by_time(recurring(60, seed=0))
-    makes = {"last": LastRun(), "cart": Cart()}
+    makes: dict[str, Predictor] = {"last": LastRun(), "cart": Cart()}
     assert list(evaluate(split, makes, learning=True)) == ["last", "last, learning", "cart"]
     assert list(evaluate(split, makes, learning=False)) == ["last", "cart"]
 
@@ -474,12 +474,13 @@ def test_an_edge_moves_by_its_level_or_the_rest() -> None:
     calibrated = Calibrated()
     calibrated.note(JobId("a"), [100.0], 0.0)
     calibrated.note(JobId("a"), [9e9], 0.0)  # the first time counts
-    assert calibrated.awaited == ("a",)
+    assert list(calibrated.awaited) == ["a"]
     calibrated.started(JobId("a"), 100.0)
     # It started at the middle: at or below the edges at 0, 2 and 2.8, above that at -2.2.
     moved = [-2.2 + 0.15 * 0.05, 0 - 0.15 * 0.5, 2 - 0.15 * 0.1, 2.8 - 0.15 * 0.05]
     assert calibrated._edges == pytest.approx(moved)
-    assert (calibrated.compared, calibrated.awaited) == (1, ())
+    assert calibrated.compared == 1
+    assert list(calibrated.awaited) == []
     calibrated.started(JobId("a"), 5.0)
     assert calibrated.compared == 1
 
@@ -487,7 +488,8 @@ def test_an_edge_moves_by_its_level_or_the_rest() -> None:
 def test_waits_that_hardly_differ_have_a_least_width() -> None:
     calibrated = Calibrated()
     told = calibrated._of([60.0, 60.0, 61.0], 0.0)
-    assert (told.middle, told.width) == (pytest.approx(log(90.0)), 0.25)
+    assert told.middle == pytest.approx(log(90.0))
+    assert told.width == 0.25
     assert calibrated._of([5.0], 10.0).middle == pytest.approx(log(30.0))
 
 

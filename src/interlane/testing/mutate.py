@@ -316,7 +316,7 @@ def _work(
 
     def work() -> int:
         _forget(stale)
-        sys.meta_path.insert(0, _Overlay(target, code))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Overlay(target, code))
         return _run_tests(["-x", *tests], uncompiled=target.is_compiled)
 
     return work
