@@ -167,19 +167,18 @@ def one_by_one(
     kept=st.fixed_dictionaries(
         {(one, other): st.sampled_from([1.0, 0.9, 0.7]) for one in NAMES for other in NAMES}
     ),
-    crowding=st.booleans(),
+    measured=st.sampled_from([None, 1.5, 1.0]),
 )
 def test_a_toll_is_what_everybody_suffers_from_everybody_else(
     trainer: str | None,
     there: list[tuple[str, float]],
     kept: dict[tuple[str, str], float],
-    *,
-    crowding: bool,
+    measured: float | None,
 ) -> None:
     tolls = flat_tolls(NAMES, kept)
-    if crowding:
+    if measured is not None:  # two neighbours cost more than their sum, or hardly anything
         for _ in range(20):
-            tolls.rule.learn(Crowd((1.1, 1.1)), 1.5)
+            tolls.rule.learn(Crowd((1.1, 1.1)), measured)
     functions = [
         Function(f"{n}", name, 0, p99_limit=limit) for n, (name, limit) in enumerate(there)
     ]
@@ -460,6 +459,16 @@ def test_a_training_job_earns_nothing_before_it_begins_and_what_is_left_counts_a
     assert (gpu.settled_s, gpu.loss) == (7_200.0, 0.0)
     # The index knows the GPU under what it has now: nothing stands in its place twice.
     assert harvest.gpus.draw(function(), 9, Random(0)) == [gpu]
+
+
+def test_memory_that_is_free_again_is_found_again() -> None:
+    harvest = harvest_with({})
+    harvest.gpus.remove(harvest.gpus.by_id[G1])
+    large, other = function(memory_mib=950), function(memory_mib=800, number=1)
+    assert isinstance(harvest.place(large, 0, 0.0), Site)
+    assert isinstance(harvest.place(other, 0, 0.0), Refusal)
+    harvest.leave(large, G0, 1.0)
+    assert isinstance(harvest.place(other, 0, 1.0), Site)
 
 
 def test_a_training_job_that_leaves_exactly_no_memory_takes_nobody_away() -> None:

@@ -96,7 +96,7 @@ def test_prices_add_up_term_by_term() -> None:
 def test_the_cores_of_the_piece_that_matches_count() -> None:
     assert (Terms(cores_per_gpu=9.0) + Terms(match=1.0, cores_per_gpu=4.0)).cores_per_gpu == 4.0
     assert (Terms(match=1.0, cores_per_gpu=4.0) + Terms(cores_per_gpu=9.0)).cores_per_gpu == 4.0
-    assert Terms().cores_per_gpu == 6.0
+    assert Terms() == Terms(0.0, 0.0, 0.0, 0.0, 0.0, 6.0, (), ())
 
 
 def test_pieces_have_the_prices_that_their_pages_state() -> None:
@@ -365,6 +365,7 @@ def test_only_placers_that_look_ahead_want_typical_demands() -> None:
     ids=lambda value: value.name if isinstance(value, RulePlacer) else "",
 )
 def test_a_placer_is_a_name_for_a_rule(made: RulePlacer, rule: Rule) -> None:
+    assert (rule.choices == 1) is (made.name != "d-choices")
     assert made.rule == rule
     assert made.types is rule.types
 

@@ -150,6 +150,10 @@ def test_all_that_a_victim_holds_counts_wherever_it_is() -> None:
     assert Case(on, jobs, [4.0, 5.0]).found(Demand(1), 2)[1] == [0]
 
 
+def test_unless_said_otherwise_anybody_may_be_stopped_and_that_costs_half_a_minute() -> None:
+    assert Preemption() == Preemption(min_run_s=0.0, restart_s=30.0)
+
+
 @pytest.mark.parametrize("field", ["min_run_s", "restart_s"])
 def test_times_below_zero_are_refused(field: str) -> None:
     assert getattr(Preemption(**{field: 0.0}), field) == 0.0
