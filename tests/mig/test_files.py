@@ -363,6 +363,8 @@ def test_mig_parted_counts_profiles_node_by_node() -> None:
     cut = {"devices": [0, 1], "mig-enabled": True, "mig-devices": {"1g.10gb": 2}}
     off = {"devices": [0], "mig-enabled": False, "mig-devices": {}}
     assert found["mig-configs"] == {"node-0": [cut], "node-1": [off], "node-2": [off]}
+    nine = parted_document(Plan(tuple(GpuPlan(f"g{n}", A30) for n in range(9))))
+    assert [one[0]["devices"] for one in nine["mig-configs"].values()] == [[*range(8)], [0]]
     stages = parted_stages([("first", plan), ("last", Plan(plan.gpus[3:]))])
     assert stages["mig-configs"]["last"] == [off | {"mig-enabled": True}]
     assert len(stages["mig-configs"]["first"]) == 2

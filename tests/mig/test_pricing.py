@@ -79,6 +79,9 @@ def test_what_is_pinned_is_there_paid_for_and_counts() -> None:
     covering = covering_of(problem)
     assert covering.needs.tolist() == [10.0, 3.0]
     assert covering.least.tolist() == [0, 2]
+    one = Instance("1g.6gb", 0, "b", 1, 1, 2.0, 10.0)
+    half = covering_of(pinned(two_services(), GpuPlan("p", A30, (one,))))
+    assert (half.needs.tolist(), half.least.tolist()) == ([20.0, 1.0], [1, 1])
     assert [(one.least, one.most) for one in covering.groups] == [(0, 7), (2, 2)]
     assert pinned_cost(covering) == 2.0
     beside = [one for one in covering.set_ups if one.group == 1]

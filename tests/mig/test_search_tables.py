@@ -344,6 +344,36 @@ def test_remembered_gpus_are_tried_again_if_they_are_worth_something() -> None:
     assert 8 <= mixed <= 22
 
 
+def test_of_remembered_gpus_the_one_that_is_worth_most_for_its_price_is_taken() -> None:
+    # All serve half of the need, for 2, 1 and 1; the first of equals wins, and what is worth
+    # nothing any more, or not there, is passed.
+    tables = Tables(
+        np.array([[0], [0], [0]]), np.array([0, 0, 1]), np.array([2.0, 1.0, 1.0]),
+        np.array([[0.5], [0.5]]), np.ones(2), np.ones(1),
+    )  # fmt: skip
+    memo = Memo(np.array([0, 2, 1, 1]), np.array([[0], [0], [0], [1]]), 4)
+
+    def best(left: list[float], free: list[int]) -> tuple[int, list[int]]:
+        given_ = np.full(1, NOBODY)
+        args = np.array(left), np.array(free), 0.0, dice(), given_, np.empty(2)
+        return int(compiled._best_known(tables, memo, np.ones(2), *args)), given_.tolist()
+
+    assert best([1.0, 1.0], [9, 9]) == (2, [0])
+    assert best([1.0, 1.0], [9, 0]) == (1, [0])
+    assert best([0.0, 1.0], [9, 9]) == (1, [1])
+    assert best([0.0, 0.0], [9, 9]) == (NOBODY, [NOBODY])
+
+
+def test_draws_are_splitmix64_as_parts_of_one() -> None:
+    wrap, state, roll = 2**64 - 1, 5, dice(5)
+    for _ in range(4):
+        state = mixed = (state + 0x9E3779B97F4A7C15) & wrap
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & wrap
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & wrap
+        mixed ^= mixed >> 31
+        assert compiled.uniform(roll) == (mixed >> 11) / 2**53
+
+
 def test_draws_are_even_over_the_unit_interval() -> None:
     roll = dice(5)
     drawn = [compiled.uniform(roll) for _ in range(2_000)]

@@ -141,6 +141,20 @@ def test_machines_that_are_down_tainted_or_of_another_type_have_no_room() -> Non
     assert room(ledger, 0, any_gpu) == 0
 
 
+def test_labels_and_taints_hold_for_every_machine_of_many() -> None:
+    # Forty machines take two words of bits; those at 3, 35 and 39 are tainted.
+    taint = ("dedicated", "lab")
+    tainted = (3, 35, 39)
+    on = [machine(f"m{n}", gpus=1, taints=[taint] if n in tainted else []) for n in range(40)]
+    ledger = Ledger(cluster(*on))
+    plain, tolerant = (
+        entered(ledger, Demand(1)),
+        entered(ledger, demand(gpus=1, tolerates=[taint])),
+    )
+    assert [n for n in range(40) if not room(ledger, n, plain)] == list(tainted)
+    assert all(room(ledger, n, tolerant) for n in range(40))
+
+
 def test_what_others_took_beyond_what_was_free_keeps_away_only_who_needs_it() -> None:
     ledger = Ledger(cluster(gpus=[1]))
     ledger.free[0, rows.CPU] = ledger.free[0, rows.MEMORY] = -5
@@ -286,6 +300,25 @@ def test_a_block_is_passed_only_if_none_of_its_machines_may_fit() -> None:
     assert rows.next_candidate(ledger.brief, 40, 40, wanted) == 40
     assert rows.brief_width(40) == 43
     assert (rows.brief_width(16), rows.brief_width(17)) == (17, 19)
+
+
+def test_only_machines_of_a_type_that_will_do_are_looked_at() -> None:
+    types = ["T4", "V100", "T4", "A10", "V100"]
+    on = cluster(*(machine(f"m{n}", gpus=1, type=one) for n, one in enumerate(types)))
+    ledger = Ledger(on)
+    wanted = rows.ask_in_brief(ledger.asks, entered(ledger, demand(gpus=1, types=["V100"])))
+    seen = [int(rows.next_candidate(ledger.brief, 5, begin, wanted)) for begin in range(6)]
+    assert seen == [1, 1, 4, 4, 4, 5]
+
+
+def test_what_is_less_than_nothing_is_nothing_in_brief() -> None:
+    ledger = Ledger(cluster(gpus=[2]))
+    ledger.free[0, rows.FREE] = ledger.free[0, rows.CPU] = ledger.free[0, rows.MEMORY] = -7
+    rows.summarise(ledger.free, ledger.total, 0, ledger.brief, ledger.shares)
+    assert ledger.shares[0, :2].tolist() == [0, 1000]
+    brief = ledger.brief[:, 0].tolist()
+    assert (brief[rows.BRIEF_CPU], brief[rows.BRIEF_MEMORY]) == (0, 0)
+    assert brief[rows.BRIEF_GPU] == 1000
 
 
 def test_a_machine_that_is_down_may_not_even_fit_work_that_asks_for_nothing() -> None:

@@ -150,6 +150,32 @@ def test_all_that_a_victim_holds_counts_wherever_it_is() -> None:
     assert Case(on, jobs, [4.0, 5.0]).found(Demand(1), 2)[1] == [0]
 
 
+@pytest.mark.parametrize(
+    ("costs", "stopped"),
+    [
+        # One job holds three GPUs, another one: what a GPU costs decides, and all that the
+        # search has to compare is the price of the cheapest.  3/3 beats 2/1, not 0.9/1.
+        ((3.0, 2.0), [0]),
+        ((3.0, 0.9), [1]),
+        ((3.0, 1.0), [0]),  # the first machine of equals
+    ],
+)
+def test_the_price_of_a_gpu_decides_between_machines(
+    costs: tuple[float, float], stopped: list[int]
+) -> None:
+    on = [machine("a", gpus=3), machine("b", gpus=1)]
+    jobs: list[list[Spot]] = [[(0, 0b111, 1, Demand(3))], [(1, 1, 1, Demand(1))]]
+    assert Case(on, jobs, list(costs)).found(Demand(1), 1)[1] == stopped
+
+
+def test_every_instance_of_a_spot_is_given_back() -> None:
+    # Two instances of a half each fill the GPU; stopping their job frees it as a whole.
+    jobs: list[list[Spot]] = [[(0, 1, 2, Demand(1, 500, cpu_milli=1_000))]]
+    case = Case([machine("a", gpus=1, cpus=2)], jobs, [1.0])
+    assert case.found(Demand(1, cpu_milli=2_000), 1)[1] == [0]
+    assert case.found(Demand(1, 500, cpu_milli=1_000), 2)[1] == [0]
+
+
 def test_unless_said_otherwise_anybody_may_be_stopped_and_that_costs_half_a_minute() -> None:
     assert Preemption() == Preemption(min_run_s=0.0, restart_s=30.0)
 

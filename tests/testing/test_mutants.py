@@ -30,6 +30,7 @@ def edits(source: str) -> set[str]:
         ("x = 0.5", {"0.5  ->  1.5"}),
         ("x = 1e9", {"1000000000.0  ->  2000000000.0"}),
         ("x = 'text'", set()),
+        ("x = zip(a, b, strict=True)", set()),
         ("x.y = z", {"x.y = z  ->  pass"}),
         ("f(x)", {"f(x)  ->  pass"}),
         ("if flag: pass", {"if flag:  ->  if not flag:"}),

@@ -13,6 +13,7 @@ from interlane.predict.arrivals import compiled
 from interlane.predict.arrivals.series import Arrivals, Series
 from interlane.predict.arrivals.stream import HAZARD_COLUMN, LAST_COLUMN, Stream, rows_of
 
+LAGS, WINDOWS, DAYS = (1, 2, 3, 4, 5, 10, 15, 30, 60), (2, 5, 10, 20, 60, 240), (1, 2, 3, 7)
 DAY, HOUR = 24, 6
 """Slots in a day and in an hour of these tests: an hour's slots, four of them in a day."""
 
@@ -93,11 +94,11 @@ def row(past: Sequence[float], first: int, day: int, hour: int) -> list[float]:
     on = [float(count > 0) for count in past]
     rate = running(on, 3 * day)[0]
     gaps, ever = gaps_of(past), any(on)
-    out = [value[slots - lag] if slots >= lag else nan for lag in compiled.LAGS]
-    for window in compiled.WINDOWS:
+    out = [value[slots - lag] if slots >= lag else nan for lag in LAGS]
+    for window in WINDOWS:
         out += [sum(value[-window:]) / window, sum(on[-window:]) / window]
     out += [sum(on[-span:]) / min(max(slots, 1), span) for span in (day, 7 * day)]
-    for days in compiled.DAYS:
+    for days in DAYS:
         then = slots - days * day
         about = on[max(0, then - 2) : min(slots, then + 3)]
         out += [value[then], sum(about) / len(about)] if then >= 0 else [nan, nan]

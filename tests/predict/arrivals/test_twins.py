@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import exp, inf, log
+from random import Random
 
 import numpy as np
 import pytest
@@ -154,6 +155,18 @@ def test_a_histogram_is_warm_between_the_quantiles_of_its_gaps(
         live.append(bool(rule.warm()[0]))
         rule.passed(np.array([on]))
     assert live == expected
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(8))
+def test_recent_gaps_are_those_that_ended_within_the_last_slots(
+    seed: int, weight: float
+) -> None:
+    # Busy, then rare, then busy again: gaps of both kinds enter and leave the last slots.
+    dice = Random(seed)
+    active = [dice.random() < share for share in (0.7, 0.2, 0.8) for _ in range(30)]
+    rule = Histogram(60.0, recent_weight=weight, recent_s=7 * 60.0, longest_s=9 * 60.0)
+    assert rule.follow(series(*map(float, active))).tolist() == histogram(active, 9, 7, weight)
 
 
 def test_the_rules_that_everybody_knows_have_the_lengths_in_their_names() -> None:
