@@ -103,7 +103,7 @@ def _short(node: ast.AST) -> str:
 
 
 def _is_zip(node: ast.AST) -> bool:
-    """Tell whether this is a call of ``zip``, whose ``strict`` only guards against our faults."""
+    """Tell whether this calls ``zip``, whose ``strict`` guards against our own faults only."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "zip"
 
 
