@@ -156,6 +156,34 @@ SIMPLE: dict[Score, Twin] = {
 }
 
 
+@st.composite
+def contests(draw: st.DrawFn) -> tuple[Ledger, Demand]:
+    """Draw machines that nearly all have room, so that scores decide rather than room."""
+    if draw(st.integers(0, 3)) == 0:
+        return draw(ledgers()), draw(demands())
+    shares, hosts, used, cpus = st.sampled_from([0, 0, 100, 300, 500, 700]), [], [], []
+    for number in range(draw(st.integers(2, 5))):
+        gpus = draw(st.sampled_from([2, 3, 4]))
+        kind, pooled = (
+            draw(st.sampled_from(["T4", "V100", "V100"])),
+            draw(st.integers(0, 7)) == 0,
+        )
+        cores = draw(st.sampled_from([16, 32, 96]))
+        if draw(st.integers(0, 3)) == 0 and not pooled:
+            devices = [
+                Device(draw(st.sampled_from(["T4", "V100"])), 16_384) for _ in range(gpus)
+            ]
+            hosts.append(machine(f"m{number}", devices=devices, cpus=cores))
+        else:
+            hosts.append(machine(f"m{number}", gpus=gpus, type=kind, cpus=cores, pooled=pooled))
+        used.append([draw(shares) for _ in range(1 if pooled else gpus)])
+        cpus.append(draw(st.sampled_from([0.0, 2.0, 8.0, 12.0])))
+    gpus = draw(st.sampled_from([0, 1, 1, 1, 2]))
+    milli = draw(st.sampled_from([100, 200, 300, 500])) if gpus else 1000
+    needs = Demand(gpus, milli, cpu_milli=draw(st.sampled_from([500, 2_000, 4_000])))
+    return ledger_with(cluster(*hosts), used, cpus_used=cpus), needs
+
+
 def chosen(ledger: Ledger, needs: Demand, rule: Rule) -> tuple[int, tuple[int, ...]] | None:
     """The machine and GPUs that a compiled rule takes for one instance."""
     asked = replace(job(), request=Request((Task(needs),)))
@@ -174,10 +202,11 @@ def best(ledger: Ledger, needs: Demand, twin: Twin) -> int:
 
 @pytest.mark.parametrize("score", SIMPLE, ids=lambda score: score.name.lower())
 @settings(max_examples=40)
-@given(ledger=ledgers(), needs=demands())
+@given(contest=contests())
 def test_a_rule_takes_the_machine_that_its_formula_names(
-    score: Score, ledger: Ledger, needs: Demand
+    score: Score, contest: tuple[Ledger, Demand]
 ) -> None:
+    ledger, needs = contest
     found = chosen(ledger, needs, Rule(score))
     assert found is None or found[0] == best(ledger, needs, SIMPLE[score])
 
@@ -316,10 +345,11 @@ def fgd(at: Sight, needs: Demand, gpus: tuple[int, ...]) -> float:
     return float(np.floor(100 / (1 + np.exp(-gain / 1000))))
 
 
-@given(ledger=ledgers(), needs=demands())
+@given(contest=contests())
 def test_fgd_takes_the_place_where_fragments_grow_the_least(
-    ledger: Ledger, needs: Demand
+    contest: tuple[Ledger, Demand],
 ) -> None:
+    ledger, needs = contest
     found = chosen(ledger, needs, Rule(Score.FGD, typical=TYPICAL))
     if found is None:
         return
@@ -436,10 +466,11 @@ def shares(at: Sight, gpu: int, needs: Demand) -> int:
     return min(count, at.gpu_memory[gpu] // memory) if memory else count
 
 
-@given(ledger=ledgers(), needs=demands())
+@given(contest=contests())
 def test_lookahead_takes_the_place_with_the_highest_score(
-    ledger: Ledger, needs: Demand
+    contest: tuple[Ledger, Demand],
 ) -> None:
+    ledger, needs = contest
     found = chosen(ledger, needs, Rule(Score.LOOKAHEAD, typical=TYPICAL))
     if found is None:
         return
@@ -492,10 +523,11 @@ BLENDS = {
 
 @pytest.mark.parametrize("name", BLENDS)
 @settings(max_examples=30)
-@given(ledger=ledgers(), needs=demands())
+@given(contest=contests())
 def test_a_blend_takes_a_machine_of_the_lowest_price(
-    name: str, ledger: Ledger, needs: Demand
+    name: str, contest: tuple[Ledger, Demand]
 ) -> None:
+    ledger, needs = contest
     found = chosen(ledger, needs, Rule(Score.BLEND, terms=BLENDS[name]))
     if found is None:
         return
