@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz conformance bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz mutate conformance bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -59,6 +59,10 @@ fuzz: $(STAMP) ## draw new cases for the property tests, more of them; SEED=N dr
 	@echo 'New cases are drawn from seed $(SEED); make fuzz SEED=$(SEED) draws them again.'
 	$(BIN)/python -m pytest -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz \
 	  --hypothesis-seed=$(SEED) $(ONLY)
+
+mutate: $(STAMP) ## plant faults in MODULE=interlane.policy.order and list those that no test notices
+	$(BIN)/python -m interlane.testing.mutate $(MODULE) \
+	  $(or $(TESTS),tests/$(word 2,$(subst ., ,$(MODULE)))) --most $(or $(MOST),1000000)
 
 conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
 	INTERLANE_SCRIPTS=1000 $(BIN)/python -m pytest tests/live/test_conformance.py -n $(WORKERS)

@@ -1,7 +1,7 @@
 import os
 import signal
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 # Compiled code makes first examples slow, so there is no deadline.  `make test` draws the same
@@ -21,6 +21,10 @@ settings.register_profile(
     derandomize=False,
     print_blob=True,
     max_examples=int(os.environ.get("INTERLANE_EXAMPLES", "300")),
+)
+# `make mutate` wants to know that a case fails, not the smallest one that does.
+settings.register_profile(
+    "mutate", settings.get_profile("interlane"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("interlane")
 

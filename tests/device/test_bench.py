@@ -38,15 +38,12 @@ def test_the_median_is_held_to_the_bound(figure: BenchFigure, holds: bool) -> No
     assert figure.holds is holds
 
 
-def test_a_round_measures_every_figure_with_real_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("interlane.device.bench.figures.STRETCHES", 1)
+def test_a_round_measures_every_figure_with_real_processes() -> None:
     bench = Bench()
     told: list[int] = []
 
     with staged() as stage:
-        bench.run(stage, rounds=1, tell=told.append)
+        bench.run(stage, rounds=1, tell=told.append, stretches=1)
 
     assert told == [1]
     assert all(figure.samples for figure in bench.figures)

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
-from interlane.live.questions import etas
 from interlane.live.questions.etas import Etas
 from interlane.model import JobId
 from interlane.testing.live import driving, spec
@@ -27,18 +24,14 @@ def test_a_job_that_waits_has_a_band_and_one_that_runs_has_none(tmp_path: Path) 
     assert none["p50_s"] is None
 
 
-def test_bands_move_when_jobs_start_later_than_was_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(etas, "PAUSE_S", 0.05)
-
+def test_bands_move_when_jobs_start_later_than_was_told(tmp_path: Path) -> None:
     def at_once(
         make: object, jobs: object, job_ids: Sequence[JobId], now_s: float
     ) -> dict[JobId, list[float]]:
         return {job_id: [now_s] for job_id in job_ids}
 
     with driving(tmp_path) as driver:
-        told = Etas(driver.snapshot, driver.store, at_once)
+        told = Etas(driver.snapshot, driver.store, at_once, pause_s=0.05)
         runs = driver.submit(spec("runs", "sleep 100", gpus=2), "ann").result()
         second = driver.submit(spec("second", "sleep 100", gpus=2), "ann").result()
         told.start()
@@ -53,9 +46,7 @@ def test_bands_move_when_jobs_start_later_than_was_told(
     assert after.p50_s - asked_again_s > before.p50_s - asked_s
 
 
-def test_nothing_is_asked_in_the_background_while_very_many_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_asked_in_the_background_while_very_many_wait(tmp_path: Path) -> None:
     asked: list[JobId] = []
 
     def noted(
@@ -65,16 +56,16 @@ def test_nothing_is_asked_in_the_background_while_very_many_wait(
         return {}
 
     with driving(tmp_path) as driver:
-        told = Etas(driver.snapshot, driver.store, noted)
+        fewer, enough = (
+            Etas(driver.snapshot, driver.store, noted, played_most=most) for most in (1, 2)
+        )
         runs, waits = (
             driver.submit(spec(name, "sleep 100", gpus=2), "ann").result()
             for name in ("runs", "waits")
         )
-        monkeypatch.setattr(etas, "PLAYED_MOST", 1)
-        told._ask_about_the_newest()
+        fewer._ask_about_the_newest()
         while_many = [*asked]
-        monkeypatch.setattr(etas, "PLAYED_MOST", 2)
-        told._ask_about_the_newest()
+        enough._ask_about_the_newest()
         for record in (waits, runs):
             driver.cancel(record.id, "ann").result()
 

@@ -396,14 +396,11 @@ def test_co_runs_of_functions_are_kept_though_little_is_known_of_them(tmp_path: 
     assert np.isnan(kept.values).tolist() == [[[True] * 3, [True, True, False]]]
 
 
-def test_only_the_newest_co_runs_of_each_way_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_newest_co_runs_of_each_way_are_kept(tmp_path: Path) -> None:
     from interlane.traces.colocation import read
 
-    monkeypatch.setattr(coruns, "KEPT", 3)
     for slower in (1.0, 2.0, 4.0, 8.0):
-        files = CoRunFiles(tmp_path, "EMULATED")
+        files = CoRunFiles(tmp_path, "EMULATED", kept=3)
         files.add([CoRun(LATENCY, function_workload("f"), TRAIN, slower)] * 2, {})
 
     (runs,) = read(tmp_path).coruns.values()

@@ -6,7 +6,6 @@ import pytest
 
 from interlane.live.auth import Caller, Role, Tokens
 from interlane.live.store.store import Store
-from interlane.pages import sessions
 from interlane.pages.sessions import SESSION_S, TICKET_S, Sessions
 
 
@@ -78,12 +77,9 @@ def test_a_ticket_is_good_for_one_session(tokens: Tokens, clock: Clock) -> None:
     assert known.ticket(token) is None
 
 
-def test_the_oldest_sessions_make_way(
-    tokens: Tokens, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "KEPT_MAX", 3)
+def test_the_oldest_sessions_make_way(tokens: Tokens, clock: Clock) -> None:
     token, _ = tokens.make("ann", Role.USER)
-    known = Sessions(tokens, clock)
+    known = Sessions(tokens, clock, kept_max=3)
 
     made = [known.enter_by_token(token) or "" for _ in range(5)]
 

@@ -1,9 +1,6 @@
 """The replay with real replicas, in small."""
 
-import pytest
-
 from interlane.predict.arrivals.live import Trees
-from interlane.reproduce import live_prewarm
 from interlane.reproduce.live_prewarm import _as_long, _fed, _generated, _replayed
 
 
@@ -17,15 +14,12 @@ def test_the_keep_alive_that_is_compared_is_warm_at_least_as_long() -> None:
     assert len(set(chosen)) == 4
 
 
-def test_a_replay_answers_everything_and_counts_what_was_cold(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(live_prewarm, "SLOTS", 24)
-    arrivals = _generated(seed=1)
+def test_a_replay_answers_everything_and_counts_what_was_cold() -> None:
+    arrivals = _generated(seed=1, replayed=24)
     few = arrivals.only([number < 3 for number in range(len(arrivals))])
-    forecasts = [_fed(Trees(), one) for one in few]
+    forecasts = [_fed(Trees(), one, slots=24) for one in few]
 
-    found = _replayed(few, forecasts, None, seed=1)
+    found = _replayed(few, forecasts, None, seed=1, slots=24)
 
     assert found.failed == 0
     assert 0 <= found.cold <= found.requests

@@ -31,12 +31,10 @@ def test_parvagpus_scenarios_take_no_more_gpus_than_they_should(
     assert [row["published"] for row in gpus] == [2, 3, 5, 7, 13, 16]
 
 
-def test_heuristics_are_compared_without_any_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mig, "SIZES", (20,))
-    monkeypatch.setattr(mig, "SEEDS", (0,))
-    monkeypatch.setattr(mig, "SLOW", ())
+def test_heuristics_are_compared_without_any_data() -> None:
+    setting = Setting(None, seed=0, choice="synthetic")
 
-    rows = mig.HEURISTICS.run(Setting(None, seed=0, choice="synthetic"))
+    rows = mig._heuristics(setting, sizes=(20,), seeds=(0,), slow=())
 
     by_name = {row.what: row for row in rows}
     assert by_name["faults that the checker finds in all plans"].ours == 0

@@ -8,17 +8,13 @@ from interlane.traces.data import data_dir
 
 
 @pytest.mark.data
-def test_most_instances_stay_and_nobody_is_interrupted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_most_instances_stay_and_nobody_is_interrupted() -> None:
     beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
     found = data_dir(None) or beside
     if not (found / "mig").is_dir():
         pytest.skip("needs the published measurements; set INTERLANE_DATA")
-    monkeypatch.setattr(mig_transition, "CASES", (("normal", 0.3),))
-    monkeypatch.setattr(mig_transition, "SEEDS", 1)
 
-    rows = mig_transition.TRANSITION.run(Setting(found, seed=42))
+    rows = mig_transition._transition(Setting(found, seed=42), (("normal", 0.3),), seeds=1)
 
     assert [row for row in rows if not row.holds] == []
     assert rows[-1].what.startswith("moments below a floor, of ")

@@ -21,14 +21,10 @@ def test_a_job_is_known_to_take_what_its_iterations_took() -> None:
     assert TURNS.wall_s == pytest.approx(40e-9)
 
 
-def test_real_jobs_end_sooner_under_srtf_than_under_fifo(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(salus_real, "ROUNDS", 1)
-    monkeypatch.setattr(salus_real, "JOBS", 6)
-    monkeypatch.setattr(salus_real, "WORK_S", 1.0)
+def test_real_jobs_end_sooner_under_srtf_than_under_fifo() -> None:
+    setting = Setting(None, seed=1, choice=salus.REAL)
 
-    rows = salus.TABLE1.run(Setting(None, seed=1, choice=salus.REAL))
+    rows = salus_real.trained(setting, rounds=1, jobs_count=6, work_s=1.0)
 
     assert [row.published for row in rows[::2]] == [3.19, 1.77]
     assert float(rows[0].ours) > 1.0

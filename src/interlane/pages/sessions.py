@@ -33,8 +33,9 @@ class _Pass:
 class Passes:
     """Secrets that stand for a token for a while."""
 
-    def __init__(self, now_s: Clock, life_s: float) -> None:
+    def __init__(self, now_s: Clock, life_s: float, kept_max: int) -> None:
         self._now_s = now_s
+        self._kept_max = kept_max
         self._life_s = life_s
         self._lock = threading.Lock()
         self._kept: dict[str, _Pass] = {}
@@ -45,7 +46,7 @@ class Passes:
         now_s = self._now_s()
         with self._lock:
             self._kept = {of: one for of, one in self._kept.items() if one.ends_s > now_s}
-            while len(self._kept) >= KEPT_MAX:
+            while len(self._kept) >= self._kept_max:
                 del self._kept[next(iter(self._kept))]
             self._kept[_digest(secret)] = _Pass(token_id, now_s + self._life_s)
         return secret
@@ -67,10 +68,10 @@ class Passes:
 class Sessions:
     """Lets browsers in by token or ticket, and knows them again."""
 
-    def __init__(self, tokens: Tokens, now_s: Clock) -> None:
+    def __init__(self, tokens: Tokens, now_s: Clock, kept_max: int = KEPT_MAX) -> None:
         self._tokens = tokens
-        self._sessions = Passes(now_s, SESSION_S)
-        self._tickets = Passes(now_s, TICKET_S)
+        self._sessions = Passes(now_s, SESSION_S, kept_max)
+        self._tickets = Passes(now_s, TICKET_S, kept_max)
 
     def ticket(self, token: str) -> str | None:
         """Return a ticket that lets its bearer in once; None if the token is not valid."""

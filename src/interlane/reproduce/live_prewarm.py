@@ -116,7 +116,7 @@ def _traffic(setting: Setting) -> "tuple[Arrivals, Trees]":
     return sparse, Trees().fit(arrivals.known(known))
 
 
-def _generated(seed: int) -> "Arrivals":
+def _generated(seed: int, replayed: int = SLOTS) -> "Arrivals":
     """Return functions that are asked now and then: some by the clock, some by chance."""
     import numpy as np
 
@@ -125,7 +125,7 @@ def _generated(seed: int) -> "Arrivals":
     rng = np.random.default_rng(seed)
     made = []
     for number in range(12):
-        period, slots = 4 + 3 * number, 3 * SLOTS
+        period, slots = 4 + 3 * number, 3 * replayed
         counts = (rng.random(slots) < 0.02).astype(float)
         counts[rng.integers(period) :: period] = 1 + rng.integers(3)
         made.append(Series(f"generated-{number}", counts, 0))
@@ -149,13 +149,17 @@ def _as_long(arrivals: "Arrivals", warm: float) -> int:
 
 
 def _replayed(
-    arrivals: "Arrivals", forecasts: "list[Forecaster]", keep_s: float | None, seed: int
+    arrivals: "Arrivals",
+    forecasts: "list[Forecaster]",
+    keep_s: float | None,
+    seed: int,
+    slots: int = SLOTS,
 ) -> PrewarmResult:
     with tempfile.TemporaryDirectory() as name, _driver(Path(name)) as (driver, replicas):
         (Path(name) / "handler.py").write_text(HANDLER)
         for number, one in enumerate(arrivals):
             _store(driver, _name(number, one), Path(name), keep_s)
-        played = _replay(driver, replicas, list(arrivals), deepcopy(forecasts), seed)
+        played = _replay(driver, replicas, list(arrivals), deepcopy(forecasts), seed, slots)
         return asyncio.run(played)
 
 
@@ -213,6 +217,7 @@ async def _replay(
     series: "Sequence[Series]",
     forecasts: "list[Forecaster]",
     seed: int,
+    slots: int,
 ) -> PrewarmResult:
     from interlane.functions.costs import Prices
     from interlane.live.functions.gateway import FunctionSettings, Gateway
@@ -226,8 +231,8 @@ async def _replay(
     try:
         play = _Play(gateway.ask, Random(seed))
         first = None
-        for slot in range(-SLOTS - UNJUDGED, 0):
-            if slot == -SLOTS:
+        for slot in range(-slots - UNJUDGED, 0):
+            if slot == -slots:
                 first = _figures(gateway.statuses())
             for name, one in zip(names, series, strict=True):
                 play.slot(name, int(one.counts[slot]))
@@ -243,14 +248,14 @@ async def _replay(
     return PrewarmResult(int(requests), int(cold), warm_s / (took_s * len(names)), failed)
 
 
-def _fed(trees: "Trees", one: "Series") -> "Forecaster":
+def _fed(trees: "Trees", one: "Series", slots: int = SLOTS) -> "Forecaster":
     """Return a forecast that has seen the week before the replay."""
     import numpy as np
 
     from interlane.predict.arrivals.live import OnlineForecaster
 
-    seen = one.counts[: -SLOTS - UNJUDGED][-HISTORY:]
-    first = one.first + len(one) - SLOTS - UNJUDGED - len(seen)
+    seen = one.counts[: -slots - UNJUDGED][-HISTORY:]
+    first = one.first + len(one) - slots - UNJUDGED - len(seen)
     forecast = OnlineForecaster(trees, functions=1, slot_s=60.0, slot=first)
     for count in seen:
         forecast.passed(np.array([count]))

@@ -161,17 +161,23 @@ class _Instance:
         )
 
 
-def _heuristics(setting: Setting) -> list[Row]:
+def _heuristics(
+    setting: Setting,
+    sizes: Sequence[int] = SIZES,
+    seeds: Sequence[int] = SEEDS,
+    slow: Sequence[str] = SLOW,
+) -> list[Row]:
     table = _synthetic() if setting.choice == SYNTHETIC else _table(setting)
     cases = [
         (gpus, shape, setting.seed + seed)
-        for gpus in SIZES
+        for gpus in sizes
         for shape in ("normal", "lognormal")
-        for seed in SEEDS
+        for seed in seeds
     ]
     instances = []
     for number, (gpus, shape, seed) in enumerate(cases, 1):
-        instances.append(_instance(table, gpus, shape, seed, slow=seed == setting.seed))
+        patient = slow if seed == setting.seed else ()
+        instances.append(_instance(table, gpus, shape, seed, patient))
         setting.progress(number, len(cases), "instances")
     published = None if setting.choice == SYNTHETIC else PUBLISHED_SAVING
     return [one.row() for one in instances] + list(_verdicts(instances, published))
@@ -184,7 +190,7 @@ def _synthetic() -> "PerformanceTable":
 
 
 def _instance(
-    table: "PerformanceTable", gpus: int, shape: str, seed: int, *, slow: bool
+    table: "PerformanceTable", gpus: int, shape: str, seed: int, slow: Sequence[str]
 ) -> _Instance:
     from interlane.mig.check import PlanTerms, faults
     from interlane.mig.demand import GpuOffer, problem_of
@@ -198,11 +204,10 @@ def _instance(
     offers = [GpuOffer(parvagpu.GPU)]
     problem = problem_of(services, offers, table, latency=HALF)
     terms = PlanTerms(services, offers, tuple(table), HALF)
-    names = [*QUICK, *(SLOW if slow else ())]
     outcomes = {"columns": _solved(problem, "columns", LIMIT_S, seed)}
-    for name in names:
+    for name in (*QUICK, *slow):
         if name in OPTIMISERS:
-            limit_s = SLOW_LIMIT_S if name in SLOW else LIMIT_S
+            limit_s = SLOW_LIMIT_S if name in slow else LIMIT_S
             outcomes[name] = _solved(problem, name, limit_s, seed)
     wrong = sum(len(faults(outcome.plan, terms)) for outcome in outcomes.values())
     return _Instance(gpus, shape, seed, outcomes, wrong)
@@ -237,7 +242,7 @@ def _verdicts(instances: Sequence[_Instance], published: str | None) -> Iterator
 def _excess(name: str, instances: Sequence[_Instance]) -> Row:
     """Return how far a heuristic is above the optimum, by size."""
     cells = []
-    for gpus in SIZES:
+    for gpus in dict.fromkeys(one.gpus for one in instances):
         over = [
             100 * (one.outcomes[name].cost / one.best.cost - 1)
             for one in instances

@@ -58,15 +58,17 @@ class _Case:
         return self.theirs.kept / self.theirs.running
 
 
-def _transition(setting: Setting) -> list[Row]:
+def _transition(
+    setting: Setting, changes: Sequence[tuple[str, float]] = CASES, seeds: int = SEEDS
+) -> list[Row]:
     rows: list[Row] = []
     everything: list[_Case] = []
-    for number, (shape, spread) in enumerate(CASES):
+    for number, (shape, spread) in enumerate(changes):
         cases = []
-        for seed in range(setting.seed, setting.seed + SEEDS):
+        for seed in range(setting.seed, setting.seed + seeds):
             cases.append(_case(replace(setting, seed=seed), shape, spread))
-            done = number * SEEDS + len(cases)
-            setting.progress(done, len(CASES) * SEEDS, "transitions")
+            done = number * seeds + len(cases)
+            setting.progress(done, len(changes) * seeds, "transitions")
         rows += _rows(f"{shape}, rates changed by {spread:g}", cases)
         everything += cases
     moments, below = (

@@ -49,16 +49,16 @@ PUBLISHED_MAKESPAN: Final = {UNHIDDEN: 1.009, "srtf": 1.009, "fair": 0.994, "pac
 """Each policy's makespan over FIFO's."""
 
 
-def _hundred(setting: Setting) -> list[Row]:
+def _hundred(setting: Setting, traces: int = TRACES) -> list[Row]:
     if setting.choice == REAL:
         from interlane.reproduce.salus_real import trained
 
         return trained(setting)
     found: dict[str, list[dict[str, LaneFigures]]] = {name: [] for name in FAMILIES}
-    for at in range(TRACES):
+    for at in range(traces):
         for name, lengths in FAMILIES.items():
             found[name].append(_policies(hundred_jobs(lengths, setting.seed + at)))
-        setting.progress(at + 1, TRACES, "traces")
+        setting.progress(at + 1, traces, "traces")
     return [row for name in FAMILIES for row in _table1(name, found[name])] + _spread(found)
 
 

@@ -88,18 +88,20 @@ class Ran:
 # A fifth of the 100 jobs
 
 
-def trained(setting: Setting) -> list[Row]:
+def trained(
+    setting: Setting, rounds: int = ROUNDS, jobs_count: int = JOBS, work_s: float = WORK_S
+) -> list[Row]:
     """Train jobs of production-like lengths under three orders, and simulate the same."""
     from interlane.device.bench.stage import staged
 
-    jobs = _jobs(setting.seed)
+    jobs = _jobs(setting.seed, jobs_count, work_s)
     found: dict[str, list[tuple[float, float]]] = {"srtf": [], "fair": []}
     with staged() as stage:
         batch = stage.run("calibrate", iteration_ms=ITERATION_MS)
-        for done in range(ROUNDS):
+        for done in range(rounds):
             for order, gains in _round(stage, batch, jobs).items():
                 found[order].append(gains)
-            setting.progress(done + 1, ROUNDS, "rounds")
+            setting.progress(done + 1, rounds, "rounds")
     return [row for order, gains in found.items() for row in _rows(order, gains)]
 
 
@@ -140,20 +142,20 @@ def _simulated(jobs: Sequence[LaneJob], ran: Ran) -> dict[str, float]:
     }
 
 
-def _jobs(seed: int) -> list[LaneJob]:
+def _jobs(seed: int, count: int, work_s: float) -> list[LaneJob]:
     rng = Random(seed)
-    drawn = [production_like(rng) for _ in range(JOBS)]
-    last_s = WORK_S * ARRIVALS_MIN / TOTAL_MIN
-    arrivals_s = sorted([0.0, *(rng.uniform(0, last_s) for _ in range(JOBS - 1))])
+    drawn = [production_like(rng) for _ in range(count)]
+    last_s = work_s * ARRIVALS_MIN / TOTAL_MIN
+    arrivals_s = sorted([0.0, *(rng.uniform(0, last_s) for _ in range(count - 1))])
     return [
-        _job(number, at_s, one / sum(drawn))
+        _job(number, at_s, one / sum(drawn) * work_s)
         for number, (at_s, one) in enumerate(zip(arrivals_s, drawn, strict=True))
     ]
 
 
-def _job(number: int, at_s: float, share: float) -> LaneJob:
+def _job(number: int, at_s: float, work_s: float) -> LaneJob:
     iteration_s = ITERATION_MS / 1000
-    iterations = max(1, round(share * WORK_S / iteration_s))
+    iterations = max(1, round(work_s / iteration_s))
     return LaneJob(
         JobId(f"j{number}"),
         at_s,

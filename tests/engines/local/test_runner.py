@@ -35,7 +35,9 @@ def told() -> Told:
 
 @pytest.fixture
 def runner(tmp_path: Path, told: Told) -> Iterator[ProcessRunner]:
-    runner = ProcessRunner(tmp_path / "runs", told.append, log_file_bytes=1_000)
+    runner = ProcessRunner(
+        tmp_path / "runs", told.append, log_file_bytes=1_000, look_again_s=0.05
+    )
     yield runner
     runner.close()
 
@@ -306,7 +308,6 @@ def test_a_full_disk_costs_output_and_nothing_else(runner: ProcessRunner, told: 
 def test_an_end_that_a_full_disk_hides_is_told_when_there_is_room(
     runner: ProcessRunner, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlane.engines.local.runner.LOOK_AGAIN_S", 0.05)
     order = launch("true")
     full = iter((OSError(28, "No space left on device"),) * 3)
     claim = shim.claim

@@ -74,7 +74,13 @@ class Bench:
             self.half, self.killed, self.restart, self.fork_server,
         )  # fmt: skip
 
-    def run(self, stage: BenchStage, rounds: int, tell: Callable[[int], None]) -> None:
+    def run(
+        self,
+        stage: BenchStage,
+        rounds: int,
+        tell: Callable[[int], None],
+        stretches: int = STRETCHES,
+    ) -> None:
         """Measure all figures, ``rounds`` times."""
         batch = stage.run("calibrate", iteration_ms=ITERATION_MS)
         checkpoint = str(stage.folder / "checkpoint.pt")
@@ -86,7 +92,7 @@ class Bench:
                 self._kill(stage, socket)
             for figure, device in ((self.makespan, FILLED), (self.half, LARGE)):
                 with stage.daemon("rr", device) as socket:
-                    figure.samples.extend(_makespans(stage, socket, batch))
+                    figure.samples.extend(_makespans(stage, socket, batch, stretches))
             with stage.daemon("priority") as socket:
                 self._preempt(stage, socket)
             self._starts(stage, checkpoint, switch_ns)
@@ -135,13 +141,13 @@ class Bench:
         self.fork_server.samples.append(cold_ns / warm_ns)
 
 
-def _makespans(stage: BenchStage, socket: str, batch: int) -> Iterator[float]:
+def _makespans(stage: BenchStage, socket: str, batch: int, stretches: int) -> Iterator[float]:
     """Let two jobs train in turns, and each alone right before or after."""
     settings: dict[str, Any] = {"socket": socket, "batch": batch, "iterations": SLOWDOWN}
     with stage.job("train", **settings) as one, stage.job("train", **settings) as other:
         one.ready()
         other.ready()
-        for _ in range(STRETCHES):
+        for _ in range(stretches):
             alone_ns = _span_ns("alone", one)
             together_ns = _span_ns("turns", one, other)
             alone_ns += _span_ns("alone", other)

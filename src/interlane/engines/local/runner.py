@@ -63,8 +63,15 @@ Told = Callable[[Ended | NeverBegan], None]
 class ProcessRunner:
     """Runs attempts as plain processes."""
 
-    def __init__(self, folder: Path, tell: Told, log_file_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tell: Told,
+        log_file_bytes: int | None = None,
+        look_again_s: float = LOOK_AGAIN_S,
+    ) -> None:
         self._folder = folder
+        self._look_again_s = look_again_s
         self._tell = tell
         self._log_file_bytes = log_file_bytes or shim.LOG_FILE_BYTES
         self._lock = threading.Lock()
@@ -191,7 +198,7 @@ class ProcessRunner:
     def _watch(self) -> None:
         untold: list[Attempt] = []
         while not self._closing:
-            for key, _ in self._selector.select(LOOK_AGAIN_S if untold else None):
+            for key, _ in self._selector.select(self._look_again_s if untold else None):
                 if key.data is None:
                     os.read(self._heard, 4096)
                 else:

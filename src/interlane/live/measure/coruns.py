@@ -67,13 +67,13 @@ Tell = Callable[[Sequence[CoRun], Mapping[Workload, SoloSpeed]], None]
 class CoRunFiles:
     """``profiles.csv`` and ``coruns.csv`` in a folder, written anew with what comes in."""
 
-    def __init__(self, folder: Path, gpu_type: str) -> None:
+    def __init__(self, folder: Path, gpu_type: str, kept: int = KEPT) -> None:
         self._folder = folder
         self._gpu_type = gpu_type
         self._profiles: dict[str, tuple[float, ...]] = {}
         """By workload."""
         self._coruns: dict[Way, deque[Corun]] = {
-            way: deque(maxlen=KEPT) for way in (LANES, BESIDE, LATENCY, P99)
+            way: deque(maxlen=kept) for way in (LANES, BESIDE, LATENCY, P99)
         }
         self._writing = Lock()
         """Jobs and functions are told of by different threads."""

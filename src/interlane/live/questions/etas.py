@@ -64,11 +64,19 @@ class Etas:
     """Says when jobs are likely to start."""
 
     def __init__(
-        self, snapshot: Callable[[], Snapshot], store: Store, play: PlayForward
+        self,
+        snapshot: Callable[[], Snapshot],
+        store: Store,
+        play: PlayForward,
+        *,
+        pause_s: float = PAUSE_S,
+        played_most: int = PLAYED_MOST,
     ) -> None:
         self._snapshot = snapshot
         self._store = store
         self._play = play
+        self._pause_s = pause_s
+        self._played_most = played_most
         self._calibrated = Calibrated()
         self._asked_serial = 0
         self._closing = threading.Event()
@@ -135,7 +143,7 @@ class Etas:
     # -- learning ---------------------------------------------------------------------
 
     def _watch(self) -> None:
-        pause_s = PAUSE_S
+        pause_s = self._pause_s
         while not self._closing.wait(pause_s):
             begin_s = time.monotonic()
             try:
@@ -143,7 +151,7 @@ class Etas:
                 self._ask_about_the_newest()
             except Exception:
                 log.exception("A start could not be forecast.")
-            pause_s = max(PAUSE_S, IDLE * (time.monotonic() - begin_s))
+            pause_s = max(self._pause_s, IDLE * (time.monotonic() - begin_s))
 
     def _learn(self) -> None:
         """Compare what was told with what came."""
@@ -157,7 +165,7 @@ class Etas:
 
     def _ask_about_the_newest(self) -> None:
         now = self._snapshot()
-        if len(now.records) > PLAYED_MOST:
+        if len(now.records) > self._played_most:
             return
         queued = [one for one in now.records if one.state is JobState.QUEUED]
         newest = max(queued, key=lambda one: one.serial, default=None)

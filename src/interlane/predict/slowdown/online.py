@@ -31,6 +31,7 @@ class Residuals:
     """Sensitivity and pressure of every workload on one GPU type, learned one by one."""
 
     workloads: int
+    remembered: float = REMEMBERED
     effects: Floats = field(init=False)
     covariance: Floats = field(init=False)
 
@@ -46,10 +47,10 @@ class Residuals:
         self.effects += gain * (off - self.effects[both].sum())
         self.covariance -= np.outer(gain, towards)
         # What is not measured goes back to where it began, and is as uncertain as then.
-        self.effects *= REMEMBERED
-        self.covariance *= REMEMBERED**2
+        self.effects *= self.remembered
+        self.covariance *= self.remembered**2
         self.covariance[np.diag_indices_from(self.covariance)] += (
-            1.0 - REMEMBERED**2
+            1.0 - self.remembered**2
         ) * PRIOR**2
 
     @property
