@@ -8,9 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from interlane import tables
 from interlane.kernel.ledger import Ledger
 from interlane.model import MILLI, Demand, Device
 from interlane.policy import rows
+from interlane.tables import compiled as in_tables
 from interlane.testing.build import cluster, demand, ledger_with, machine
 from interlane.testing.strategies import clusters, demands, ledgers
 
@@ -25,7 +27,7 @@ def room(ledger: Ledger, at: int, ask: int) -> int:
 
 
 def take(ledger: Ledger, at: int, ask: int, mask: int, instances: int = 1) -> None:
-    rows.change(ledger.free, at, ledger.asks, ask, mask, instances)
+    in_tables.change(ledger.free, at, ledger.asks, ask, mask, instances)
 
 
 def was_there(ledger: Ledger, at: int, ask: int, mask: int) -> bool:
@@ -91,7 +93,7 @@ def test_as_many_instances_as_there_is_room_for_can_be_taken_and_no_more(
             assert was_there(ledger, at, ask, mask)
             assert rows.is_sound(ledger.free, ledger.total, at)
         assert room(ledger, at, ask) == 0
-    assert (ledger.free <= before)[:, : rows.KIND].all()
+    assert (ledger.free <= before)[:, : tables.KIND].all()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_as_many_instances_as_there_is_room_for_can_be_taken_and_no_more(
         (demand(cpus=10.001), 0),
         (demand(memory_mib=1_000), 1),
         (demand(memory_mib=1_001), 0),
-        (demand(), rows.PLENTY),
+        (demand(), tables.PLENTY),
     ],
 )
 def test_room_without_gpus_is_what_the_scarcest_allows(needs: Demand, fits: int) -> None:
@@ -157,7 +159,7 @@ def test_labels_and_taints_hold_for_every_machine_of_many() -> None:
 
 def test_what_others_took_beyond_what_was_free_keeps_away_only_who_needs_it() -> None:
     ledger = Ledger(cluster(gpus=[1]))
-    ledger.free[0, rows.CPU] = ledger.free[0, rows.MEMORY] = -5
+    ledger.free[0, tables.CPU] = ledger.free[0, tables.MEMORY] = -5
     assert room(ledger, 0, entered(ledger, Demand(1))) == 1
     assert room(ledger, 0, entered(ledger, demand(gpus=1, cpus=1))) == 0
     assert room(ledger, 0, entered(ledger, demand(gpus=1, memory_mib=1))) == 0
@@ -172,7 +174,7 @@ def test_what_is_taken_and_given_back_leaves_no_trace(
 ) -> None:
     ask, before = entered(ledger, needs), ledger.free.copy()
     take(ledger, 0, ask, mask, instances)
-    used = ledger.free[0, rows.CPU] != before[0, rows.CPU]
+    used = ledger.free[0, tables.CPU] != before[0, tables.CPU]
     assert bool(used) == (needs.cpu_milli > 0)
     take(ledger, 0, ask, mask, -instances)
     assert (ledger.free == before).all()
@@ -227,8 +229,8 @@ def test_a_row_is_sound_between_nothing_and_all_that_the_machine_has() -> None:
     def is_sound() -> bool:
         return bool(rows.is_sound(ledger.free, ledger.total, 0))
 
-    last_gpu_memory = rows.FREE + 2 * rows.slots_of(ledger.free) - 1
-    for column in (rows.CPU, rows.MEMORY, rows.FREE, rows.FREE + 1, last_gpu_memory):
+    last_gpu_memory = tables.FREE + 2 * in_tables.slots_of(ledger.free) - 1
+    for column in (tables.CPU, tables.MEMORY, tables.FREE, tables.FREE + 1, last_gpu_memory):
         had = int(ledger.free[0, column])
         for value, sound in (
             (had + 1, False),
@@ -239,9 +241,9 @@ def test_a_row_is_sound_between_nothing_and_all_that_the_machine_has() -> None:
         ):
             ledger.free[0, column] = value
             assert is_sound() is sound, f"column {column} is {value}"
-    ledger.free[0, rows.KIND + 3] = 7  # counts of what runs have no upper limit
+    ledger.free[0, tables.KIND + 3] = 7  # counts of what runs have no upper limit
     assert is_sound()
-    ledger.free[0, rows.KIND + 3] = -1
+    ledger.free[0, tables.KIND + 3] = -1
     assert not is_sound()
 
 
@@ -253,23 +255,23 @@ def test_a_row_is_sound_between_nothing_and_all_that_the_machine_has() -> None:
 def test_kinds_tell_shares_whole_gpus_and_none_apart(needs: Demand, kind: int) -> None:
     ledger = Ledger(cluster(gpus=[2]))
     ask = entered(ledger, needs)
-    assert rows.kind_of(ledger.asks, ask) == kind
+    assert in_tables.kind_of(ledger.asks, ask) == kind
     take(ledger, 0, ask, 0, 3)
-    counts = ledger.free[0, rows.KIND : rows.KIND + rows.KINDS].tolist()
-    assert counts == [3 * (number == kind) for number in range(rows.KINDS)]
+    counts = ledger.free[0, tables.KIND : tables.KIND + tables.KINDS].tolist()
+    assert counts == [3 * (number == kind) for number in range(tables.KINDS)]
 
 
 @given(ledger=ledgers(), needs=demands())
 def test_wider_rows_hold_the_same_machines(ledger: Ledger, needs: Demand) -> None:
-    ask, slots = entered(ledger, needs), int(rows.slots_of(ledger.free))
-    wide = rows.widened(ledger.free, slots + 3)
-    assert wide.shape[1] == rows.width(slots + 3)
-    assert rows.slots_of(wide) == slots + 3
+    ask, slots = entered(ledger, needs), int(in_tables.slots_of(ledger.free))
+    wide = tables.widened(ledger.free, slots + 3)
+    assert wide.shape[1] == tables.width(slots + 3)
+    assert in_tables.slots_of(wide) == slots + 3
     for at in range(ledger.height):
         assert rows.room_for(wide, at, ledger.asks, ask) == room(ledger, at, ask)
         for group in range(3):
-            old = ledger.free[at, rows.FREE + group * slots :][:slots]
-            new = wide[at, rows.FREE + group * (slots + 3) :][: slots + 3]
+            old = ledger.free[at, tables.FREE + group * slots :][:slots]
+            new = wide[at, tables.FREE + group * (slots + 3) :][: slots + 3]
             assert new.tolist() == [*old.tolist(), 0, 0, 0]
 
 
@@ -313,12 +315,13 @@ def test_only_machines_of_a_type_that_will_do_are_looked_at() -> None:
 
 def test_what_is_less_than_nothing_is_nothing_in_brief() -> None:
     ledger = Ledger(cluster(gpus=[2]))
-    ledger.free[0, rows.FREE] = ledger.free[0, rows.CPU] = ledger.free[0, rows.MEMORY] = -7
+    for column in (tables.FREE, tables.CPU, tables.MEMORY):
+        ledger.free[0, column] = -7
     rows.summarise(ledger.free, ledger.total, 0, ledger.brief, ledger.shares)
     assert ledger.shares[0, :2].tolist() == [0, 1000]
     brief = ledger.brief[:, 0].tolist()
-    assert (brief[rows.BRIEF_CPU], brief[rows.BRIEF_MEMORY]) == (0, 0)
-    assert brief[rows.BRIEF_GPU] == 1000
+    assert (brief[tables.BRIEF_CPU], brief[tables.BRIEF_MEMORY]) == (0, 0)
+    assert brief[tables.BRIEF_GPU] == 1000
 
 
 def test_a_machine_that_is_down_may_not_even_fit_work_that_asks_for_nothing() -> None:
@@ -330,12 +333,12 @@ def test_a_machine_that_is_down_may_not_even_fit_work_that_asks_for_nothing() ->
 @given(on=clusters(most=4))
 def test_fullness_orders_machines_by_idle_gpus_then_by_free_cpu_and_memory(on: object) -> None:
     ledger = Ledger(on)  # type: ignore[arg-type]
-    rows.change(ledger.free, 0, ledger.asks, entered(ledger, demand(cpus=1)), 0, 1)
+    in_tables.change(ledger.free, 0, ledger.asks, entered(ledger, demand(cpus=1)), 0, 1)
     rows.summarise(ledger.free, ledger.total, 0, ledger.brief, ledger.shares)
     for at in range(ledger.height):
-        idle = int(rows.free_milli(ledger.free, at))
-        cpu = max(ledger.free[at, rows.CPU], 0) / ledger.total[at, rows.CPU]
-        memory = ledger.free[at, rows.MEMORY] / ledger.total[at, rows.MEMORY]
+        idle = int(in_tables.free_milli(ledger.free, at))
+        cpu = max(ledger.free[at, tables.CPU], 0) / ledger.total[at, tables.CPU]
+        memory = ledger.free[at, tables.MEMORY] / ledger.total[at, tables.MEMORY]
         expected = idle * 2**20 + int((cpu + memory) * 2**18)
         assert rows.fullness(ledger.brief, at) == expected
 

@@ -10,6 +10,8 @@ from interlane.kernel.ledger import Ledger
 from interlane.model import Demand, InvalidField, Machine
 from interlane.policy import rows, victims
 from interlane.policy.preempt import Preemption
+from interlane.tables import AT_MACHINE, HELD_BY, Holdings
+from interlane.tables.compiled import change
 from interlane.testing.build import cluster, machine
 
 Spot = tuple[int, int, int, Demand]
@@ -35,7 +37,7 @@ class Case:
         free = self.ledger.total.copy()
         for number, mask, instances, ask, holder in self.held.tolist():
             if holder not in stopped:
-                rows.change(free, number, self.ledger.asks, ask, mask, instances)
+                change(free, number, self.ledger.asks, ask, mask, instances)
         return free
 
     def room(self, ask: int, stopped: list[int]) -> int:
@@ -45,15 +47,12 @@ class Case:
     def found(self, needs: Demand, need: int) -> tuple[int, list[int]]:
         """The ask's number, and whom the search stops."""
         ask = self.ledger.add_ask(needs, needs.gpu_types, 1)
-        at, by = self.held[:, victims.HELD_MACHINE], self.held[:, victims.HELD_BY]
+        at, by = self.held[:, AT_MACHINE], self.held[:, HELD_BY]
         by_machine = np.lexsort((by, self.cost[by], at))
         starts = np.searchsorted(at[by_machine], np.arange(self.ledger.height + 1))
-        by_holder = np.argsort(by, kind="stable")
-        first = np.searchsorted(by[by_holder], np.arange(len(self.cost) + 1))
-        chosen = victims.find_victims(
-            self.free, self.ledger.asks, ask, need, self.held, by_machine, starts, by_holder,
-            first, self.cost,
-        )  # fmt: skip
+        first = np.searchsorted(by, np.arange(len(self.cost) + 1))
+        holdings = Holdings(self.held, by_machine, starts, first, self.cost)
+        chosen = victims.find_victims(self.free, self.ledger.asks, ask, need, holdings)
         return ask, np.flatnonzero(chosen).tolist()
 
 
