@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from interlane.model import Machine, MachineId
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked, figure
 
 if TYPE_CHECKING:
     from interlane.live.driver import Driver
@@ -84,14 +84,19 @@ def _reproduce(setting: Setting) -> list[Row]:
     setting.progress(3, 3, "keep-alive")
     failed = ours.failed + theirs.failed
     return [
-        Row("functions", len(arrivals), None, True),
-        Row("requests: prewarming, keep-alive", _both(ours.requests, theirs.requests), None,
-            abs(ours.requests - theirs.requests) <= ALIKE * theirs.requests),
-        Row("requests that failed", failed, None, failed == 0),
-        Row(f"warm share: prewarming, keep-alive of {slots} slots",
-            _both(ours.warm, theirs.warm), None, ours.warm <= theirs.warm),
-        Row("cold-start rate: prewarming, keep-alive", _both(ours.cold_rate, theirs.cold_rate),
-            None, ours.cold_rate < theirs.cold_rate),
+        figure("functions", len(arrivals)),
+        checked("requests: prewarming, keep-alive", _both(ours.requests, theirs.requests), None,
+                abs(ours.requests - theirs.requests) <= ALIKE * theirs.requests,
+                "The two would not have been asked the same."),
+        checked("requests that failed", failed, None, failed == 0,
+                "The gateway would lose requests."),
+        checked(f"warm share: prewarming, keep-alive of {slots} slots",
+                _both(ours.warm, theirs.warm), None, ours.warm <= theirs.warm,
+                "Prewarming would win by being warm longer."),
+        checked("cold-start rate: prewarming, keep-alive",
+                _both(ours.cold_rate, theirs.cold_rate), None,
+                ours.cold_rate < theirs.cold_rate,
+                "Forecasts would not survive real processes."),
     ]  # fmt: skip
 
 
@@ -298,4 +303,5 @@ LIVE: Final = Reproduction(
     "the gateway carries decisions out too late, or forecasts do not survive real processes.",
     _reproduce,
     needs_data=False,
+    basis=Basis.MACHINE,
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked
 from interlane.reproduce.pai import data_file
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _transition(setting: Setting) -> list[Row]:
         sum(getattr(c, name) for c in everything) for name in ("moments", "below")
     )
     rows.append(
-        Row(f"moments below a floor, of {moments:,} replayed", below, 0, holds=below == 0)
+        checked(f"moments below a floor, of {moments:,} replayed", below, None, below == 0)
     )
     return rows
 
@@ -135,7 +135,7 @@ def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
     from interlane.mig.transition.steps import Times, makespan_s
 
     more = max(len(case.ours.target.gpus) - case.fewest for case in cases)
-    yield Row(
+    yield checked(
         f"{name}: GPUs above the fewest, which are proven",
         more,
         "1 wanted",
@@ -144,7 +144,7 @@ def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
     kept = min(case.kept for case in cases)
     possible = min(case.most_kept / case.ours.running for case in cases)
     theirs = [case.kept_by_baseline for case in cases]
-    yield Row(
+    yield checked(
         f"{name}: instances left in place, of {possible:.1%} possible",
         f"{kept:.1%}, baseline {min(theirs):.1%} to {max(theirs):.1%}",
         f"{LEAST_KEPT:.0%} wanted",
@@ -152,7 +152,7 @@ def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
     )
     borrowed = max(case.ours.extra_gpus for case in cases)
     others = [case.theirs.extra_gpus for case in cases]
-    yield Row(
+    yield checked(
         f"{name}: GPUs borrowed on the way",
         f"{borrowed}, baseline {min(others)} to {max(others)}",
         None,
@@ -160,7 +160,7 @@ def _rows(name: str, cases: Sequence[_Case]) -> Iterator[Row]:
     )
     took = [makespan_s(case.ours.actions, Times()) / 60 for case in cases]
     other = [makespan_s(case.theirs.actions, Times()) / 60 for case in cases]
-    yield Row(
+    yield checked(
         f"{name}: minutes, actions on different GPUs at once",
         f"{max(took):.1f}, baseline {min(other):.1f} to {max(other):.1f}",
         f"under {MOST_MINUTES}",
@@ -200,4 +200,5 @@ TRANSITION: Final = Reproduction(
     "Transitions would move more than they need to, or let a service fall below what it is "
     "owed while they run.",
     _transition,
+    basis=Basis.DRAWN,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked, figure
 
 if TYPE_CHECKING:
     from interlane.sim.experiment import Experiment
@@ -87,23 +87,20 @@ def _figures(experiment: "Experiment", tell: "partial[None]") -> Figures:
 def rows_of(seed: int, packed: Figures, uncontended: Figures) -> list[Row]:
     """Return what must hold, and the waits beside it."""
     return [
-        Row(
+        checked(
             f"seed {seed}: slow-down, mean % (packing beside)",
             round(uncontended.stretch, 1),
             f"< {packed.stretch:.1f}",
             uncontended.stretch < packed.stretch,
         ),
-        Row(
+        checked(
             f"seed {seed}: mean completion, s",
             round(uncontended.completion_s, 1),
             f"< {packed.completion_s:.1f}",
             uncontended.completion_s < packed.completion_s,
         ),
-        Row(
-            f"seed {seed}: mean wait, s",
-            round(uncontended.wait_s, 1),
-            round(packed.wait_s, 1),
-            holds=True,
+        figure(
+            f"seed {seed}: mean wait, s", round(uncontended.wait_s, 1), round(packed.wait_s, 1)
         ),
     ]
 
@@ -115,4 +112,5 @@ CONTENTION: Final = Reproduction(
     "Avoiding contention would cost more than contention does.",
     _contention,
     needs_data=False,
+    basis=Basis.DRAWN,
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlane.reproduce.live_eta import Coverage, rows_of
+from interlane.reproduce.eta_simulated import Coverage, rows_of
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from interlane.model import (
 )
 from interlane.model.gpu import GPU_MEMORY_MIB
 from interlane.model.units import MIB_PER_GIB
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked
 
 if TYPE_CHECKING:
     from interlane.live.questions.estimates import Asked, Guesses, Span
@@ -186,20 +186,26 @@ def rows_of(name: str, found: Coverage) -> list[Row]:
     """Return what is shown of one queue."""
     must = f"{LEAST:.0%} to {MOST:.0%}"
     return [
-        Row(f"{name}: jobs asked about", found.asked, None, found.asked >= 50),
-        Row(
+        checked(
+            f"{name}: jobs asked about",
+            found.asked,
+            None,
+            found.asked >= 50,
+            "Too few would wait for anything to be shown.",
+        ),
+        checked(
             f"{name}: started by P50",
             f"{found.by_p50:.1%}",
             f"{EVEN[0]:.0%} to {EVEN[1]:.0%}",
             EVEN[0] <= found.by_p50 <= EVEN[1],
         ),
-        Row(
+        checked(
             f"{name}: started by P90",
             f"{found.by_p90:.1%}",
             must,
             LEAST <= found.by_p90 <= MOST,
         ),
-        Row(
+        checked(
             f"{name}: started within the band",
             f"{found.inside:.1%}",
             must,
@@ -224,10 +230,12 @@ def _eta(setting: Setting) -> list[Row]:
 
 
 ETA: Final = Reproduction(
-    name="live-eta",
-    claim="Jobs start when 'eta' says: by P90, and within the band, 80 to 95 of 100.",
+    name="eta-simulated",
+    claim="In a simulated week, jobs start when 'eta' says: by P90, and within the band, 80 to "
+    "95 of 100.",
     if_not="Bands of start times promise more, or less, than they hold.",
     run=_eta,
     needs_data=False,
     seed=42,
+    basis=Basis.DRAWN,
 )
