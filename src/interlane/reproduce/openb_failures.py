@@ -1,8 +1,8 @@
 """Pods that fail, and pods that are taken back: openb played as it happened.
 
 Philly's and Helios' files at hand tell no ends.  openb's do: a pod ran, succeeded, failed or
-was deleted while it was still pending.  Failing pods end when they ended, pending ones are taken
-back when they were.
+was deleted while it was still pending.  Failing pods end when they ended, pending ones are
+taken back when they were.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,8 @@
-"""Functions beside training: what is gained, and at whose cost; exclusive, SMore and ours."""
+"""Functions beside training: what is gained, and at whose cost; exclusive, SMore and ours.
+
+What happens in truth is what was measured: Lucid's pairs, of which schedulers know a fifth, and
+for more than two a public curve that no scheduler has seen (``MeasuredCrowd``).
+"""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from interlane.model.function import Function
     from interlane.predict.arrivals.live import Trees
     from interlane.predict.arrivals.lslstm import LsLstm
+    from interlane.predict.degradation.multiway import Crowd
     from interlane.predict.degradation.pairs import Pairs
     from interlane.predict.degradation.table import Table
     from interlane.sim.harvest import Outcome, Scenario, Training
@@ -42,8 +47,6 @@ KEPT: Final = 0.99
 MEMORY_MIB: Final = 24 * 1024
 COLOCATORS: Final = ("smore", "colocate")
 CLASSES: Final = ("light", "medium", "heavy")
-GAIN_MOST: Final = 0.34
-"""The paper's largest gain."""
 
 
 def _reproduce(setting: Setting) -> list[Row]:
@@ -51,7 +54,7 @@ def _reproduce(setting: Setting) -> list[Row]:
 
     if setting.data is None:
         raise InvalidInput("This needs traces and measured pairs; name them with --data.")
-    pairs = _measured(setting.data)
+    pairs = measured(setting.data)
     sizes = {size: SIZES[size] for size in SIZES if setting.choice != SMALL or size < 1000}
     steps = 2 + len(COLOCATORS) * len(sizes)
     table = trained(_known(pairs, setting.seed), setting.seed).table
@@ -76,7 +79,8 @@ def _known(pairs: "Pairs", seed: int) -> "Pairs":
     return by_pair(pairs, LEARNED, seed).known
 
 
-def _measured(data: Path) -> "Pairs":
+def measured(data: Path) -> "Pairs":
+    """Return Lucid's pairs."""
     from interlane.sim.coruns import pairs_by_way
     from interlane.traces.colocation import FOLDERS, read
 
@@ -243,17 +247,17 @@ def _scenario(
         counts,
         _capacity(counts, REPLICAS * gpus),
         load_s,
-        Tolls({"side-by-side": Mode(table, table)}, _true_rule(data), cautious=False),
+        Tolls({"side-by-side": Mode(table, table)}, MeasuredCrowd.of(data), cautious=False),
         seed,
     )
 
 
-def true_table(pairs: "Pairs") -> "Table":
-    """Return what was measured; a pair that was not is what its two sides are elsewhere."""
-    import numpy as np
+def true_slowdown(pairs: "Pairs") -> "NDArray[np.float64]":
+    """Return slow-down by victim and neighbour, from 1 on, as it was measured.
 
-    from interlane.predict.degradation.models import Guess
-    from interlane.predict.degradation.table import Basis, Table
+    A pair that was not measured is what its two sides are elsewhere.
+    """
+    import numpy as np
 
     count = len(pairs.profiles)
     logs = np.full((count, count), np.nan)
@@ -264,22 +268,54 @@ def true_table(pairs: "Pairs") -> "Table":
     sensitivity = off.sum(1) / np.maximum(known.sum(1), 1)
     pressure = off.sum(0) / np.maximum(known.sum(0), 1)
     logs = np.where(known, logs, middle + sensitivity[:, None] + pressure)
-    guess = Guess(np.minimum(logs, 0.0).ravel(), np.full(count**2, 1e-6))
+    return np.exp(-np.minimum(logs, 0.0))
+
+
+def true_table(pairs: "Pairs") -> "Table":
+    """Return the same as a table that is certain."""
+    import numpy as np
+
+    from interlane.predict.degradation.models import Guess
+    from interlane.predict.degradation.table import Basis, Table
+
+    count = len(pairs.profiles)
+    guess = Guess(-np.log(true_slowdown(pairs)).ravel(), np.full(count**2, 1e-6))
     basis = np.full(count**2, Basis.MEASURED, np.int8)
     return Table(pairs.profiles, guess, np.zeros(1), basis)
 
 
-def _true_rule(data: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a rule of multiway
-    """Return how more than two add up, after the public curve of small engines."""
-    from interlane.predict.degradation.multiway import Crowd, SuperAdditive
-    from interlane.traces.colocation import multiway
+@dataclass(frozen=True)
+class MeasuredCrowd:
+    """How more than two add up in truth: as a public curve was measured, point by point.
 
-    rule = SuperAdditive()
-    curve = multiway.read(data / multiway.FOLDER)[0]
-    for engines, slowed in zip(curve.engines, curve.slow_down, strict=True):
-        if engines > 1:
-            rule.learn(Crowd((curve.slow_down[1],) * (engines - 1)), slowed)
-    return rule
+    No policy has seen the curve, and it is no policy's rule: between the points there are
+    straight lines.
+    """
+
+    factors: tuple[float, ...]
+    """By neighbours, from one on: the slow-down over the sum of pairwise ones, each less 1."""
+
+    @classmethod
+    def of(cls, data: Path) -> "MeasuredCrowd":
+        """Read the curve of the smallest engines, which goes up to eight."""
+        import numpy as np
+
+        from interlane.traces.colocation import multiway
+
+        curve = multiway.read(data / multiway.FOLDER)[0]
+        neighbours = np.array(curve.engines[1:]) - 1
+        excess = np.array(curve.slow_down[1:]) - 1.0
+        over = excess / (neighbours * excess[0])
+        every = np.interp(np.arange(1, neighbours[-1] + 1), neighbours, over)
+        return cls(tuple(every.tolist()))
+
+    def total(self, excess: float, worst: float, neighbours: int) -> float:
+        """Return the slow-down, of the sum and the largest of pairwise ones less 1."""
+        at = min(max(neighbours, 1), len(self.factors)) - 1
+        return 1.0 + max(self.factors[at] * excess, worst)
+
+    def learn(self, crowd: "Crowd", slow_down: float) -> None:
+        """Stay as it is: the truth does not learn."""
 
 
 def _roles(pairs: "Pairs") -> tuple[list[int], list[int]]:
