@@ -187,8 +187,13 @@ def measured_rows(seed: int, packed: Figures, uncontended: Figures) -> list[Row]
             round(uncontended.stretch, 2),
             f"{packed.stretch:.2f}, packing",
         ),
-        figure(
-            f"{where}: mean wait, s", round(uncontended.wait_s), f"{packed.wait_s:.0f}, packing"
+        figure(f"{where}: mean wait, s", round(uncontended.wait_s), _beside(packed.wait_s)),
+        checked(
+            f"{where}: slow-down under packing, mean %",
+            round(packed.stretch, 2),
+            "above 0, below 50",
+            0.0 < packed.stretch < 50.0,
+            "Jobs that share a GPU would not be slowed as pairs were measured.",
         ),
         checked(
             f"{where}: mean completion over packing's",
@@ -219,11 +224,7 @@ def rows_of(seed: int, packed: Figures, uncontended: Figures) -> list[Row]:
             uncontended.completion_s < packed.completion_s,
             SHARED,
         ),
-        figure(
-            f"{where}: mean wait, s",
-            round(uncontended.wait_s, 1),
-            f"{packed.wait_s:.1f}, packing",
-        ),
+        figure(f"{where}: mean wait, s", round(uncontended.wait_s, 1), _beside(packed.wait_s)),
     ]
 
 
