@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz conformance bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz conformance evidence bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run
+
+evidence: $(STAMP) ## change what was published and plant faults: every entry must notice (half an hour)
+	INTERLANE_SLOW=1 $(BIN)/python -m pytest tests/reproduce/test_evidence.py -n $(WORKERS)
 
 docs: $(STAMP) ## check that the examples in the documentation still print what they say
 	$(BIN)/python -m pytest tests/docs
