@@ -476,7 +476,7 @@ def moved(value: Any, by: float) -> Any:  # noqa: ANN401 - any constant there ma
     if isinstance(value, bool | str) or value is None:
         return value
     if isinstance(value, int):
-        return max(1, round(value * by))
+        return value + (max(1, round(value * (by - 1))) if by > 1 else -round(value * (1 - by)))
     if isinstance(value, float):
         return value * by
     return value
