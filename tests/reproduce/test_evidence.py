@@ -32,6 +32,7 @@ from interlane.reproduce import (
     eta_simulated,
     fgd,
     helios_queue,
+    live_eta,
     live_prewarm,
     mig,
     mig_transition,
@@ -420,6 +421,7 @@ CASES: Final[Mapping[str, Case]] = {
         setting((eta_simulated, "JOBS", 1_200), (eta_simulated, "QUEUES", (("fifo", "skip"),))),
         is_slow=True,
     ),
+    "live-eta": Case(narrow_bands, setting((live_eta, "JOBS", 80)), is_slow=True),
     "live-prewarm": Case(
         never_asked,
         setting((live_prewarm, "SLOTS", 120)),

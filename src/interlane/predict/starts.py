@@ -10,7 +10,7 @@ edges are those of simulated weeks, and wide.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, exp, floor, log
+from math import exp, log
 from typing import Final
 
 import numpy as np
@@ -105,19 +105,13 @@ class Calibrated:
         return _Told(now_s, middle, max(upper - middle, WIDTH_MIN))
 
     def _edges(self) -> tuple[float, ...]:
-        """Return where edges stand: a little outside, for only so many have started."""
+        """Return where edges stand, so that each is passed as often as it says."""
         if not self._passed:
             return FIRST_EDGES
-        rising = sorted((*_supposed(ENOUGH - len(self._passed)), *self._passed))
-        more, last = len(rising) + 1, len(rising) - 1
-        return tuple(
-            rising[
-                min(max(floor(level * more) - 1, 0), last)
-                if level < 0.5
-                else min(ceil(level * more) - 1, last)
-            ]
-            for level in LEVELS
-        )
+        seen = [*_supposed(ENOUGH - len(self._passed)), *self._passed]
+        # Of n starts and the next one, each place is as likely: (n + 1) parts.
+        edges = np.quantile(seen, LEVELS, method="weibull")
+        return tuple(float(edge) for edge in edges)
 
 
 def _supposed(count: int) -> list[float]:

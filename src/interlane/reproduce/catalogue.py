@@ -36,6 +36,7 @@ _WHERE: Final = {
     "salus-table1": ("interlane.reproduce.salus", "TABLE1"),
     "salus-hpo": ("interlane.reproduce.salus", "TUNING"),
     "salus-inference": ("interlane.reproduce.salus", "INFERENCE"),
+    "live-eta": ("interlane.reproduce.live_eta", "ETA"),
     "eta-simulated": ("interlane.reproduce.eta_simulated", "ETA"),
     "live-prewarm": ("interlane.reproduce.live_prewarm", "LIVE"),
     "share-beside": ("interlane.reproduce.share_beside", "BESIDE"),

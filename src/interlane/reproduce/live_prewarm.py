@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from interlane.model import Machine, MachineId
 from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked, figure
+from interlane.reproduce.live_machine import driving
 
 if TYPE_CHECKING:
     from interlane.live.driver import Driver
@@ -166,27 +167,11 @@ def _replayed(
 
 @contextmanager
 def _driver(folder: Path) -> "Iterator[tuple[Driver, Replicas]]":
-    from interlane.engines.local.devices import emulated
-    from interlane.engines.local.engine import LocalEngine
     from interlane.engines.local.functions.replicas import LocalReplicas
-    from interlane.kernel.scheduler import Scheduler
-    from interlane.live.driver import Driver
-    from interlane.live.store.store import Store
-    from interlane.policy.order import Fifo
-    from interlane.policy.place import pack
-    from interlane.policy.policy import Policy
 
     machine = Machine(MachineId("here"), "EMULATED", 1, 1_000, CARD_MIB, CARD_MIB)
-    store = Store(f"sqlite:///{folder / 'state.db'}")
-    engine = LocalEngine(folder, emulated(machine))
-    policy = Policy(Fifo(), pack(), name="fifo")
-    driver = Driver(store, lambda cluster, workload: Scheduler(cluster, policy), engine)
-    driver.start()
-    try:
+    with driving(folder, machine) as (driver, engine):
         yield driver, LocalReplicas(engine.secrets, lambda: engine.devices)
-    finally:
-        driver.close()
-        store.close()
 
 
 def _name(number: int, one: "Series") -> str:
