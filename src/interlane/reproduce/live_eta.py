@@ -2,8 +2,8 @@
 
 Programs with lengths of their own come faster than they end.  Nothing is known of them at the
 start: estimates are learned from runs that have ended, bands from starts that were told.  Every
-second job that must wait is asked about when it comes in, as ``interlane eta`` would ask.  Bands
-are judged once the server is not young any more, as it says itself.
+second job that must wait is asked about when it comes in, as ``interlane eta`` would ask.
+Bands are judged once the server is not young any more, as it says itself.
 """
 
 import tempfile
