@@ -168,7 +168,7 @@ LINES: Final = (
         "{o:one model each} / {o:memory cut} / {o:one process for all}",
     ),
     Line(
-        "300 real processes queue for 8 devices: start within the band of `eta`",
+        "300 real processes queue for 4 devices: start within the band of `eta`",
         "live-eta",
         "-",
         "{o:started within the band}",

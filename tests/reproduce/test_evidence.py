@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import interlane.reproduce
+from interlane.lanes.wishes import Demand
 from interlane.mig.transition import exchange, joint, order
 from interlane.model import Cluster
 from interlane.policy import catalogue
@@ -52,7 +53,6 @@ from interlane.reproduce import (
 )
 from interlane.reproduce.base import Kind, Reproduction, Row, Setting
 from interlane.reproduce.catalogue import REPRODUCTIONS
-from interlane.reproduce.salus_workloads import Demand
 from interlane.sim import engine
 from interlane.traces.data import data_dir
 from interlane.traces.report import users

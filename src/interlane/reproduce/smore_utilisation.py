@@ -268,7 +268,7 @@ def true_slowdown(pairs: "Pairs") -> "NDArray[np.float64]":
     sensitivity = off.sum(1) / np.maximum(known.sum(1), 1)
     pressure = off.sum(0) / np.maximum(known.sum(0), 1)
     logs = np.where(known, logs, middle + sensitivity[:, None] + pressure)
-    return np.exp(-np.minimum(logs, 0.0))
+    return np.asarray(np.exp(-np.minimum(logs, 0.0)))
 
 
 def true_table(pairs: "Pairs") -> "Table":
