@@ -6,14 +6,16 @@ truth.  The same jobs are played on Venus' 135 machines as one pool.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from interlane.reproduce.base import Reproduction, Row, Setting, checked, claim, figure
 from interlane.reproduce.pai import data_file
 from interlane.reproduce.real_runtimes import HELIOS
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
+    from numpy.typing import NDArray
 
     from interlane.sim.experiment import Experiment
     from interlane.traces.schema import Trace
@@ -141,7 +143,8 @@ def _trace(setting: Setting) -> "Trace":
         instances=pl.when(large).then((pl.col("gpus") + GPUS - 1) // GPUS).otherwise(1),
         gpus=pl.when(large).then(GPUS).otherwise(pl.col("gpus")),
     )
-    return replace(trace, frame=frame)
+    # All of a gang start together: no job of Venus' runs with a part of its GPUs.
+    return replace(trace, frame=frame.with_columns(instances_min=pl.col("instances")))
 
 
 def _lasting(trace: "Trace", longer: float) -> "Trace":
@@ -173,8 +176,18 @@ def _experiment(trace: "Trace", queue: str, setting: Setting) -> "Experiment":
     return Experiment(trace, Cluster("venus", machines), choice, seed=setting.seed)
 
 
-def _played(experiment: "Experiment"):  # type: ignore[no-untyped-def]  # noqa: ANN202 - arrays
-    """Return waits, run times and GPUs of the jobs that finished, and the most GPUs held."""
+class Played(NamedTuple):
+    """What became of the jobs that finished."""
+
+    wait_s: "NDArray[np.float64]"
+    ran_s: "NDArray[np.float64]"
+    gpus: "NDArray[np.int64]"
+    most: int
+    """GPUs held at once, at most."""
+
+
+def _played(experiment: "Experiment") -> Played:
+    """Play the jobs."""
     import numpy as np
 
     from interlane.metrics.outcomes import outcomes
@@ -189,7 +202,7 @@ def _played(experiment: "Experiment"):  # type: ignore[no-untyped-def]  # noqa: 
     # Ends before starts of the same moment.
     order = np.lexsort((change, at_s))
     most = int(np.cumsum(change[order]).max())
-    return ends.wait_s[done], ends.ran_s[done], gpus, most
+    return Played(ends.wait_s[done], ends.ran_s[done], gpus, most)
 
 
 HELIOS_QUEUE: Final = Reproduction(

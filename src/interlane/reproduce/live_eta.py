@@ -19,7 +19,9 @@ from interlane.reproduce.live_machine import driving
 
 if TYPE_CHECKING:
     from interlane.live.driver import Driver
+    from interlane.live.files.job import JobSpec
     from interlane.live.questions.etas import Etas
+    from interlane.live.store.record import Record
 
 JOBS: Final = 300
 DEVICES: Final = 4
@@ -108,7 +110,8 @@ def _queue(driver: "Driver", etas: "Etas", setting: Setting) -> Found:
             said = etas.document(record)
             if said["low_s"] is not None:
                 is_young = "wide" in said["because"].rpartition(";")[2]
-                told[record.id] = Told(*(said[key] for key in BAND), is_young)
+                low_s, p50_s, p90_s, high_s = (said[key] for key in BAND)
+                told[record.id] = Told(low_s, p50_s, p90_s, high_s, is_young)
                 because = because or said["because"]
         setting.progress(number, JOBS, "jobs")
         next_s += rng.expovariate(1 / every_s)
@@ -121,7 +124,7 @@ def _queue(driver: "Driver", etas: "Etas", setting: Setting) -> Found:
     return Found(told, started_s, first, strange, because)
 
 
-def _spec(program: str, length_s: float):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a job file
+def _spec(program: str, length_s: float) -> "JobSpec":
     from interlane.live.files.job import read_spec
 
     return read_spec(
@@ -134,7 +137,7 @@ def _spec(program: str, length_s: float):  # type: ignore[no-untyped-def]  # noq
     )
 
 
-def _estimate(record) -> dict[str, Any]:  # type: ignore[no-untyped-def]  # noqa: ANN001 - a record
+def _estimate(record: "Record") -> dict[str, Any]:
     return {"low_s": record.low_s, "high_s": record.high_s, "basis": record.basis}
 
 

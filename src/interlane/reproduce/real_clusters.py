@@ -11,6 +11,7 @@ from interlane.reproduce.real_sharing import PODS
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
     from interlane.model import Cluster
@@ -90,7 +91,9 @@ def _spread(waits_s: "NDArray[np.float64]") -> str:
     return f"{waits_s.mean():,.0f}, {np.quantile(waits_s, 0.99):,.0f}"
 
 
-def _held(frame, column: str, hours: "NDArray[np.int64]"):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - frames
+def _held(
+    frame: "pl.DataFrame", column: str, hours: "NDArray[np.int64]"
+) -> "NDArray[np.float64]":
     """Return what is held at each hour."""
     import numpy as np
 
@@ -102,10 +105,10 @@ def _held(frame, column: str, hours: "NDArray[np.int64]"):  # type: ignore[no-un
         order = np.argsort(times_s, kind="stable")
         upto = np.concatenate([[0.0], np.cumsum(what[order])])
         totals.append(upto[np.searchsorted(times_s[order], hours * HOUR_S, side="right")])
-    return totals[0] - totals[1]
+    return np.asarray(totals[0] - totals[1])
 
 
-def _sweep(frame) -> "NDArray[np.int64]":  # type: ignore[no-untyped-def]  # noqa: ANN001 - a frame
+def _sweep(frame: "pl.DataFrame") -> "NDArray[np.int64]":
     """Return the GPUs held after every start and end; ends come first."""
     import numpy as np
 
