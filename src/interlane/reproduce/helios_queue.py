@@ -212,6 +212,6 @@ HELIOS_QUEUE: Final = Reproduction(
     "A played queue would say nothing about a real one.",
     _queue,
     teaches="Waits hinge on the 2 % of runs that this file cuts at 48 h: cut, one pool hardly "
-    "waits where Venus' virtual clusters waited 21 minutes; three times as long, it waits 71. "
-    "A trace without its tail says nothing about queues.",
+    "waits where Venus' virtual clusters waited 21 minutes; three times as long, it waits for "
+    "three hours. A trace without its tail says nothing about queues.",
 )
