@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz conformance evidence bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz conformance evidence results bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -63,6 +63,10 @@ fuzz: $(STAMP) ## draw new cases for the property tests, more of them; SEED=N dr
 conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
 	INTERLANE_SCRIPTS=1000 $(BIN)/python -m pytest tests/live/test_conformance.py -n $(WORKERS)
 	@echo 'The engine that pretends has kept the contract in 1000 scripts.'
+
+results: $(STAMP) ## run every result, store what they gave and make README's table anew (an hour of CPU)
+	-$(BIN)/interlane reproduce --all --report docs/results
+	$(BIN)/python docs/generate.py
 
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run

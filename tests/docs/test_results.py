@@ -12,7 +12,12 @@ from interlane.reproduce.catalogue import REPRODUCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "docs" / "results"
-WAITING = frozenset({"pai-reserve"})
+WAITING = frozenset(
+    {
+        *("eta-simulated", "helios-queue", "live-prewarm", "mig-transition", "pai-prediction"),
+        *("pai-reserve", "pai-sjf-paper", "share-beside", "smore-prewarm", "smore-utilisation"),
+    }
+)
 """Entries without a stored run: `interlane reproduce NAME --report docs/results` makes one."""
 BASES = ("real trace", "public measurements", "this machine", "drawn", "fitted")
 
