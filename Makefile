@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz mutate conformance bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz mutate conformance evidence results bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -68,8 +68,15 @@ conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
 	INTERLANE_SCRIPTS=1000 $(BIN)/python -m pytest tests/live/test_conformance.py -n $(WORKERS)
 	@echo 'The engine that pretends has kept the contract in 1000 scripts.'
 
+results: $(STAMP) ## run every result, store what they gave and make README's table anew (an hour of CPU)
+	-$(BIN)/interlane reproduce --all --report docs/results
+	$(BIN)/python docs/generate.py
+
 bench: $(STAMP) ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run
+
+evidence: $(STAMP) ## change what was published and plant faults: every entry must notice (half an hour)
+	INTERLANE_SLOW=1 $(BIN)/python -m pytest tests/reproduce/test_evidence.py -n $(WORKERS)
 
 docs: $(STAMP) ## check that the examples in the documentation still print what they say
 	$(BIN)/python -m pytest tests/docs

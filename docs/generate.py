@@ -1,4 +1,4 @@
-"""Write the pages that are made from the code: the states of a job, and the commands.
+"""Write what is made from the code: states of a job, commands, README's table of results.
 
 python docs/generate.py          write them
 python docs/generate.py --check  exit 1 if a page is out of date
@@ -11,6 +11,8 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Final
+
+import results_table
 
 from interlane import cli
 from interlane.model.lifecycle import DECIDED, NEXT, JobState
@@ -155,6 +157,7 @@ def _helps() -> Iterator[str]:
 PAGES: Final = {
     "concepts/jobs-and-states.md": {"diagram": states_diagram, "table": states_table},
     "reference/commands.md": {"help": commands},
+    "../README.md": {"results": results_table.table},
 }
 """Page -> its made parts."""
 

@@ -131,3 +131,50 @@ def test_the_demo_compares_six_policies_on_a_day(call: Call) -> None:
     assert "What to see" in said.err
     # Rounding once made the kernel ask for the same step in rank for ever on this trace.
     assert next(run for run in answer["runs"] if run["order"] == "las")["preemptions"] > 0
+
+
+def test_compare_over_seeds_marks_nobody_whose_lead_is_luck(
+    call: Call, trace: Path, lab: Path
+) -> None:
+    words = ("compare", trace, "--cluster", lab, *PAIR, "--seeds", 4, "--processes", 1)
+
+    answer = json.loads(call(*words, "-o", "json").out)
+
+    assert answer["seeds"] == 4
+    first, second = answer["runs"]
+    assert {"mean", "low", "high"} <= set(first["mean_jct_s"])
+    assert first["mean_jct_s"]["low"] <= first["mean_jct_s"]["high"]
+    # One of the two is told beside the other, with how likely so large a lead is by chance.
+    others = [run["mean_jct_s"] for run in (first, second) if "p_value" in run["mean_jct_s"]]
+    assert len(others) <= 1
+    for one in others:
+        clear = answer["best"]["mean_jct_s"] is not None
+        assert clear == (one["p_value"] < 0.05)
+    assert "4 draws of the trace" in call(*words).out
+
+
+def test_all_results_are_reproduced_into_one_page_and_one_file(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = "interlane.reproduce."
+    few = {
+        "salus-inference": (f"{where}salus", "INFERENCE"),
+        "sharing-classes": (f"{where}real_sharing", "SHARING_CLASSES"),
+    }
+    monkeypatch.setattr("interlane.reproduce.catalogue._WHERE", few)
+    nowhere = tmp_path / "nothing"
+    nowhere.mkdir()
+
+    said = call("reproduce", "--all", "--report", tmp_path, "--data", nowhere)
+
+    first = said.out.splitlines()[0]
+    assert first.startswith("6 of 6 checked rows of 2 entries hold. Not run: sharing-classes")
+    assert said.code == 1
+    page = (tmp_path / "report.html").read_text()
+    assert page.index("6 of 6 checked rows") < page.index("salus-inference")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert next(iter(report)) == "summary"
+    kinds = {row["kind"] for row in report["entries"][0]["rows"]}
+    assert kinds == {"checked", "figure"}
+    stored = json.loads((tmp_path / "salus-inference.json").read_text())
+    assert {"commit", "date", "rows"} <= set(stored)

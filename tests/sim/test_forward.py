@@ -122,3 +122,13 @@ def test_a_job_that_nothing_known_lets_start_has_no_starts() -> None:
     two_gpus = replace(expected("b", 10), event=Recovered(job("b", gpus=1, instances=2)))
 
     assert played_starts(lambda: make(ONE_GPU), [two_gpus], JobId("b"), now_s=0.0) is None
+
+
+def test_a_job_whose_length_nobody_knows_is_seen_to_start_in_every_play() -> None:
+    """Lengths are drawn down to nothing; a start must be seen before its end all the same."""
+    jobs = [expected("a", 10, off_by=1e6, runs_since_s=999.0), expected("b", 10, off_by=1e6)]
+
+    for seed in range(40):
+        found = played_starts(lambda: make(ONE_GPU), jobs, JobId("b"), 1_000.0, seed)
+
+        assert found is not None

@@ -203,3 +203,14 @@ def test_without_a_name_the_directory_beside_is_taken_if_there(
     assert data_dir(None) is None
     (tmp_path / "shared/data").mkdir(parents=True)
     assert data_dir(None) == tmp_path / "shared/data"
+
+
+def test_a_node_table_of_spot_gpus_is_a_cluster_file(tmp_path: Path) -> None:
+    rows = "gpu_model,gpu_capacity_num,cpu_num,node_name\nA10,1,128,0\nH800,8,192,7\n"
+
+    cluster = load_cluster(write(tmp_path, rows, "nodes.csv"))
+
+    assert [(one.id, one.gpu_type, one.gpus, one.cpu_milli) for one in cluster] == [
+        ("node-0000", "A10", 1, 128_000),
+        ("node-0007", "H800", 8, 192_000),
+    ]

@@ -6,8 +6,10 @@ import polars as pl
 import pytest
 
 from interlane.model import Closeness, Demand, InvalidField, Request, Task, UnknownName
-from interlane.traces.jobs import at_rate, jobs_of, sample
+from interlane.traces.clusters import load_cluster
+from interlane.traces.jobs import at_rate, jobs_of, resampled, sample
 from interlane.traces.schema import Trace, canonical, is_estimate
+from interlane.traces.synth import synthesize
 
 
 def trace_of(ids: list[str], **columns: list[object]) -> Trace:
@@ -215,3 +217,21 @@ def test_adapting_is_asked_once_per_request_and_pods() -> None:
 
     assert asked == [(1000, 1), (1000, 5), (2000, 1)]
     assert len({id(job.request) for job in jobs}) == 1
+
+
+def test_a_trace_drawn_anew_has_as_many_jobs_in_order_and_each_with_its_tasks() -> None:
+    trace = synthesize(jobs=200, cluster=load_cluster("pai2020-1to5"), load=0.8, seed=3)
+
+    drawn = resampled(trace, seed=1)
+
+    assert drawn.jobs == trace.jobs
+    assert drawn.frame["submit_s"].is_sorted()
+    came = trace.frame.select("job_id", "role", "gpus", "duration_s").unique()
+    source = drawn.frame.with_columns(pl.col("job_id").str.split("/").list.first())
+    assert source.join(came, on=["job_id", "role", "gpus", "duration_s"], how="anti").is_empty()
+    assert not drawn.frame.equals(resampled(trace, seed=2).frame)
+    assert drawn.frame.equals(resampled(trace, seed=1).frame)
+    # Blocks keep the load about as it was.
+    last_s = trace.frame["submit_s"].max()
+    assert isinstance(last_s, float)
+    assert 0.5 * last_s < float(drawn.frame["submit_s"].max()) < 2 * last_s  # type: ignore[arg-type]

@@ -409,3 +409,34 @@ def test_a_truncated_gzip_among_the_pai_tables_is_refused(tmp_path: Path) -> Non
         InvalidFile, match=r"pai_instance_table\.csv\.gz: the gzip is cut short"
     ):
         read_trace(folder)
+
+
+def test_instances_of_recommendation_models_come_apart_by_side(tmp_path: Path) -> None:
+    header = "instance_sn,role,app_name,cpu_request,gpu_request,memory_request,"
+    header += "creation_time,scheduled_time,deletion_time"
+    path = write(
+        tmp_path,
+        header,
+        "i0,HN,app_0,12,1,120.5,,,500.0",
+        "i1,CN,app_0,64,0,256.0,100.0,130.0,400.0",
+        "i2,HN,app_1,8,1,32.0,200.0,200.0,",
+    )
+
+    before, beside, after = read_trace(path).frame.to_dicts()
+
+    # What was there before the trace came at second 0; what outlives it ends with it.
+    assert (before["submit_s"], before["duration_s"], before["waited_s"]) == (0, 500, None)
+    assert (after["submit_s"], after["duration_s"]) == (200, 300)
+    assert (beside["duration_s"], beside["waited_s"]) == (270, 30)
+    assert [one["gpus"] for one in (before, beside, after)] == [1, 0, 1]
+    assert (beside["queue"], beside["group"], beside["cpu_milli"]) == ("CN", "app_0", 64_000)
+    assert before["memory_mib"] == 123_392
+
+
+def test_an_instance_that_ends_before_it_starts_is_one_clear_sentence(tmp_path: Path) -> None:
+    header = "instance_sn,role,app_name,cpu_request,gpu_request,memory_request,"
+    header += "creation_time,scheduled_time,deletion_time"
+    path = write(tmp_path, header, "i0,HN,app_0,12,1,1,100,130,120")
+
+    with pytest.raises(InvalidFile, match="it cannot precede the start"):
+        read_trace(path)

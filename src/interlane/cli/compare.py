@@ -11,7 +11,7 @@ from interlane.cli.output import OutputFormat, OutputOption, emit, grid, strong
 from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
-    from interlane.usecases.simulate import ComparedPolicies
+    from interlane.usecases.simulate import ComparedOften, ComparedPolicies
 
 COLUMNS: Final = {
     "mean_jct_s": "mean JCT s",
@@ -44,6 +44,14 @@ def compare(
             show_default="six from plain to clever",
         ),
     ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Play so many draws of the trace and show 95 % intervals; a policy is marked "
+            "best only where its paired differences from all others are clear.",
+        ),
+    ] = 1,
     options: RunOptions,
     processes: ProcessesOption = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -53,8 +61,31 @@ def compare(
 
     with played(trace, options, from_live=from_live, days=days) as (path, settings):
         run = run_in(settings, path)
+        if seeds > 1:
+            told = simulate.compare_often(
+                run, seeds, policy or (), processes, reporter=TERMINAL
+            )
+            emit(told.document, output, _often(told))
+            return
         found = simulate.compare(run, policy or (), processes, reporter=TERMINAL)
     show(found, output)
+
+
+def _often(told: "ComparedOften") -> str:
+    """Lay means and half-widths out, one row per policy."""
+    head = ["policy", *(COLUMNS[figure] for figure in told.figures)]
+    rows = []
+    for number, policy in enumerate(told.policies):
+        cells = []
+        for figure, each in told.figures.items():
+            found = each[number].interval
+            mean, half = _text(figure, found.mean), _text(figure, found.half_width)
+            text = f"{mean} ± {half}"
+            is_best = told.winners[figure] == number
+            cells.append(strong(f"*{text}") if is_best else text)
+        rows.append([policy, *cells])
+    said = f"{told.seeds} draws of the trace, mean and 95 % interval"
+    return grid(head, rows) + f"\n{said}; * best of its column beyond doubt (paired, p < 0.05)"
 
 
 def show(found: "ComparedPolicies", output: OutputFormat) -> None:
@@ -75,12 +106,11 @@ def _table(runs: Sequence[dict[str, object]], winners: dict[str, list[int]]) -> 
 
 
 def _cell(figure: str, value: object, *, is_best: bool) -> str:
-    if not isinstance(value, int | float):
-        text = "-"
-    elif figure.endswith("_ratio"):
-        text = f"{100 * value:.1f} %"
-    elif figure == "cpu_s":
-        text = f"{value:.2f}"
-    else:
-        text = f"{value:,.0f}"
+    text = _text(figure, value) if isinstance(value, int | float) else "-"
     return strong(f"*{text}") if is_best else text
+
+
+def _text(figure: str, value: float) -> str:
+    if figure.endswith("_ratio"):
+        return f"{100 * value:.1f} %"
+    return f"{value:.2f}" if figure == "cpu_s" else f"{value:,.0f}"

@@ -71,8 +71,8 @@ class RunOptions:
     cluster: Annotated[
         str,
         typer.Option(
-            help="Built-in cluster (pai2020, pai2020-1to5, openb, openb-all, pool:GPUS) or a "
-            "file."
+            help="Built-in cluster (pai2020, pai2020-1to5, openb, openb-all, spot2026, "
+            "pool:GPUS) or a file."
         ),
     ] = "pai2020"
     order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (

@@ -1,8 +1,7 @@
 """``interlane reproduce``: published results, the paper's number beside ours."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,11 +9,12 @@ import typer
 from typer.core import TyperCommand
 
 from interlane.cli.options import DataOption, ProcessesOption
-from interlane.cli.output import OutputFormat, OutputOption, emit, flat, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, flat, grid, say
 from interlane.cli.progress import progress
 
 if TYPE_CHECKING:
-    from interlane.reproduce.base import Reproduction, Row
+    from interlane.reproduce.base import Reproduction, Row, Setting
+    from interlane.reproduce.result import Result
 
 LIST: Final = "--list"
 
@@ -48,6 +48,16 @@ def reproduce(
             help="List the results, or the variants of NAME; with NAME and a variant, run it.",
         ),
     ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Run all results.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write NAME.json there, with commit and date; with --all also report.html "
+            "and report.json.",
+        ),
+    ] = None,
     data: DataOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Another seed.", show_default="the published one")
@@ -58,62 +68,83 @@ def reproduce(
     """Run a published result by name; exit 0 only if every row holds that decides."""
     from interlane.model import InvalidInput, UnknownName
     from interlane.reproduce.catalogue import REPRODUCTIONS
-    from interlane.usecases.simulate import cores
 
     if listed is not None and (name is None or not listed):
         _list(REPRODUCTIONS[name or listed] if name or listed else None, output)
         return 0
+    if everything and (name is not None or listed is not None):
+        raise InvalidInput("--all runs every result; leave the name out.")
+    setting = _setting(data, seed, processes)
+    if everything:
+        return _run_all(setting, seed, report, output)
     if name is None:
         raise InvalidInput(
-            f"Name the result to reproduce: {', '.join(REPRODUCTIONS)}, or --list them."
+            f"Name the result to reproduce: {', '.join(REPRODUCTIONS)}, --list them, or run "
+            "--all."
         )
     entry = REPRODUCTIONS[name]
     if listed is not None and listed not in entry.variants:
         raise UnknownName(f"variant of {name}", listed, entry.variants or ["none"])
-    begin_s = _cpu_s()
-    chosen = entry.seed if seed is None else seed
-    rows = _run(entry, listed, data, chosen, processes or cores())
-    answer = {
-        "name": name,
-        "rows": [_as_json(row) for row in rows],
-        "seed": chosen,
-        "cpu_s": round(_cpu_s() - begin_s, 3),
-    }
-    emit(answer, output, _table(entry, rows))
-    return 1 if any(row.decides and not row.holds for row in rows) else 0
+    return _run_one(entry, replace(setting, choice=listed or None), seed, report, output)
 
 
-def _run(
-    entry: "Reproduction", variant: str | None, data: Path | None, seed: int, processes: int
-) -> "list[Row]":
+def _setting(data: Path | None, seed: int | None, processes: int | None) -> "Setting":
     from interlane import wiring
     from interlane.reproduce.base import Setting
+    from interlane.usecases.simulate import cores
+
+    return Setting(wiring.data_of(data), seed or 0, processes or cores())
+
+
+def _run_one(
+    entry: "Reproduction",
+    setting: "Setting",
+    seed: int | None,
+    report: Path | None,
+    output: OutputFormat,
+) -> int:
+    from interlane.reproduce.result import run, store
 
     with progress(entry.name, 1, "steps") as tell:
-        return entry.run(
-            Setting(
-                wiring.data_of(data),
-                seed,
-                processes,
-                lambda done, total, what: tell(done, total),
-                variant or None,
-            )
+        result = run(
+            entry,
+            replace(
+                setting,
+                seed=entry.seed if seed is None else seed,
+                progress=lambda done, total, what: tell(done, total),
+            ),
         )
+    if report is not None:
+        say(f"{store(result, report)} is written.")
+    emit(result.document(), output, _table(result))
+    return 1 if result.fails else 0
 
 
-def _as_json(row: "Row") -> dict[str, object]:
-    """Return a row's fields; the reason only where there is something to excuse."""
-    fields = asdict(row)
-    if row.holds or not row.why_not:
-        del fields["why_not"]
-    if row.decides:
-        del fields["decides"]
-    return fields
+def _run_all(
+    setting: "Setting", seed: int | None, report: Path | None, output: OutputFormat
+) -> int:
+    from interlane.reproduce.catalogue import REPRODUCTIONS
+    from interlane.reproduce.page import write_report
+    from interlane.reproduce.result import run_or_say, store, summary, together
 
-
-def _cpu_s() -> float:
-    """Return the CPU seconds so far, those of processes that were waited for included."""
-    return sum(os.times()[:4])
+    results: list[Result] = []
+    for number, entry in enumerate(REPRODUCTIONS.values(), 1):
+        where = f"{number} of {len(REPRODUCTIONS)}, {entry.name}"
+        with progress(where, 1, "steps") as tell:
+            chosen = replace(
+                setting,
+                seed=entry.seed if seed is None else seed,
+                progress=lambda done, total, what, tell=tell: tell(done, total),
+            )
+            results.append(run_or_say(entry, chosen))
+        say(f"{where}: {results[-1].verdict} {results[-1].took_s:,.0f} s")
+        if report is not None and not results[-1].error:
+            store(results[-1], report)
+    if report is not None:
+        say(f"{write_report(results, report)} is written.")
+    lines = [summary(results), "", *(f"{one.entry.name}: {one.verdict}" for one in results)]
+    emit(together(results), output, "\n".join(lines))
+    return 1 if any(one.fails for one in results) else 0
 
 
 def _list(entry: "Reproduction | None", output: OutputFormat) -> None:
@@ -129,15 +160,54 @@ def _list(entry: "Reproduction | None", output: OutputFormat) -> None:
     emit(answer, output, "\n".join([f"{entry.name}: {entry.claim}", *variants]))
 
 
-def _table(entry: "Reproduction", rows: "Sequence[Row]") -> str:
+def _table(result: "Result") -> str:
+    entry = result.entry
     cells = [
-        [row.what, "yes" if row.holds else "NO", flat(row.ours), flat(row.published)]
-        for row in rows
+        [row.what, row.kind.value, said(row), flat(row.ours), flat(row.published)]
+        for row in result.rows
     ]
-    table = grid(["what", "holds", "ours", "published"], cells, left=2)
-    held = sum(row.holds for row in rows)
-    verdict = f"{held} of {len(rows)} rows hold."
-    if any(row.decides and not row.holds for row in rows):
-        verdict += f" {entry.if_not}"
-    reasons = [f"{row.what}: {row.why_not}" for row in rows if row.why_not and not row.holds]
-    return "\n".join([entry.claim, "", table, "", verdict, *reasons])
+    table = grid(["what", "kind", "holds", "ours", "published"], cells, left=3)
+    teaches = [f"What it teaches: {entry.teaches}"] if entry.teaches else []
+    return "\n".join(
+        [
+            f"{result.verdict} Rests on: {entry.basis.value}.",
+            entry.claim,
+            *teaches,
+            "",
+            table,
+            *_notes(result),
+        ]
+    )
+
+
+def said(row: "Row") -> str:
+    """Return what a row comes to, in a word."""
+    from interlane.reproduce.base import Kind
+
+    if row.holds is None:
+        return "-"
+    if row.is_excused:
+        return "excused"
+    if row.kind is Kind.CALIBRATED:
+        return "as set" if row.holds else "NOT AS SET"
+    return "yes" if row.holds else "NO"
+
+
+def _notes(result: "Result") -> list[str]:
+    """Return what would be wrong, what is excused how far, and what was set from the paper."""
+    from interlane.reproduce.base import Kind
+
+    notes = []
+    for row in result.rows:
+        if row.is_excused and row.excuse is not None:
+            within = f"(known: {row.excuse.low:g} to {row.excuse.high:g})"
+            notes.append(f"{row.what}: {row.excuse.why} {within}")
+        elif row.holds is False:
+            wrong = row.if_not or row.constant or result.entry.if_not
+            notes.append(f"{row.what}: {wrong}")
+    constants = dict.fromkeys(
+        row.constant for row in result.rows if row.kind is Kind.CALIBRATED
+    )
+    if constants:
+        notes.append(f"Calibrated rows were set by: {'; '.join(constants)}.")
+    return ["", *notes] if notes else []

@@ -121,5 +121,16 @@ class LastRun(_Naive):
         return kept[0]
 
 
+@dataclass
+class LastTwo(_Naive):
+    """The mean of the last two runs of the group, else of the user (Tsafrir et al., 2007)."""
+
+    def _keep(self, kept: list[float], length_s: float) -> None:
+        kept[:] = [*kept, length_s][-2:]
+
+    def _said(self, kept: list[float]) -> float:
+        return sum(kept) / len(kept)
+
+
 NAIVE: dict[str, Callable[[], _Naive]] = {"mean-per-user": MeanPerUser, "last-run": LastRun}
 """The twins that every report shows."""

@@ -2,15 +2,18 @@
 
 A simulation that plays the queue forward knows its own doubts: how long jobs run.  It does not
 know what it leaves out, such as jobs that are yet to come and overtake.  So its bands are
-stretched, on a logarithmic scale of waiting times, by as much as past bands have proved too
-narrow: an edge moves out when a job starts beyond it and in when one does not, in a ratio
-that lets it be passed as often as it should be.
+stretched or drawn in, on a logarithmic scale of waiting times, to where the starts of the last
+jobs lay: an edge is passed as often as it was among them.  Before enough jobs have started,
+edges are those of simulated weeks, and wide.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 from typing import Final
+
+import numpy as np
 
 from interlane.model import JobId
 
@@ -18,8 +21,11 @@ LEVELS: Final = (0.05, 0.5, 0.9, 0.95)
 FIRST_EDGES: Final = (-2.2, 0.0, 2.0, 2.8)
 """Where the edges stand before anything was learned, in widths; from simulated weeks."""
 
-STEP: Final = 0.15
-"""How far one job moves an edge, in widths."""
+LAST: Final = 400
+"""Starts that edges are learned from: the newest."""
+
+ENOUGH: Final = 20
+"""Starts from which on they alone count; before, starts as in simulated weeks stand in."""
 
 GRAIN_S: Final = 30.0
 """Waiting times that differ by less are much the same."""
@@ -46,14 +52,14 @@ class _Told:
     now_s: float
     middle: float
     width: float
-    edges: tuple[float, ...]
 
 
 class Calibrated:
     """Turns start times that were played into bands, and learns from true starts."""
 
     def __init__(self) -> None:
-        self._edges: tuple[float, ...] = FIRST_EDGES
+        self._passed: deque[float] = deque(maxlen=LAST)
+        """Where the last jobs started, in widths from the middle of what was told."""
         self._told: dict[JobId, _Told] = {}
         self.compared = 0
         """True starts that were learned from."""
@@ -66,7 +72,8 @@ class Calibrated:
     def band(self, starts_s: Sequence[float], now_s: float) -> StartBand:
         """Return the band for start times that were played, in order."""
         told = self._of(starts_s, now_s)
-        waits_s = [exp(told.middle + edge * told.width) - GRAIN_S for edge in told.edges]
+        edges = self._edges()
+        waits_s = [exp(told.middle + edge * told.width) - GRAIN_S for edge in edges]
         low_s, p50_s, p90_s, high_s = (now_s + max(0.0, wait_s) for wait_s in waits_s)
         return StartBand(low_s, p50_s, p90_s, high_s)
 
@@ -80,12 +87,8 @@ class Calibrated:
         told = self._told.pop(job_id, None)
         if told is None:
             return
-        passed = (log(max(0.0, at_s - told.now_s) + GRAIN_S) - told.middle) / told.width
-        moved = (
-            edge + STEP * (level - (passed <= then))
-            for level, edge, then in zip(LEVELS, self._edges, told.edges, strict=True)
-        )
-        self._edges = tuple(sorted(moved))
+        waited = log(max(0.0, at_s - told.now_s) + GRAIN_S)
+        self._passed.append((waited - told.middle) / told.width)
         self.compared += 1
 
     def forget(self, job_id: JobId) -> None:
@@ -99,4 +102,20 @@ class Calibrated:
             log(max(0.0, starts_s[round(level * last)] - now_s) + GRAIN_S)
             for level in (0.5, 0.9)
         )
-        return _Told(now_s, middle, max(upper - middle, WIDTH_MIN), self._edges)
+        return _Told(now_s, middle, max(upper - middle, WIDTH_MIN))
+
+    def _edges(self) -> tuple[float, ...]:
+        """Return where edges stand, so that each is passed as often as it says."""
+        if not self._passed:
+            return FIRST_EDGES
+        seen = [*_supposed(ENOUGH - len(self._passed)), *self._passed]
+        # Of n starts and the next one, each place is as likely: (n + 1) parts.
+        edges = np.quantile(seen, LEVELS, method="weibull")
+        return tuple(float(edge) for edge in edges)
+
+
+def _supposed(count: int) -> list[float]:
+    """Return so many starts as simulated weeks had them, in widths; none if negative."""
+    levels = [(place + 0.5) / count for place in range(max(0, count))]
+    ends = (0.0, *LEVELS, 1.0), (FIRST_EDGES[0] - 0.3, *FIRST_EDGES, FIRST_EDGES[-1] + 0.3)
+    return [float(one) for one in np.interp(levels, *ends)]

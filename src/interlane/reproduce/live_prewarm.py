@@ -17,7 +17,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from interlane.model import Machine, MachineId
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked, figure
+from interlane.reproduce.live_machine import driving
 
 if TYPE_CHECKING:
     from interlane.live.driver import Driver
@@ -84,14 +85,19 @@ def _reproduce(setting: Setting) -> list[Row]:
     setting.progress(3, 3, "keep-alive")
     failed = ours.failed + theirs.failed
     return [
-        Row("functions", len(arrivals), None, True),
-        Row("requests: prewarming, keep-alive", _both(ours.requests, theirs.requests), None,
-            abs(ours.requests - theirs.requests) <= ALIKE * theirs.requests),
-        Row("requests that failed", failed, None, failed == 0),
-        Row(f"warm share: prewarming, keep-alive of {slots} slots",
-            _both(ours.warm, theirs.warm), None, ours.warm <= theirs.warm),
-        Row("cold-start rate: prewarming, keep-alive", _both(ours.cold_rate, theirs.cold_rate),
-            None, ours.cold_rate < theirs.cold_rate),
+        figure("functions", len(arrivals)),
+        checked("requests: prewarming, keep-alive", _both(ours.requests, theirs.requests), None,
+                abs(ours.requests - theirs.requests) <= ALIKE * theirs.requests,
+                "The two would not have been asked the same."),
+        checked("requests that failed", failed, None, failed == 0,
+                "The gateway would lose requests."),
+        checked(f"warm share: prewarming, keep-alive of {slots} slots",
+                _both(ours.warm, theirs.warm), None, ours.warm <= theirs.warm,
+                "Prewarming would win by being warm longer."),
+        checked("cold-start rate: prewarming, keep-alive",
+                _both(ours.cold_rate, theirs.cold_rate), None,
+                ours.cold_rate < theirs.cold_rate,
+                "Forecasts would not survive real processes."),
     ]  # fmt: skip
 
 
@@ -165,29 +171,11 @@ def _replayed(
 
 @contextmanager
 def _driver(folder: Path) -> "Iterator[tuple[Driver, ReplicaEngine]]":
-    from interlane.engines.local.devices import emulated
-    from interlane.engines.local.engine import LocalEngine
     from interlane.engines.local.functions.replicas import LocalReplicas
-    from interlane.kernel.scheduler import Scheduler
-    from interlane.live.driver import Driver
-    from interlane.live.driver.state import SchedulerPlan
-    from interlane.live.store.store import Store
-    from interlane.policy.order import Fifo
-    from interlane.policy.place import pack
-    from interlane.policy.policy import Policy
 
     machine = Machine(MachineId("here"), "EMULATED", 1, 1_000, CARD_MIB, CARD_MIB)
-    store = Store(f"sqlite:///{folder / 'state.db'}")
-    engine = LocalEngine(folder, emulated(machine))
-    policy = Policy(Fifo(), pack(), name="fifo")
-    plan = SchedulerPlan(lambda cluster, workload: Scheduler(cluster, policy))
-    driver = Driver(store, plan, engine)
-    driver.start()
-    try:
+    with driving(folder, machine) as (driver, engine):
         yield driver, LocalReplicas(engine.secrets, lambda: engine.devices)
-    finally:
-        driver.close()
-        store.close()
 
 
 def _name(number: int, one: "Series") -> str:
@@ -305,4 +293,5 @@ LIVE: Final = Reproduction(
     "the gateway carries decisions out too late, or forecasts do not survive real processes.",
     _reproduce,
     needs_data=False,
+    basis=Basis.MACHINE,
 )

@@ -27,6 +27,8 @@ SWITCH_S: Final = 0.3
 """The gap that figure 8b shows between the iterations of two jobs."""
 
 
+PUBLISHED_GAIN: Final = {"heavy": 1.08, "light": 2.38}
+PUBLISHED_DEVICES: Final = {"apart": 42, "in parts": 6, "hosted": 1}
 PUBLISHED_JCT: Final = {"srtf": 3.19, "fair": 1.77, "pack": 1.17}
 """FIFO's mean completion time over that of each policy."""
 

@@ -18,7 +18,15 @@ from typing import Final
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon
 from interlane.model import InterlaneError
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import (
+    Basis,
+    Excuse,
+    Reproduction,
+    Row,
+    Setting,
+    checked,
+    figure,
+)
 
 CORES: Final = 2
 RULES: Final = ("turns", "beside", "measured")
@@ -29,6 +37,8 @@ ALONE_S: Final = 10.0
 MOST_S: Final = 45.0
 """What a run may take; one that would take longer is extrapolated."""
 CALIBRATION_STEPS: Final = 30
+DISTURBED: Final = (0.85, 1.0)
+"""How far ratios may fall where others keep cores busy."""
 START_S: Final = 120.0
 
 
@@ -47,29 +57,33 @@ def _beside(setting: Setting) -> list[Row]:
             taken_s[load, rule], found = _taken(rule, threads, steps, cores)
             lanes |= {load: found} if rule == "measured" else {}
             setting.progress(at * len(RULES) + number + 1, len(LOADS) * len(RULES), "runs")
-    why_not = (
-        f"others kept {others:.0f} cores busy: measure on an idle machine" if others > 1 else ""
-    )
-    return [*_rows(taken_s, why_not), *_choices(lanes)]
+    why = f"others kept {others:.0f} cores busy: measure on an idle machine"
+    excuse = Excuse(why, *DISTURBED) if others > 1 else None
+    return [*_rows(taken_s, excuse), *_choices(lanes)]
 
 
-def _rows(taken_s: dict[tuple[str, str], float], why_not: str) -> Iterator[Row]:
+def _rows(taken_s: dict[tuple[str, str], float], excuse: Excuse | None) -> Iterator[Row]:
     for load in LOADS:
         for rule in RULES:
-            yield Row(f"{load}, {rule}: s", round(taken_s[load, rule], 1), None, True)
+            yield figure(f"{load}, {rule}: s", round(taken_s[load, rule], 1))
     total_s = {rule: sum(taken_s[load, rule] for load in LOADS) for rule in RULES}
     for rule in RULES[:-1]:
         ratio = total_s[rule] / total_s["measured"]
-        yield Row(
-            f"both loads, {rule} / measured", round(ratio, 2), "above 1", ratio > 1, why_not
+        yield checked(
+            f"both loads, {rule} / measured",
+            round(ratio, 2),
+            "above 1",
+            ratio > 1,
+            "Trials would cost more than they save.",
+            excuse,
         )
 
 
 def _choices(lanes: dict[str, int]) -> Iterator[Row]:
-    yield Row(
-        "lanes of half-filling jobs", lanes["half-filling"], 2, lanes["half-filling"] == 2
-    )
-    yield Row("lanes of filling jobs", lanes["filling"], 1, lanes["filling"] == 1)
+    wrong = "One load would be mistaken for the other."
+    for load, right in (("half-filling", "2"), ("filling", "1")):
+        found = lanes[load]
+        yield checked(f"lanes of {load} jobs", found, right, str(found) == right, wrong)
 
 
 def _steps(threads: int) -> int:
@@ -143,4 +157,5 @@ BESIDE: Final = Reproduction(
     if_not="trials cost more than they save, or mistake one load for the other",
     run=_beside,
     needs_data=False,
+    basis=Basis.MACHINE,
 )

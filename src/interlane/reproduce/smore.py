@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from interlane.model import InvalidInput
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Basis, Reproduction, Row, Setting, checked, figure
 
 if TYPE_CHECKING:
     from interlane.predict.slowdown.evaluate import PairSplit
@@ -71,8 +71,8 @@ def _by_pair(pairs: "Pairs", name: str, part: float, seed: int) -> list[Row]:
     ours, beside = _scored("blend", splits), {one: _scored(one, splits) for one in BESIDE}
     what = f"{name}, unseen pairs, {part:.0%} learned"
     rows = [
-        Row(f"{what}: {figure}", round(ours[figure], 4), f"<= {most}", ours[figure] <= most)
-        for figure, most in BARS[name, part].items()
+        checked(f"{what}: {error}", round(ours[error], 4), f"<= {most}", ours[error] <= most)
+        for error, most in BARS[name, part].items()
     ]
     return rows + _beside(what, ours, beside)
 
@@ -91,7 +91,7 @@ def _unseen(pairs: "Pairs", name: str, setting: Setting) -> list[Row]:
         ours = _scored("blend", splits)
         what, r2 = f"{name}, {kind}", ours["r2"]
         least = UNSEEN_FAMILY_R2 if kind == PROBED else 0.0
-        rows.append(Row(f"{what}: r2", round(r2, 3), f">= {least}", r2 >= least))
+        rows.append(checked(f"{what}: r2", round(r2, 3), f">= {least}", r2 >= least))
         rows += _beside(what, ours, {one: _scored(one, splits) for one in BESIDE})
     return rows
 
@@ -101,11 +101,12 @@ def _beside(
 ) -> list[Row]:
     """Return the others' errors; each row holds if ours is no larger."""
     return [
-        Row(
+        checked(
             f"{what}: mae, beside {name} {one['mae']:.4f}",
             round(ours["mae"], 4),
             f"<= {one['mae']:.4f}",
             ours["mae"] <= one["mae"],
+            f"The {name} would be the better predictor.",
         )
         for name, one in beside.items()
     ]
@@ -153,11 +154,12 @@ def _admission_rows(name: str, truth: "Floats", told: "Floats", lower: "Floats")
     low, high = COVERAGE
     bound, point = admission(truth, lower, LIMIT), admission(truth, told, LIMIT)
     rows = [
-        Row(
+        checked(
             f"{name}: part of pairs that keep their 90 % bound",
             round(coverage, 3),
             f"{low} to {high}",
             low <= coverage <= high,
+            "Bounds would promise more, or less, than they hold.",
         )
     ]
     if name != "lucid":
@@ -165,28 +167,23 @@ def _admission_rows(name: str, truth: "Floats", told: "Floats", lower: "Floats")
         return rows
     return [
         *rows,
-        Row(
+        checked(
             f"{name}: precision, admitted by the bound",
             round(bound["precision"], 3),
             f">= {PRECISION}",
             bound["precision"] >= PRECISION,
         ),
-        Row(
+        checked(
             f"{name}: precision, admitted by the estimate, as SMore does",
             round(point["precision"], 3),
             f"< {bound['precision']:.3f}",
             point["precision"] < bound["precision"],
         ),
         *(
-            Row(
-                f"{name}: recall of the {rule}",
-                round(one["recall"], 3),
-                None,
-                one["recall"] > 0,
-            )
+            figure(f"{name}: recall of the {rule}", round(one["recall"], 3))
             for rule, one in (("bound", bound), ("estimate", point))
         ),
-        Row(
+        checked(
             f"{name}: admitted pairs that lose over 20 %",
             round(bound["twice_the_limit"], 4),
             f"<= {point['twice_the_limit']:.4f}",
@@ -220,10 +217,17 @@ def _crowd(setting: Setting) -> list[Row]:
             for rule in (ours, weighted, additive)
         ]
         what = f"{curve.name}, up to {max(measured)} engines: largest error, %"
-        rows.append(Row(what, round(off[0], 1), f"< {CURVE_ERROR}", off[0] < CURVE_ERROR))
+        rows.append(checked(what, round(off[0], 1), f"< {CURVE_ERROR}", off[0] < CURVE_ERROR))
         for name, one in zip(("SMore's weighted sum", "plain sum"), off[1:], strict=True):
-            worse = off[0] <= one
-            rows.append(Row(f"{what}, {name}", round(one, 1), f">= {off[0]:.1f}", worse))
+            rows.append(
+                checked(
+                    f"{what}, {name}",
+                    round(one, 1),
+                    f">= {off[0]:.1f}",
+                    off[0] <= one,
+                    f"The {name} would be the better rule.",
+                )
+            )
     return rows
 
 
@@ -234,6 +238,7 @@ PAIRS: Final = Reproduction(
     "Schedulers would believe a table that is wrong.",
     _judge_pairs,
     seed=0,
+    basis=Basis.MEASURED,
 )
 ADMISSION: Final = Reproduction(
     "smore-admission",
@@ -241,6 +246,7 @@ ADMISSION: Final = Reproduction(
     "Training jobs would lose more than they were promised.",
     _admit,
     seed=0,
+    basis=Basis.MEASURED,
 )
 MULTIWAY: Final = Reproduction(
     "smore-multiway",
@@ -248,4 +254,5 @@ MULTIWAY: Final = Reproduction(
     "pairs fall short.",
     "GPUs with many functions would be slower than the scheduler believes.",
     _crowd,
+    basis=Basis.MEASURED,
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from interlane.reproduce.base import Reproduction, Row, Setting
+from interlane.reproduce.base import Reproduction, Row, Setting, checked, figure
 from interlane.reproduce.pai import data_file
 
 if TYPE_CHECKING:
@@ -123,12 +123,13 @@ def _rules(name: str, trial: "Trial") -> list[Row]:
         cold, waste = fixed.outcome.cold_rate, fixed.outcome.waste
         ours = f"{cold:.4f} / {waste:.3f}"
         if rule != "keep-alive 10":
-            rows.append(Row(f"{name}: {rule}, cold rate / idle-warm", ours, None, holds=True))
+            rows.append(figure(f"{name}: {rule}, cold rate / idle-warm", ours))
             continue
         then_cold, then_waste = BARS[name].keep_alive
         same = abs(cold - then_cold) < 0.0005 and abs(waste - then_waste) < 0.0005
         then = f"{then_cold} / {then_waste}"
-        rows.append(Row(f"{name}: {rule}, cold rate / idle-warm", ours, then, same))
+        what = f"{name}: {rule}, cold rate / idle-warm"
+        rows.append(checked(what, ours, then, same, "The trace would be read otherwise."))
     return rows
 
 
@@ -157,18 +158,13 @@ def _smore(name: str, trial: "Trial", told: "Told") -> list[Row]:
 
     found = scored(trial, told)
     return [
-        Row(f"{name}: LS-LSTM, idle-warm at that cold rate", round(found.waste, 4), None, True),
-        Row(
-            f"{name}: LS-LSTM, cold rate at its idle-warm",
-            round(found.cold_rate, 4),
-            None,
-            True,
-        ),
+        figure(f"{name}: LS-LSTM, idle-warm at that cold rate", round(found.waste, 4)),
+        figure(f"{name}: LS-LSTM, cold rate at its idle-warm", round(found.cold_rate, 4)),
     ]
 
 
 def _at_most(what: str, ours: float, bar: float) -> Row:
-    return Row(what, round(ours, 4), f"at most {bar:g}", ours <= bar)
+    return checked(what, round(ours, 4), f"at most {bar:g}", ours <= bar)
 
 
 # -- several replicas -----------------------------------------------------------------
@@ -193,7 +189,7 @@ def _replicas(
         means = {kind: float(cost.mean()) for kind, cost in found.items()}
         what = f"{name}: replicas, a missing one is {weight:g} idle:"
         rows += [
-            Row(f"{what} {kind}", round(mean, 3), None, holds=True)
+            figure(f"{what} {kind}", round(mean, 3))
             for kind, mean in means.items()
             if kind in ("trees", "ls-lstm", "keep-alive 1", "keep-alive 10", "last x 1.5")
         ]
@@ -257,7 +253,7 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
         rows += [
             _at_most(f"{what} {kind}", share, bars[kind])
             if kind in bars
-            else Row(f"{what} {kind}", round(share, 4), None, holds=True)
+            else figure(f"{what} {kind}", round(share, 4))
             for kind, share in cold.items()
         ]
     return rows

@@ -60,7 +60,7 @@ from interlane.sim.world import World
 LOSSES_MAX = 1_000
 """A job that is lost with its machines so often is abandoned."""
 
-_END, _TICK, _PLANNED, _LOST, _RETURNED = range(5)
+_END, _TICK, _WITHDRAWN, _PLANNED, _LOST, _RETURNED = range(6)
 
 
 class _Run:
@@ -131,6 +131,8 @@ class Simulator:
         """Whether the next decision may throw jobs back because their places are gone."""
         self._paranoid = paranoid
         self._plan_machines()
+        for job_id, at_s in self.world.withdrawn_s.items():
+            self._push(at_s, _WITHDRAWN, self._numbers[job_id], 0)
 
     def resume(self, events: Sequence[Recovered], now_s: float) -> None:
         """Begin in the middle: the first jobs are there already, as the events say.
@@ -181,6 +183,7 @@ class Simulator:
         heap = self._heap
         runs = self._runs
         of_machines: list[tuple[int, int]] = []
+        withdrawn: list[int] = []
         while heap and heap[0][0] == now_s:
             _, _, what, subject, attempt = heappop(heap)
             if what == _END:
@@ -189,6 +192,8 @@ class Simulator:
                     self._end(subject, run, now_s)
             elif what == _TICK:
                 self._decider.learn(Ticked(), now_s)
+            elif what == _WITHDRAWN:
+                withdrawn.append(subject)
             else:
                 # Jobs that end in this moment have ended before their machines go.
                 of_machines.append((what, subject))
@@ -201,6 +206,9 @@ class Simulator:
             learn(Submitted(jobs[number]), now_s)
             number += 1
         self._next_job = number
+        # A job may be cancelled in the moment in which it came.
+        for subject in withdrawn:
+            self._withdraw(subject, now_s)
 
     def _end(self, number: int, run: _Run, now_s: float) -> None:
         self._open -= 1
@@ -208,6 +216,18 @@ class Simulator:
         self._decider.learn(Finished(self.jobs[number].id), now_s)
         self._vacate(number, run, now_s)
         del self._runs[number]
+
+    def _withdraw(self, number: int, now_s: float) -> None:
+        """Let the user cancel a job, unless it has ended."""
+        job_id = self.jobs[number].id
+        if number >= self._next_job or self.scheduler.state(job_id) is None:
+            return
+        self._open -= 1
+        self.log.add(now_s, LogEvent.CANCELLED, number)
+        self._decider.learn(Cancelled(job_id), now_s)
+        run = self._runs.pop(number, None)
+        if run is not None and run.placement is not None:
+            self._vacate(number, run, now_s)
 
     # -- actions ----------------------------------------------------------------------
 

@@ -22,6 +22,9 @@ PLAYS_MIN: Final = 16
 JOBS_PLAYED: Final = 100_000
 """Jobs over all plays, about: with many jobs, fewer plays must do."""
 
+LEAST_S: Final = 0.001
+"""No job is drawn shorter: one that ended in the moment of its start would not be seen."""
+
 SPREAD_MIN: Final = 0.01
 SURE: Final = 1.0 - 1e-9
 LONGEST: Final = 30.0
@@ -47,7 +50,7 @@ class Expected:
         passed = _share_below((log(already) - middle) / spread) if already > 0 else 0.0
         drawn = min(max(passed + (1.0 - passed) * rng.random(), 1.0 - SURE), SURE)
         longest = log(LONGEST * max(self.high_s, already, 1.0))
-        return max(exp(min(middle + spread * _quantile(drawn), longest)) - already, 0.0)
+        return max(exp(min(middle + spread * _quantile(drawn), longest)) - already, LEAST_S)
 
 
 def _share_below(value: float) -> float:

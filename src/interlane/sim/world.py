@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from interlane.model import InvalidField, Job, Machine, Spot
+from interlane.model import InvalidField, Job, JobId, Machine, Spot
 from interlane.policy.contention import slowdown
 from interlane.traces.machine_events import TimedEvent
 
@@ -90,6 +90,8 @@ class World:
     """Work that a preempted job must do again to get going, on top of what it lost."""
     events: tuple[TimedEvent, ...] = ()
     """What happens to machines, beside failures by chance."""
+    withdrawn_s: Mapping[JobId, float] = field(default_factory=dict)
+    """When users take jobs back that have not ended by then."""
 
     def __post_init__(self) -> None:
         if self.restart_s < 0:

@@ -45,7 +45,7 @@ ANY_TYPE: Final = "ANY"
 WEAKEST_FIRST: Final = (NO_GPU, "MISC", "T4", "P100", "V100", "V100M32")
 """PAI's types in the order in which its machines are numbered."""
 
-BUILT_IN: Final = ("openb", "openb-all", "pai2020", "pai2020-1to5", "pool:GPUS")
+BUILT_IN: Final = ("openb", "openb-all", "pai2020", "pai2020-1to5", "spot2026", "pool:GPUS")
 """Clusters that need no file of the user's."""
 
 _FIFTH: Final = (
@@ -67,10 +67,12 @@ _WHOLE: Final = (
     (135, "V100M32", 8, 96, 384),
 )
 
-_OPENB_FILES: Final = {
+_FILES: Final = {
     "openb": "pai-v2023/openb_node_list_gpu_node.csv",
     "openb-all": "pai-v2023/openb_node_list_all_node.csv",
+    "spot2026": "pai-v2026-spot/node_info_df.csv",
 }
+_SPOT_COLUMNS: Final = ("gpu_model", "gpu_capacity_num", "cpu_num", "node_name")
 _OPENB_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _SPEC_COLUMNS: Final = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
 
@@ -101,7 +103,7 @@ def _built_in(spec: str, data: Path | None) -> Cluster | None:
         return _fifth()
     if spec == "pai2020":
         return _whole()
-    return _openb(spec, data) if spec in _OPENB_FILES else None
+    return _from_data(spec, data) if spec in _FILES else None
 
 
 def _pool(spec: str) -> Cluster:
@@ -156,24 +158,26 @@ def _numbered(prefix: str, machines: Iterable[Machine]) -> tuple[Machine, ...]:
     )
 
 
-def _openb(spec: str, data: Path | None) -> Cluster:
-    path = None if data is None else data / _OPENB_FILES[spec]
+def _from_data(spec: str, data: Path | None) -> Cluster:
+    path = None if data is None else data / _FILES[spec]
     if path is None or not path.is_file():
         raise InvalidInput(
-            f"Cluster {spec} is read from {path or _OPENB_FILES[spec]}, which is not there; "
+            f"Cluster {spec} is read from {path or _FILES[spec]}, which is not there; "
             f"name the directory of traces with --data or {VARIABLE}."
         )
     return replace(_from_csv(path), name=spec)
 
 
 def _from_csv(path: Path) -> Cluster:
-    """Read openb's node list, or PAI's machine table with or without its header."""
+    """Read a node list of openb or of the spot trace, or PAI's machine table."""
     from interlane.traces.checks import Rows
     from interlane.traces.read.source import Source
 
     source = Source(path)
     if frozenset(source.header).issuperset(_OPENB_COLUMNS):
         machines = _openb_machines(Rows(source.table()))
+    elif frozenset(source.header).issuperset(_SPOT_COLUMNS):
+        machines = _spot_machines(Rows(source.table()))
     elif len(source.header) == len(_SPEC_COLUMNS):
         machines = _spec_machines(Rows(source.table(_SPEC_COLUMNS)))
     else:
@@ -197,6 +201,25 @@ def _openb_machines(rows: "Rows") -> list[Machine]:
     return [
         Machine(name, kind or NO_GPU, cards, cpu, memory, GPU_MEMORY_MIB.get(kind, 0))
         for name, kind, cards, cpu, memory in listed
+    ]
+
+
+def _spot_machines(rows: "Rows") -> list[Machine]:
+    """Return the nodes of the spot trace, which tells no main memory: it never runs out."""
+    names, kinds = rows.text("node_name", missing=None), rows.text("gpu_model", missing=None)
+    gpus, cpus = rows.whole("gpu_capacity_num", most=62), rows.whole("cpu_num")
+    rows.each_once("node_name")
+    rows.settle(skip_bad=False)
+    return [
+        Machine(
+            MachineId(f"node-{int(name):04}"),
+            kind,
+            cards,
+            cpu * MILLI,
+            ENDLESS_MIB,
+            GPU_MEMORY_MIB.get(kind, ENDLESS_GPU_MIB),
+        )
+        for name, kind, cards, cpu in zip(names, kinds, gpus, cpus, strict=True)
     ]
 
 

@@ -30,6 +30,9 @@ from interlane.traces.schema import (
     pairs_in,
 )
 
+BLOCKS: Final = 20
+"""Blocks in which a trace is drawn anew."""
+
 SAMPLE_FROM: Final = 10
 """A sample of n is drawn from the first 10 n + 1 jobs of the file."""
 
@@ -52,6 +55,43 @@ def sample(trace: Trace, n: int, seed: int) -> Trace:
     frame = trace.frame.with_columns(pl.col("job_id").rle_id().alias("job"))
     drawn = picks.join(frame, on="job", how="left", maintain_order="left_right")
     return replace(trace, frame=drawn.drop("job"))
+
+
+def resampled(trace: Trace, seed: int, blocks: int = BLOCKS) -> Trace:
+    """Return as many jobs, drawn anew in blocks that follow each other as the trace's do.
+
+    A block is so many jobs in a row, with the gaps between them: what comes in bursts goes on
+    doing so, and the load stays about what it was (a moving-block bootstrap).
+    """
+    jobs = _job_rows(trace).sort("submit_s", "serial", maintain_order=True)
+    count = jobs.height
+    length = max(1, -(-count // blocks))
+    rng = Random(seed)
+    firsts = [rng.randrange(count - length + 1) for _ in range(-(-count // length))]
+    begin_s = jobs["submit_s"].to_list()
+    picks: list[int] = []
+    at_s: list[float] = []
+    now_s = 0.0
+    for first in firsts:
+        last = min(first + length, count)
+        picks += range(first, last)
+        at_s += [now_s + begin_s[place] - begin_s[first] for place in range(first, last)]
+        # The gap to the next block is the one that came before this block in the trace.
+        gap_s = begin_s[first] - begin_s[first - 1] if first else 0.0
+        now_s = at_s[-1] + gap_s
+    drawn = pl.DataFrame(
+        {
+            "job_id": jobs["job_id"].gather(picks[:count]),
+            "at_s": at_s[:count],
+            "copy": range(count),
+        }
+    )
+    name = pl.col("job_id") + "/" + pl.col("copy").cast(pl.String)
+    frame = drawn.join(trace.frame, on="job_id", how="left", maintain_order="left_right")
+    frame = frame.with_columns(
+        job_id=name, submit_s=pl.col("at_s"), serial=pl.col("copy").cast(pl.Int64)
+    )
+    return replace(trace, frame=frame.select(trace.frame.columns))
 
 
 def at_rate(trace: Trace, rate: int) -> Trace:

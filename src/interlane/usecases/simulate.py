@@ -1,25 +1,36 @@
 """Traces played on clusters: simulate, compare, explain and tell a job's timeline."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, nan
 from pathlib import Path
 from typing import Final
 
 from interlane import wiring
 from interlane.metrics import timeline as timelines
+from interlane.metrics.intervals import (
+    LEVEL,
+    Difference,
+    Interval,
+    clearly_best,
+    difference,
+    interval,
+)
 from interlane.metrics.summary import Weight
 from interlane.model import Cluster, InvalidField, UnknownName
-from interlane.sim.compare import best
+from interlane.sim.compare import BEST_IS_LARGEST, BEST_IS_SMALLEST, best
 from interlane.sim.compare import compare as run_all
 from interlane.sim.experiment import Experiment, RunResult, engine_for, jobs_in, play, run
 from interlane.sim.explain import JobStatus, number_of, status
 from interlane.sim.record import check_target, write_log
+from interlane.traces.jobs import resampled
 from interlane.traces.synth import synthesize
 from interlane.usecases.reporter import SILENT, Reporter
 from interlane.usecases.traces import TraceFile, note_oddities
 from interlane.wiring import PolicyWords
+
+LEAST_SEEDS: Final = 2
 
 POLICIES: Final = (
     "order=fifo,queue=strict",
@@ -173,6 +184,105 @@ def compare(
     """Play a trace under several policies; parts left out come from the policy of the run."""
     wanted = [wiring.policy_words(text, words.policy) for text in policies or POLICIES]
     return _compared(_experiments(words, wanted, reporter), processes, reporter)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One figure of one policy over several seeds."""
+
+    interval: Interval
+    beside: Difference | None
+    """How much larger it is than that of the policy with the best mean; None for that one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedOften:
+    """Policies on several draws of the same trace."""
+
+    policies: Sequence[str]
+    seeds: int
+    figures: Mapping[str, Sequence[Told]]
+    """Figure -> what is told of each policy."""
+    winners: Mapping[str, int | None]
+    """Figure -> the policy that is best beyond doubt."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """All of it, for JSON."""
+        return {
+            "seeds": self.seeds,
+            "level": LEVEL,
+            "best": {
+                figure: None if number is None else self.policies[number]
+                for figure, number in self.winners.items()
+            },
+            "runs": [
+                {
+                    "policy": policy,
+                    **{name: _told(told[number]) for name, told in self.figures.items()},
+                }
+                for number, policy in enumerate(self.policies)
+            ],
+        }
+
+
+def _told(told: Told) -> dict[str, float]:
+    found = {
+        "mean": told.interval.mean,
+        "low": told.interval.low,
+        "high": told.interval.high,
+    }
+    if told.beside is not None:
+        found["above_best"] = told.beside.interval.mean
+        found["p_value"] = told.beside.p_value
+    return found
+
+
+def compare_often(
+    words: RunWords,
+    seeds: int,
+    policies: Sequence[str] = (),
+    processes: int | None = None,
+    *,
+    reporter: Reporter = SILENT,
+) -> ComparedOften:
+    """Play several draws of a trace under several policies, all of them on the same draws."""
+    if seeds < LEAST_SEEDS:
+        raise InvalidField("seeds", seeds, f"intervals need {LEAST_SEEDS} or more")
+    wanted = [wiring.policy_words(text, words.policy) for text in policies or POLICIES]
+    experiments = _experiments(words, wanted, reporter)
+    draws = [
+        replace(experiment, trace=trace, seed=words.seed + draw)
+        for draw in range(seeds)
+        for trace in [resampled(experiments[0].trace, words.seed + draw)]
+        for experiment in experiments
+    ]
+    runs = _compared(draws, processes, reporter).runs
+    by_policy = [runs[number :: len(experiments)] for number in range(len(experiments))]
+    names = [experiment.choice.name for experiment in experiments]
+    return often(names, by_policy)
+
+
+def often(
+    policies: Sequence[str], runs: Sequence[Sequence[Mapping[str, object]]]
+) -> ComparedOften:
+    """Return what the runs of each policy say, seed by seed."""
+    figures, winners = {}, {}
+    for figure in (*BEST_IS_SMALLEST, *sorted(BEST_IS_LARGEST)):
+        columns = [[_figure(run[figure]) for run in of_policy] for of_policy in runs]
+        largest = figure in BEST_IS_LARGEST
+        means = [sum(column) / len(column) for column in columns]
+        first = means.index(max(means) if largest else min(means))
+        figures[figure] = [
+            Told(interval(column), None if at == first else difference(column, columns[first]))
+            for at, column in enumerate(columns)
+        ]
+        winners[figure] = clearly_best(columns, largest=largest)
+    return ComparedOften(policies, len(runs[0]), figures, winners)
+
+
+def _figure(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else nan
 
 
 def compare_synthetic(

@@ -1,8 +1,9 @@
 """How long jobs will run: what their users expect, else what their like ran for."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil, floor
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId, Request
 from interlane.model.lifecycle import JobState
 from interlane.model.units import MIB_PER_GIB
-from interlane.predict.estimates import EstimateBasis
+from interlane.predict.estimates import HIGH, LOW, EstimateBasis
 from interlane.predict.live import DurationEstimate, OnlinePredictor
 from interlane.predict.recall import Recall
 from interlane.predict.runs import Runs
@@ -35,6 +36,15 @@ FEW = 5
 
 NONE_OFF_BY = 30.0
 """Factor by which an estimate may be off that rests on nothing."""
+
+OTHERS_OFF_BY = 5.0
+"""The same of one that rests on other programs, before it is known how far those are off."""
+
+COMPARED = 10
+"""First runs of programs from which on it is known."""
+
+COMPARED_MAX = 200
+"""First runs that are remembered: the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,8 @@ class LiveEstimates:
         self._is_trained = trained is not None
         self._runs: Counter[str] = Counter()
         """How many runs of each program have ended here."""
+        self._off: deque[float] = deque(maxlen=COMPARED_MAX)
+        """By which factors first runs of programs differed from what others' runs said."""
         self._made: dict[tuple[object, ...], EstimateBand] = {}
         """What was estimated since something was last learned."""
 
@@ -94,9 +106,12 @@ class LiveEstimates:
 
     def learn(self, asked: JobFeatures, ran_s: float) -> None:
         """Learn how long a job ran."""
-        for live, run in ((self._live, _run(asked)), (self._by_name, _named(asked))):
-            live.submitted(asked.job_id, run)
-            live.finished(asked.job_id, ran_s)
+        said = self._live.submitted(asked.job_id, _run(asked))
+        self._live.finished(asked.job_id, ran_s)
+        self._by_name.submitted(asked.job_id, _named(asked))
+        self._by_name.finished(asked.job_id, ran_s)
+        if said.basis > EstimateBasis.GROUP and self._runs:
+            self._off.append(max(ran_s, 1.0) / max(said.seconds, 1.0))
         self._runs[asked.program] += 1
         self._made.clear()
 
@@ -112,7 +127,29 @@ class LiveEstimates:
             found = named if named.basis <= EstimateBasis.GROUP else found
             runs = self._runs.total()
         span = EstimateBand(found.seconds, found.low_s, found.high_s, found.basis.words)
-        return span if runs >= FEW or self._is_trained else _widened(span, runs)
+        if self._is_trained:
+            return span
+        if runs < FEW:
+            return _widened(span, runs)
+        return span if found.basis <= EstimateBasis.GROUP else self._of_others(span)
+
+    def _of_others(self, span: EstimateBand) -> EstimateBand:
+        """Return a band as wide as other programs were off when they ran first."""
+        compared = len(self._off)
+        if compared < COMPARED:
+            low, high = 1 / OTHERS_OFF_BY, OTHERS_OFF_BY
+            why = "none of which is this program, so that the band is wide"
+        else:
+            rising = sorted(self._off)
+            low = rising[max(0, floor(LOW * (compared + 1)) - 1)]
+            high = rising[min(compared - 1, ceil(HIGH * (compared + 1)) - 1)]
+            why = f"as far off as for {compared} programs that were new"
+        return EstimateBand(
+            span.seconds,
+            min(span.low_s, span.seconds * low),
+            max(span.high_s, span.seconds * high),
+            f"{span.basis}, {why}",
+        )
 
 
 def _widened(span: EstimateBand, runs: int) -> EstimateBand:

@@ -100,7 +100,7 @@ class Etas:
         """Say when a job is likely to start, as the API shows it."""
         now = self._snapshot()
         waits = record.state is JobState.QUEUED
-        band = self._bands([record.id], now).get(record.id) if waits else None
+        band = self._told(record.id, now) if waits else None
         return {
             "id": record.id,
             "state": record.state.value,
@@ -112,6 +112,14 @@ class Etas:
             "high_s": band and band.high_s,
             "because": self._because(record) if waits else None,
         }
+
+    def _told(self, job_id: JobId, now: Snapshot) -> StartBand | None:
+        """Return a band, and remember it: what people were told is what must hold."""
+        starts_s = self._starts([job_id], now).get(job_id)
+        if starts_s is None:
+            return None
+        self._calibrated.note(job_id, starts_s, now.now_s)
+        return self._calibrated.band(starts_s, now.now_s)
 
     def _because(self, record: JobRecord) -> str:
         """Say what a band rests on."""

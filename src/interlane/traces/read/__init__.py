@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from interlane.model import InvalidFile, UnknownName
-from interlane.traces.read import helios, openb, own, pai2020, pai_sim, philly, sacct
+from interlane.traces.read import dlrm, helios, openb, own, pai2020, pai_sim, philly, sacct
 from interlane.traces.read.source import Options, Source, must_exist
 from interlane.traces.schema import Trace
 
@@ -18,6 +18,7 @@ FORMATS: Final[Mapping[str, Callable[[Source, Options], Trace]]] = MappingProxyT
         "openb": openb.read,
         "philly": philly.read,
         "helios": helios.read,
+        "dlrm": dlrm.read,
         "sacct": sacct.read,
     }
 )
@@ -26,6 +27,7 @@ FORMATS: Final[Mapping[str, Callable[[Source, Options], Trace]]] = MappingProxyT
 _HEADERS: Final = (
     ("interlane", own.recognises),
     ("openb", openb.recognises),
+    ("dlrm", dlrm.recognises),
     ("philly", philly.recognises),
     ("pai-sim", pai_sim.recognises),
     ("helios", helios.recognises),
