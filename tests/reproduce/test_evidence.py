@@ -47,6 +47,7 @@ from interlane.reproduce import (
     real_prediction,
     real_sharing,
     salus,
+    salus_workloads,
     share_beside,
     smore,
     smore_utilisation,
@@ -241,9 +242,9 @@ def nothing_beside(patch: Patch) -> None:
 
 def all_persistent(patch: Patch) -> None:
     """Book ephemeral memory as if it stayed."""
-    took = salus._took
+    took = salus_workloads._took
     patch.setattr(
-        salus,
+        salus_workloads,
         "_took",
         lambda book, job, demand, processes: took(
             book, job, MemoryDemand(demand.peak_bytes, 0), processes
@@ -268,7 +269,7 @@ def wrong_top(patch: Patch) -> None:
 
 def nobody_slows(patch: Patch) -> None:
     """Let shared GPUs slow nobody down."""
-    patch.setattr(pai_contention.MeasuredPairs, "factor", lambda self, job, here: 1.0)
+    patch.setattr(pai_contention.PairWorld, "factor", lambda self, job, here: 1.0)
 
 
 def never_asked(patch: Patch) -> None:

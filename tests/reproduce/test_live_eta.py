@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from interlane.reproduce.live_eta import Found, Told, rows_of
+from interlane.reproduce.live_eta import QueueOutcome, ToldBand, rows_of
 
-TOLD = Told(0.0, 50.0, 90.0, 100.0, is_young=False)
+TOLD = ToldBand(0.0, 50.0, 90.0, 100.0, is_young=False)
 KNOWN = {"low_s": 1.0, "high_s": 9.0, "basis": "no run at all, so that the band is wide"}
 WHY = "run time from nothing; 0 starts were compared so far, so that bands are wide"
 
 
-def found(inside: int, of: int = 100) -> Found:
+def found(inside: int, of: int = 100) -> QueueOutcome:
     """Return a queue in which so many jobs start inside their bands, the rest later."""
     told = {str(number): TOLD for number in range(of)}
     starts_s = {job: 60.0 if number < inside else 101.0 for number, job in enumerate(told)}
-    return Found(told, starts_s, KNOWN, KNOWN, WHY)
+    return QueueOutcome(told, starts_s, KNOWN, KNOWN, WHY)
 
 
-def failed(queue: Found) -> list[str]:
+def failed(queue: QueueOutcome) -> list[str]:
     return [row.what for row in rows_of(queue) if row.fails]
 
 

@@ -32,7 +32,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """How much larger one is than another on the same seeds."""
 
     interval: Interval
@@ -50,11 +50,11 @@ def interval(values: Column, level: float = LEVEL) -> Interval:
     return Interval(mean, mean - reach, mean + reach)
 
 
-def difference(first: Column, second: Column, level: float = LEVEL) -> Difference:
+def difference(first: Column, second: Column, level: float = LEVEL) -> PairedDifference:
     """Return how much larger the first is than the second, seed by seed."""
     apart = np.asarray(first, float) - np.asarray(second, float)
     found = interval(apart.tolist(), level)
-    return Difference(found, _p_value(apart))
+    return PairedDifference(found, _p_value(apart))
 
 
 def clearly_best(columns: Sequence[Column], *, largest: bool = False) -> int | None:

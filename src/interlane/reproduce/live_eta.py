@@ -46,7 +46,7 @@ BAND: Final = ("low_s", "p50_s", "p90_s", "high_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldBand:
     """What ``eta`` said of a job when it came in."""
 
     low_s: float
@@ -58,10 +58,10 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class QueueOutcome:
     """What came of a queue."""
 
-    told: dict[str, Told]
+    told: dict[str, ToldBand]
     started_s: dict[str, float]
     young: dict[str, Any]
     """Estimate of the first job, before anything was known."""
@@ -89,13 +89,13 @@ def _live_eta(setting: Setting) -> list[Row]:
     return rows_of(found)
 
 
-def _queue(driver: "Driver", etas: "Etas", setting: Setting) -> Found:
+def _queue(driver: "Driver", etas: "Etas", setting: Setting) -> QueueOutcome:
     """Submit jobs as they come, ask about those that wait, and see when they start."""
     rng = Random(setting.seed)
     low_s, high_s = MEDIAN_S
     medians_s = [low_s * (high_s / low_s) ** (n / (PROGRAMS - 1)) for n in range(PROGRAMS)]
     every_s = sum(medians_s) / PROGRAMS / (DEVICES * LOAD)
-    told: dict[str, Told] = {}
+    told: dict[str, ToldBand] = {}
     ids: list[str] = []
     first: dict[str, Any] = {}
     because = ""
@@ -111,7 +111,7 @@ def _queue(driver: "Driver", etas: "Etas", setting: Setting) -> Found:
             if said["low_s"] is not None:
                 is_young = "wide" in said["because"].rpartition(";")[2]
                 low_s, p50_s, p90_s, high_s = (said[key] for key in BAND)
-                told[record.id] = Told(low_s, p50_s, p90_s, high_s, is_young)
+                told[record.id] = ToldBand(low_s, p50_s, p90_s, high_s, is_young)
                 because = because or said["because"]
         setting.progress(number, JOBS, "jobs")
         next_s += rng.expovariate(1 / every_s)
@@ -121,7 +121,7 @@ def _queue(driver: "Driver", etas: "Etas", setting: Setting) -> Found:
     strange = _estimate(driver.submit(_spec("never-seen", 0.1), "reproduce").result())
     _await(driver)
     started_s = {one: _started_s(driver, one) for one in ids}
-    return Found(told, started_s, first, strange, because)
+    return QueueOutcome(told, started_s, first, strange, because)
 
 
 def _spec(program: str, length_s: float) -> "JobSpec":
@@ -163,7 +163,7 @@ def _started_s(driver: "Driver", job_id: str) -> float:
 # -- rows -----------------------------------------------------------------------------
 
 
-def rows_of(found: Found) -> list[Row]:
+def rows_of(found: QueueOutcome) -> list[Row]:
     """Return how often what was told held, and what was told when nothing was known."""
     at_s = found.started_s
     judged = {job: one for job, one in found.told.items() if not one.is_young}

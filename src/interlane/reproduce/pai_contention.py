@@ -85,7 +85,7 @@ def _tell(setting: Setting, run: int, ended: int) -> None:
 
 
 @dataclass(frozen=True)
-class MeasuredPairs:
+class PairWorld:
     """Stretch by the jobs on the same GPU as Lucid measured it on one.
 
     Traces do not say what pods run: each is one of the measured workloads, by its name.
@@ -124,9 +124,7 @@ def _measured_world(setting: Setting, name: str, seed: int) -> "Experiment":
     if setting.data is None:
         raise InvalidInput("This needs measured co-runs; name their directory with --data.")
     slower = np.maximum(true_slowdown(measured(setting.data)) - 1.0, 0.0)
-    pairs = MeasuredPairs(
-        tuple(map(tuple, slower.tolist())), MeasuredCrowd.of(setting.data), seed
-    )
+    pairs = PairWorld(tuple(map(tuple, slower.tolist())), MeasuredCrowd.of(setting.data), seed)
     return Experiment(
         on_any_type(wiring.any_trace(data_file(setting, PODS))),
         cluster_of(GPUS),

@@ -52,7 +52,7 @@ BANDS: Final = (0.70, 0.90)
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class KnownRuns:
     """A real trace as predictors see it."""
 
     name: str
@@ -75,7 +75,7 @@ def _predicted(setting: Setting) -> list[Row]:
 # -- traces ---------------------------------------------------------------------------
 
 
-def _pai(setting: Setting) -> Known:
+def _pai(setting: Setting) -> KnownRuns:
     import numpy as np
 
     from interlane import wiring
@@ -85,19 +85,19 @@ def _pai(setting: Setting) -> Known:
     submit_s = PAI_JOB_S * trace.frame["job_id"].cast(int).to_numpy().astype(np.float64)
     own = {f"its own {name}": trace.frame[name].to_numpy() for name in ("group_gpu_dur",)}
     runs = replace(runs_of(trace), submit_s=submit_s)
-    return Known("PAI", runs, "user, group, GPUs, CPUs", own)
+    return KnownRuns("PAI", runs, "user, group, GPUs, CPUs", own)
 
 
-def _philly(setting: Setting) -> Known:
+def _philly(setting: Setting) -> KnownRuns:
     from interlane import wiring
     from interlane.sim.learning import runs_of
 
     trace = wiring.any_trace(data_file(setting, PHILLY))
     runs = replace(runs_of(trace), user=tuple(trace.frame["queue"]))
-    return Known("Philly", _newest(runs)[0], "virtual cluster, GPUs", {})
+    return KnownRuns("Philly", _newest(runs)[0], "virtual cluster, GPUs", {})
 
 
-def _helios(setting: Setting) -> Known:
+def _helios(setting: Setting) -> KnownRuns:
     import numpy as np
     import polars as pl
 
@@ -113,7 +113,7 @@ def _helios(setting: Setting) -> Known:
         by_id = dict(zip(told["job_id"], told["priority"].cast(float), strict=True))
         given = np.array([by_id.get(one, np.nan) for one in ids])
         own[f"{name}, which knows users"] = np.where(given < 0, NEGATIVE_S, given)
-    return Known("Helios", runs, "GPUs", own)
+    return KnownRuns("Helios", runs, "GPUs", own)
 
 
 def _newest(runs: "Runs") -> "tuple[Runs, NDArray[np.int64]]":
@@ -126,7 +126,7 @@ def _newest(runs: "Runs") -> "tuple[Runs, NDArray[np.int64]]":
 # -- judging --------------------------------------------------------------------------
 
 
-def _judged(known: Known) -> Iterator[Row]:
+def _judged(known: KnownRuns) -> Iterator[Row]:
     from interlane.predict.catalogue import make_predictor
     from interlane.predict.evaluate import RunSplit, evaluate
     from interlane.predict.naive import LastTwo
@@ -170,7 +170,7 @@ def _verdicts(where: str, found: dict[str, dict[str, float]], judged: int) -> It
         )
 
 
-def _limits(known: Known, split: "RunSplit") -> Iterator[Row]:
+def _limits(known: KnownRuns, split: "RunSplit") -> Iterator[Row]:
     """Yield what the trace's own estimates reach, and one estimate per group in hindsight."""
     import numpy as np
 
@@ -199,7 +199,7 @@ def _percent(scores: dict[str, float]) -> float:
 
 BY_TIME: Final = Reproduction(
     "prediction-by-time",
-    "How long real jobs run, estimated when they are submitted: 1,000 of PAI, the newest 30,000 "
+    "How long real jobs run, estimated at submission: 1,000 of PAI, the newest 30,000 "
     "of Philly and of Helios; ours beside the paper's tree, the mean of the last two runs, a "
     "mean per user, and each trace's own limit.",
     "Estimates would be worse than a rule on a line, and no policy should order by them.",

@@ -256,7 +256,7 @@ def dependents(target: Target) -> set[str]:
 
 
 @dataclass
-class Result:
+class MutantResult:
     """What became of the mutants of one module."""
 
     target: Target
@@ -271,19 +271,19 @@ class Result:
 
 @dataclass(frozen=True)
 class _Trial:
-    result: Result
+    result: MutantResult
     mutant: Mutant
     ends_s: float
 
 
 def play(
-    result: Result,
+    result: MutantResult,
     baseline: Baseline,
     *,
     most: int,
     seed: int,
     jobs: int,
-    noticed: Callable[[Result, Mutant, str], None],
+    noticed: Callable[[MutantResult, Mutant, str], None],
 ) -> None:
     """Try up to so many mutants of a module, several at once."""
     target = result.target
@@ -331,7 +331,9 @@ def _check(target: Target, baseline: Baseline) -> None:
         raise SystemExit(f"Tests of {target.name} fail without a mutant; mend them first.")
 
 
-def _reap(running: dict[int, _Trial], noticed: Callable[[Result, Mutant, str], None]) -> None:
+def _reap(
+    running: dict[int, _Trial], noticed: Callable[[MutantResult, Mutant, str], None]
+) -> None:
     """Wait a little, and take note of the trials that are over or take too long."""
     time.sleep(0.01)
     for child, trial in list(running.items()):
@@ -396,7 +398,7 @@ def main() -> None:
         _load(baseline.modules, uncompiled=uncompiled)
         for target in chosen:
             _check(target, baseline)
-            results.append(Result(target))
+            results.append(MutantResult(target))
             play(
                 results[-1], baseline, most=options.most, seed=options.seed,
                 jobs=options.jobs, noticed=_print,
@@ -407,7 +409,7 @@ def main() -> None:
     print(f"{'all':<45} {sum(one.killed for one in results):>4} of {everything:>4} noticed")
 
 
-def _print(result: Result, mutant: Mutant, how: str) -> None:
+def _print(result: MutantResult, mutant: Mutant, how: str) -> None:
     result.survivors.append((mutant, how))
     print(f"{result.target.shown}:{mutant.line}: {how}: {mutant.what}", flush=True)
 

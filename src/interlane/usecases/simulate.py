@@ -11,8 +11,8 @@ from interlane import wiring
 from interlane.metrics import timeline as timelines
 from interlane.metrics.intervals import (
     LEVEL,
-    Difference,
     Interval,
+    PairedDifference,
     clearly_best,
     difference,
     interval,
@@ -187,11 +187,11 @@ def compare(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldComparison:
     """One figure of one policy over several seeds."""
 
     interval: Interval
-    beside: Difference | None
+    beside: PairedDifference | None
     """How much larger it is than that of the policy with the best mean; None for that one."""
 
 
@@ -201,7 +201,7 @@ class ComparedOften:
 
     policies: Sequence[str]
     seeds: int
-    figures: Mapping[str, Sequence[Told]]
+    figures: Mapping[str, Sequence[ToldComparison]]
     """Figure -> what is told of each policy."""
     winners: Mapping[str, int | None]
     """Figure -> the policy that is best beyond doubt."""
@@ -226,7 +226,7 @@ class ComparedOften:
         }
 
 
-def _told(told: Told) -> dict[str, float]:
+def _told(told: ToldComparison) -> dict[str, float]:
     found = {
         "mean": told.interval.mean,
         "low": told.interval.low,
@@ -274,7 +274,9 @@ def often(
         means = [sum(column) / len(column) for column in columns]
         first = means.index(max(means) if largest else min(means))
         figures[figure] = [
-            Told(interval(column), None if at == first else difference(column, columns[first]))
+            ToldComparison(
+                interval(column), None if at == first else difference(column, columns[first])
+            )
             for at, column in enumerate(columns)
         ]
         winners[figure] = clearly_best(columns, largest=largest)
