@@ -32,7 +32,9 @@ def replay(
     from interlane.usecases.replay import replay_log
 
     found = replay_log(state_folder(state), database_url)
-    counts = f"{found.events} events, {found.actions} actions, {found.starts} starts"
+    counts = (
+        f"{found.events} events, {found.actions} actions, {found.starts} starts of the server"
+    )
     said = "no difference." if found.difference is None else f"{found.difference}"
     older = f" {found.passed_over} older entries were passed over." if found.passed_over else ""
     emit(found.document(), output, f"{counts}: {said}{older}")
