@@ -356,7 +356,13 @@ def live_scheduler_maker(
     The settings are the words of a policy, as a server's log keeps them.  Placers that look
     ahead expect more of the same, or whole GPUs as long as nobody has asked for anything.
     """
-    words = PolicyWords(settings["order"], settings["placer"], settings["queue"])
+    try:
+        words = PolicyWords(settings["order"], settings["placer"], settings["queue"])
+    except KeyError as error:
+        raise InvalidInput(
+            f"The log does not say by which {error.args[0]} jobs were scheduled; only logs of "
+            "'interlane up' can be replayed."
+        ) from None
     choice = choice_of(words)
 
     def made(cluster: Cluster, lately: "RequestCounts") -> Scheduler:
