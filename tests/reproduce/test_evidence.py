@@ -274,11 +274,37 @@ def nobody_slows(patch: Patch) -> None:
 
 def never_asked(patch: Patch) -> None:
     """Forecast that nobody will ask."""
+    chances, quantiles = (
+        arrivals_live.OnlineForecaster.chances,
+        arrivals_live.OnlineForecaster.quantiles,
+    )
+    patch.setattr(arrivals_live.OnlineForecaster, "chances", lambda self: 0.0 * chances(self))
     patch.setattr(
         arrivals_live.OnlineForecaster,
-        "chances",
-        lambda self, *args: np.zeros(1),
-        raising=False,
+        "quantiles",
+        lambda self, levels: 0.0 * quantiles(self, levels),
+    )
+
+
+def wrong_forecasts(patch: Patch) -> None:
+    """Forecast the contrary of what was learned."""
+    from interlane.predict.arrivals import evaluate
+
+    told = evaluate.chances_of_trees
+
+    def contrary(trees: Any, trial: Any) -> Any:  # noqa: ANN401 - as the original's
+        return {name: 1.0 - chance for name, chance in told(trees, trial).items()}
+
+    patch.setattr(evaluate, "chances_of_trees", contrary)
+
+
+def never_beside(patch: Patch) -> None:
+    """Let the rule that measures take turns whatever it measures."""
+    daemon = share_beside._daemon
+    patch.setattr(
+        share_beside,
+        "_daemon",
+        lambda rule, cores: daemon("turns" if rule == "measured" else rule, cores),
     )
 
 
@@ -397,7 +423,7 @@ CASES: Final[Mapping[str, Case]] = {
         ),
         is_slow=True,
     ),
-    "smore-prewarm": Case(never_asked, choice="azure", is_slow=True),
+    "smore-prewarm": Case(wrong_forecasts, choice="azure", is_slow=True),
     "mig-parvagpu": Case(no_plan),
     "mig-heuristics": Case(
         no_plan,
@@ -435,9 +461,7 @@ CASES: Final[Mapping[str, Case]] = {
         setting((live_prewarm, "SLOTS", 120)),
         is_slow=True,
     ),
-    "share-beside": Case(
-        setting((share_beside, "RULES", ("turns", "measured", "beside"))), is_slow=True
-    ),
+    "share-beside": Case(never_beside, is_slow=True),
 }
 
 
