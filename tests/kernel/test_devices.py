@@ -2,7 +2,6 @@
 
 import pytest
 
-from interlane.kernel.lifecycle import JobState
 from interlane.model import (
     Demand,
     Device,
@@ -17,6 +16,7 @@ from interlane.model import (
     Started,
     Submitted,
 )
+from interlane.model.lifecycle import JobState
 from interlane.policy.base import Placer, TypicalDemand
 from interlane.policy.catalogue import PLACERS, make_placer
 from interlane.testing.build import cluster, job, machine, make

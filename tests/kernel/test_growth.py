@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.rest import Wrapper
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import LogEvent
@@ -28,6 +27,7 @@ from interlane.model import (
     Started,
     Submitted,
 )
+from interlane.model.lifecycle import JobState
 from interlane.policy.base import PlacementRule, Placer, PlanStage
 from interlane.policy.order import (
     FairShare,

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Action,
@@ -33,6 +32,7 @@ from interlane.model import (
     TakenGpu,
     Tier,
 )
+from interlane.model.lifecycle import JobState
 from interlane.policy import place
 from interlane.policy.policy import Discipline
 from interlane.testing.build import cluster, job, machine, make, submit

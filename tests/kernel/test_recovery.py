@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.kernel.lifecycle import HOLDING, JobState
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Cluster,
@@ -26,6 +25,7 @@ from interlane.model import (
     Start,
     TakenGpu,
 )
+from interlane.model.lifecycle import HOLDING, JobState
 from interlane.policy.catalogue import ORDERS, make_order, make_placer
 from interlane.policy.policy import Discipline, Policy
 from interlane.sim.engine import Simulator

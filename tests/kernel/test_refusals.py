@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.scheduler import Scheduler
 from interlane.kernel.view import LedgerView
 from interlane.model import (
@@ -26,6 +25,7 @@ from interlane.model import (
     Task,
     Tier,
 )
+from interlane.model.lifecycle import JobState
 from interlane.policy.base import PlacementRule
 from interlane.policy.policy import Discipline
 from interlane.policy.scores import Score

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.kernel.lifecycle import JobState
 from interlane.metrics.attempts import attempts, held_milli
 from interlane.metrics.log import EventLog, LogEvent
 from interlane.metrics.machines import gpu_milli_s, periods
@@ -29,6 +28,7 @@ from interlane.model import (
     TakenGpu,
     with_devices,
 )
+from interlane.model.lifecycle import JobState
 from interlane.sim.engine import Simulator
 from interlane.sim.record import read_log, write_log
 from interlane.sim.world import Failures, World

@@ -9,7 +9,6 @@ Capacity is held when ``Start`` is decided, confirmed by ``Started`` and given b
 from collections.abc import Callable
 
 from interlane.kernel import reasons
-from interlane.kernel.lifecycle import JobState, advance
 from interlane.kernel.queue import QueuedJob
 from interlane.kernel.shapes import Shape
 from interlane.kernel.state import State
@@ -30,6 +29,7 @@ from interlane.model import (
     StartFailed,
     Submitted,
 )
+from interlane.model.lifecycle import JobState, advance
 
 
 class Jobs:

@@ -2,10 +2,10 @@
 
 from interlane.kernel import reasons
 from interlane.kernel.growth import held_instances
-from interlane.kernel.lifecycle import HOLDING, JobState
 from interlane.kernel.queue import QueuedJob
 from interlane.kernel.state import State
 from interlane.model import CapacityViolated, JobId, Refusal
+from interlane.model.lifecycle import HOLDING, JobState
 
 Urgency = tuple[float, float, int]
 """The share of its account, its key now, and its serial; the smallest goes first."""

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from interlane import tables
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.shapes import Shape
 from interlane.model import Job, Placement, Refusal
+from interlane.model.lifecycle import JobState
 from interlane.policy.base import Key, Order
 from interlane.tables import Table
 

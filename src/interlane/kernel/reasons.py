@@ -285,6 +285,21 @@ def _waiting(ledger: Ledger, task: Task, part: ShapePart, room: int, *, alone: b
     )
 
 
+def _needs_all(
+    ledger: Ledger, part: ShapePart, away: Sequence[int], state: str
+) -> Iterator[str]:
+    """Yield that machines which are away will be needed, however much becomes free elsewhere."""
+    idle = ledger.total.copy()
+    idle[:, UP] = ledger.free[:, UP]
+    if room_on(idle, ledger.asks, part.profile) >= part.least:
+        return
+    idle[away, UP] = 1
+    able = [at for at in away if room_for(idle, at, ledger.asks, part.profile)]
+    if room_on(idle, ledger.asks, part.profile) >= part.least:
+        where = _listed([ledger.machine(at).id for at in able])
+        yield f"It cannot do without {where}, which {_is(able)} {state}."
+
+
 def _causes(ledger: Ledger, demand: Demand, part: ShapePart) -> Iterator[str]:
     """Yield what keeps the task from room that is there: each alone would let it fit."""
     asks, profile = ledger.asks, part.profile
@@ -298,6 +313,8 @@ def _causes(ledger: Ledger, demand: Demand, part: ShapePart) -> Iterator[str]:
             if room_on(machines, asks, profile) >= part.least:
                 where = _listed([ledger.machine(at).id for at in able])
                 yield f"It would fit on {where}, which {_is(able)} {state}."
+            else:
+                yield from _needs_all(ledger, part, only, state)
     machines = ledger.free.copy()
     taken = np.zeros_like(machines[0])
     names = []

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import QueuedJob
 from interlane.model import MILLI, gang_ratio
+from interlane.model.lifecycle import JobState
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.tables import AT_INSTANCES, AT_MACHINE, Table

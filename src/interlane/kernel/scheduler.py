@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from interlane.kernel.giving_up import GiveUp
 from interlane.kernel.grow import GrowJobs
 from interlane.kernel.jobs import Jobs
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.machines import MachineEvents
 from interlane.kernel.placing import Placing
 from interlane.kernel.plans import FollowPlans
@@ -33,6 +32,7 @@ from interlane.kernel.view import LedgerView
 from interlane.kernel.waking import Waking
 from interlane.kernel.walk import WALKS
 from interlane.model import Action, Cluster, Event, JobId, Placement, Refusal
+from interlane.model.lifecycle import JobState
 from interlane.policy.policy import Policy
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from interlane.kernel.growth import Growth
 from interlane.kernel.ledger import Ledger
 from interlane.kernel.lending import LentTypes
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import QueuedJob, WaitingJobs
 from interlane.kernel.reservation import Reservation
 from interlane.kernel.running import Running
@@ -27,6 +26,7 @@ from interlane.model import (
     Preempt,
     held_gpu_milli,
 )
+from interlane.model.lifecycle import JobState
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline, Policy
 from interlane.tables import Table

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from interlane.kernel import compiled
 from interlane.kernel.ledger import Ledger
-from interlane.kernel.lifecycle import JobState
 from interlane.kernel.queue import QueuedJob
 from interlane.kernel.running import Running, stopping_gpu_s
 from interlane.kernel.shapes import ShapePart
 from interlane.model import JobId
+from interlane.model.lifecycle import JobState
 from interlane.policy.base import Order
 from interlane.policy.preempt import Preemption
 from interlane.policy.rows import room_on

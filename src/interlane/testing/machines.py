@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from interlane.kernel.lifecycle import HOLDING, JobState
 from interlane.kernel.rest import Decides
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
@@ -49,6 +48,7 @@ from interlane.model import (
     Wake,
 )
 from interlane.model.cluster import MACHINE_LEVEL
+from interlane.model.lifecycle import HOLDING, JobState
 from interlane.testing.contract import ContractBroken, demand
 from interlane.testing.naive import Host, first_fit, give_back
 from interlane.testing.strategies import LEVELS, jobs, machines
