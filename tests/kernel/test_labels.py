@@ -137,6 +137,31 @@ def test_explain_says_that_the_machines_that_fit_are_drained_or_lost() -> None:
     assert "It would fit on m0, which is lost." in why.reason
 
 
+def test_explain_names_a_drained_machine_that_is_busy_if_no_other_could_take_the_job() -> None:
+    scheduler = make(cluster(gpus=[4, 1]))
+    scheduler.handle(Submitted(job("b", gpus=4)), 0)
+    scheduler.learn(MachineDrained(MachineId("m0")), 0)
+    assert scheduler.handle(Submitted(job("a", gpus=4)), 0) == ()
+
+    why = scheduler.explain(A, 0)
+
+    assert why is not None
+    assert "It cannot do without m0, which is drained." in why.reason
+
+
+def test_explain_blames_no_drain_while_another_machine_could_take_the_job() -> None:
+    scheduler = make(cluster(gpus=[4, 4]))
+    scheduler.handle(Submitted(job("b", gpus=4)), 0)
+    scheduler.handle(Submitted(job("c", gpus=4)), 0)
+    scheduler.learn(MachineDrained(MachineId("m0")), 0)
+    scheduler.handle(Submitted(job("a", gpus=4)), 0)
+
+    why = scheduler.explain(A, 0)
+
+    assert why is not None
+    assert "drained" not in why.reason
+
+
 def test_explain_says_how_much_others_occupy() -> None:
     scheduler = make(cluster(gpus=[2]))
     sight = Occupied(MachineId("m0"), cpu_milli=500, gpus=(TakenGpu(0, 1000), TakenGpu(1, 500)))
