@@ -288,7 +288,7 @@ def _waiting(ledger: Ledger, task: Task, part: ShapePart, room: int, *, alone: b
 def _needs_all(
     ledger: Ledger, part: ShapePart, away: Sequence[int], state: str
 ) -> Iterator[str]:
-    """Yield that machines which are away will be needed, however much becomes free elsewhere."""
+    """Yield that machines which are away will be needed, whatever else becomes free."""
     idle = ledger.total.copy()
     idle[:, UP] = ledger.free[:, UP]
     if room_on(idle, ledger.asks, part.profile) >= part.least:
