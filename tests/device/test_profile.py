@@ -66,11 +66,11 @@ def nothing():
 
 def measured(name):
     from interlane.device.backends.cpu import CpuBackend
-    from interlane.device.memory import Meter
+    from interlane.device.memory import MemoryMeter
     globals()[name]()()  # what the first step imports is nobody's tensor
     backend = CpuBackend()
     step = globals()[name]()
-    meter = Meter(backend)
+    meter = MemoryMeter(backend)
     for _ in range(4):
         step()
     return meter.measure()

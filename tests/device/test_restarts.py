@@ -128,19 +128,19 @@ import os, signal, sys
 from pathlib import Path
 from interlane.device.daemon import Daemon
 from interlane.device.peers import Peer
-from interlane.device.settings import Settings
+from interlane.device.settings import DeviceSettings
 from interlane.device.specs import DeviceSpec
-from interlane.device.wire import Kind
+from interlane.device.wire import FrameKind
 
 send = Peer.send
 
 def deadly_send(peer, frame, descriptors=()):
     send(peer, frame, descriptors)
-    if frame.kind is Kind.ADMIT:
+    if frame.kind is FrameKind.ADMIT:
         os.kill(os.getpid(), signal.SIGKILL)
 
 Peer.send = deadly_send
-Daemon(Settings((DeviceSpec("cpu", 1 << 20),), Path(sys.argv[1]))).run()
+Daemon(DeviceSettings((DeviceSpec("cpu", 1 << 20),), Path(sys.argv[1]))).run()
 """
 
 

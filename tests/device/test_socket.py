@@ -30,12 +30,12 @@ import sys
 sys.path[:0] = {path!r}
 from interlane.device.link import connected
 from interlane.device import wire
-from interlane.device.lane_request import Action
+from interlane.device.lane_request import LaneRequest
 from pathlib import Path
 line = connected(Path({address!r}))
-line.send(wire.packed(Action("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
+line.send(wire.packed(LaneRequest("brief", persistent_bytes=1, ephemeral_bytes=1).hello(5)))
 line.recv(wire.FRAME_BYTES)
-line.send(wire.packed(wire.Frame(wire.Kind.BYE, 5)))
+line.send(wire.packed(wire.Frame(wire.FrameKind.BYE, 5)))
 """
     process = subprocess.Popen(
         [sys.executable, "-c", code.format(path=sys.path, address=str(tmp_path / "s"))]

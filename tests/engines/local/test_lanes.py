@@ -68,7 +68,7 @@ while True:
 OLD_DAEMON = """
 import json, os, socket, sys
 from interlane.device import wire
-from interlane.device.wire import Frame, Kind
+from interlane.device.wire import Frame, FrameKind
 
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
     listener.bind(sys.argv[1])
@@ -79,7 +79,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         answer = json.dumps({"pid": os.getpid(), "order": "fair", "devices": []}).encode()
         file = os.memfd_create("status")
         os.write(file, answer)
-        socket.send_fds(line, [wire.packed(Frame(Kind.STATUS, first=len(answer)))], [file])
+        socket.send_fds(line, [wire.packed(Frame(FrameKind.STATUS, first=len(answer)))], [file])
 """
 
 # Iterations so long, and so little between them, that a busy machine, too, nearly always stops
