@@ -66,7 +66,7 @@ def test_a_timeline_tells_of_growth(call: Call, gangs: Path, lab: Path) -> None:
 
     assert "grew after running 5 s by 1 instance on one (GPU 0); it now has 2 of 2" in told
     assert "finished after running 22 s" in told
-    assert [moment["fact"] for moment in answer["moments"]] == [
+    assert [moment["event"] for moment in answer["moments"]] == [
         "submitted", "started", "grown", "finished",
     ]  # fmt: skip
     assert (answer["waited_s"], answer["ran_s"]) == (0, 22.5)

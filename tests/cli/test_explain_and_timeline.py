@@ -73,7 +73,7 @@ def test_a_timeline_tells_one_life(call: Call, trace: Path, lab: Path) -> None:
 
     answer = json.loads(call(*words, "-o", "json").out)
 
-    assert [moment["fact"] for moment in answer["moments"]] == [
+    assert [moment["event"] for moment in answer["moments"]] == [
         "submitted",
         "started",
         "finished",
@@ -98,7 +98,7 @@ def test_a_timeline_tells_of_preemptions(call: Call, trace: Path, lab: Path) -> 
 
     answer = json.loads(call(*words).out)
 
-    events = [moment["fact"] for moment in answer["moments"]]
+    events = [moment["event"] for moment in answer["moments"]]
     assert "preempted" in events
     assert events[-1] == "finished"
     assert answer["ran_s"] == 100

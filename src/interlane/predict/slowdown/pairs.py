@@ -125,7 +125,7 @@ class Pairs:
 
     def __post_init__(self) -> None:
         height = len(self.gpu)
-        for name in ("victim", "aggressor", "retained"):
+        for name in ("victim", "aggressor", "throughput"):
             if len(getattr(self, name)) != height:
                 raise InvalidField(name, len(getattr(self, name)), f"it needs {height} values")
         bad = (self.throughput < THROUGHPUT_LEAST) | (self.throughput > THROUGHPUT_MOST)
