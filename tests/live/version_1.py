@@ -29,7 +29,7 @@ TABLES = (
 GPU = {"machine": "here", "gpus": [0], "instances": 1, "task": 0}
 MORE = {"machine": "here", "gpus": [1], "instances": 1, "task": 0}
 WAITS: dict[str, Any] = {"state": "queued", "placement": None, "growing": 0}
-BAND = {"estimate_s": 60.0, "low_s": 30.0, "high_s": 120.0, "basis": "what its user expects"}
+BAND = {"guess_s": 60.0, "low_s": 30.0, "high_s": 120.0, "basis": "what its user expects"}
 
 
 def placed(attempt: int, at_s: float) -> dict[str, Any]:
@@ -57,7 +57,7 @@ LIVES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "stopped": [
         ("placed", placed(1, 0.0)),
         ("started", {"state": "running"}),
-        ("stop wanted", {"state": "stopping", "reason": "It makes way for job ends-1."}),
+        ("stop wished", {"state": "stopping", "reason": "It makes way for job ends-1."}),
         ("preempted", {**WAITS, "ran_s": 0.75}),
         ("placed", placed(2, 0.0)),
         ("started", {"state": "running"}),
@@ -98,8 +98,8 @@ def write_version_1(url: str) -> dict[str, dict[str, Any]]:
         for statement in TABLES:
             connection.execute(text(statement))
         seq = 0
-        for serial, (name, epoch) in enumerate(LIVES.items(), start=1):
-            entries = [("submitted", _submitted(name, serial)), *epoch]
+        for serial, (name, life) in enumerate(LIVES.items(), start=1):
+            entries = [("submitted", _submitted(name, serial)), *life]
             for kind, change in entries:
                 seq += 1
                 at_s = 1_000.0 + seq / 4

@@ -16,7 +16,7 @@ OLD_KINDS: Final = {
     "Started": "started",
     "StartFailed": "start failed",
     "CancelRequested": "cancel asked",
-    "Preempt": "stop wanted",
+    "Preempt": "stop wished",
     "Grow": "grow placed",
     "Grown": "grew",
     "GrowFailed": "grow failed",

@@ -135,7 +135,7 @@ def _submitted(job_id: JobId, change: Mapping[str, Any]) -> Submitted:
     job = JobSpec.model_validate(change["spec"])
     request = spec.request_of(job, _NOWHERE)
     origin = Origin(change["serial"], change["user"], change["submitted_s"])
-    return Submitted(spec.job_of(job_id, job, origin, request, change["estimate_s"]))
+    return Submitted(spec.job_of(job_id, job, origin, request, change["guess_s"]))
 
 
 def _first(change: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _what(kind: str, record: JobRecord, change: Mapping[str, Any], at_s: float) 
             return StartFailed(job_id, reason)
         case "cancel asked":
             return CancelRequested(job_id)
-        case "stop wanted":
+        case "stop wished":
             found = _FOR_WHOM.match(reason)
             return Preempt(job_id, JobId(found[1] if found else ""))
         case "grow placed":
