@@ -115,6 +115,7 @@ def describe(
     client = ApiClient(options)
     found = client.get(job_path(job)).document()
     timeline = client.get(f"{job_path(job)}/timeline").document()["entries"]
+    found.pop("guess", None)  # the name of its estimate in the version before
     answer = {**found, "timeline": timeline}
     begin_s = found["submitted_s"]
     told = [f"  {entry['at_s'] - begin_s:>10,.1f} s  {entry['kind']}" for entry in timeline]

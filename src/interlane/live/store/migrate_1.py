@@ -21,6 +21,7 @@ from interlane.live.store.record import (
     JobRecord,
     after,
     document_placement,
+    dumped,
 )
 from interlane.live.store.tables import EPOCH, JOBS, LOG
 from interlane.model import (
@@ -72,10 +73,10 @@ def to_version_2(connection: Connection) -> None:
     run("CREATE INDEX ix_jobs_ended_s ON jobs (ended_s)")
     for page in _pages(connection, "SELECT serial, document FROM jobs", "serial"):
         for row in page:
-            ended_s = json.loads(row["document"]).get("ended_s")
-            if ended_s is not None:
-                mine = JOBS.c.serial == row["serial"]
-                connection.execute(update(JOBS).where(mine).values(ended_s=ended_s))
+            document = json.loads(row["document"])
+            document["estimate_s"] = document.pop("guess_s")
+            now = {"document": dumped(document), "ended_s": document.get("ended_s")}
+            connection.execute(update(JOBS).where(JOBS.c.serial == row["serial"]).values(now))
     _note_ends(connection)
 
 
