@@ -29,6 +29,7 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("DELETE", "/api/v1/jobs/{job_id}"): Role.USER,
     ("GET", "/api/v1/jobs/{job_id}/log"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/timeline"): Role.VIEWER,
+    ("GET", "/api/v1/jobs/{job_id}/story"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/why"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/eta"): Role.VIEWER,
     ("POST", "/api/v1/plan"): Role.USER,

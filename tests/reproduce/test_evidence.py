@@ -393,7 +393,7 @@ def small_spot(patch: Patch) -> None:
 
 CASES: Final[Mapping[str, Case]] = {
     "pai-fifo-1000": Case(another_placer("balance")),
-    "pai-sjf": Case(setting((pai, "GUESSES", dict.fromkeys(pai.ESTIMATES))), some_orders),
+    "pai-sjf": Case(setting((pai, "ESTIMATES", dict.fromkeys(pai.ESTIMATES))), some_orders),
     "pai-prediction": Case(
         wrong_estimates, few_runs, is_slow=True, moved=("shares:SPREADS", "shares:RUN_S")
     ),

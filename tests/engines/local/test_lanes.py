@@ -316,7 +316,7 @@ def test_jobs_of_several_processes_or_gpus_are_not_gated(folder: Path) -> None:
     with sharing(folder, gpus=2) as driver:
         run = "echo action=${INTERLANE_SHARE_REQUEST:-none}; sleep 0.2"
         wide = driver.submit(spec("wide", run, gpus=2), "ann").result(PATIENCE_S)
-        until(lambda: "wish=none" in printed(driver, wide))
+        until(lambda: "action=none" in printed(driver, wide))
 
         assert {one.state for device in view_of(driver).devices() for one in device.jobs} <= {
             ABSENT
