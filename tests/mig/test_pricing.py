@@ -207,7 +207,8 @@ def test_patterns_within_a_price_are_all_that_waste_no_block(
     rounding = 1e-6  # by which the cheapest may be off
     assert nearest([ask], prices, slack + rounding, len(expected) + 1) == (expected, True)
     few, complete = nearest([ask], prices, slack + rounding, 1)
-    assert (len(few), complete, few <= expected) == (1, False, True)
+    # The slack counts from a bound, so that a narrow one may hold nothing at all.
+    assert (len(few) <= 1, complete, few <= expected) == (True, False, True)
 
 
 def test_without_a_gpu_each_service_needs_its_largest_instance_once_more() -> None:
