@@ -140,7 +140,7 @@ class _View:
         return Markup('<div class="stack">{}{}{}</div>').format(
             card("Timeline", timeline(entries, now_s)),
             self._why(record),
-            card("Timeline", _timeline(entries)),
+            card("Events", _timeline(entries)),
         )
 
     def _why(self, record: JobRecord) -> Markup:

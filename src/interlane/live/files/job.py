@@ -332,11 +332,11 @@ def job_of(
         origin.serial,
         estimate_s,
         origin.user,
-        spec.queue,
-        spec.priority,
-        checkpoint_s(spec) or 0.0,
-        program_of(spec),
-        spec.family or "",
+        queue=spec.queue,
+        priority=spec.priority,
+        checkpoint_s=checkpoint_s(spec) or 0.0,
+        program=program_of(spec),
+        family=spec.family or "",
     )
 
 
