@@ -129,7 +129,7 @@ def test_a_jobs_page_follows_it_to_its_end(machine: Machine, open_page: Open) ->
     with machine.api() as api:
         api.delete(f"/jobs/{job}")
 
-    expect(page.locator(".events .state")).to_have_text("cancelled")
+    expect(page.locator(".details .state")).to_have_text("cancelled")
     expect(page.get_by_role("cell", name="by admin").first).to_be_visible()
 
 
@@ -140,7 +140,7 @@ def test_a_user_cancels_their_own_job_and_nobody_elses(
     admins = machine.submit(Role.ADMIN, name="other", **SLEEPS)
 
     page = open_page(f"/jobs/{admins}", Role.USER)
-    expect(page.get_by_role("heading", name="Events")).to_be_visible()
+    expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     page.goto(f"{machine.url}/jobs/{own}")
     page.get_by_role("button", name=f"Cancel {own}").click()

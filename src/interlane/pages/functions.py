@@ -38,7 +38,7 @@ def _function(one: FunctionStatus) -> Markup:
     why = Markup('<p class="alert">{}</p>').format(one.reason) if one.reason else ""
     return Markup(
         '<section class="card"><h2>{} {} <span class="soft">by {}, version {}</span></h2>{}'
-        '<dl class="events">{}</dl><div class="columns">{}{}</div>{}'
+        '<dl class="details">{}</dl><div class="columns">{}{}</div>{}'
         "<details><summary>As deployed</summary>{}</details></section>"
     ).format(
         one.name,

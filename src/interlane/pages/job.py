@@ -128,7 +128,7 @@ class _View:
         shown = Markup("").join(
             Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*event) for event in events
         )
-        return Markup('<dl class="events">{}</dl>').format(shown)
+        return Markup('<dl class="details">{}</dl>').format(shown)
 
     # -- body -------------------------------------------------------------------------
 
