@@ -472,19 +472,21 @@ def test_a_band_of_starts_stretches_played_waits_on_a_logarithmic_scale() -> Non
     )
 
 
-def test_an_edge_moves_by_its_level_or_the_rest() -> None:
+def test_edges_stand_where_starts_have_passed_them_as_often_as_they_say() -> None:
     calibrated = Calibrated()
-    calibrated.note(JobId("a"), [100.0], 0.0)
-    calibrated.note(JobId("a"), [9e9], 0.0)  # the first time counts
-    assert list(calibrated.awaited) == ["a"]
-    calibrated.started(JobId("a"), 100.0)
-    # It started at the middle: at or below the edges at 0, 2 and 2.8, above that at -2.2.
-    moved = [-2.2 + 0.15 * 0.05, 0 - 0.15 * 0.5, 2 - 0.15 * 0.1, 2.8 - 0.15 * 0.05]
-    assert calibrated._edges == pytest.approx(moved)
-    assert calibrated.compared == 1
+    calibrated.note(JobId("0"), [100.0], 0.0)
+    calibrated.note(JobId("0"), [9e9], 0.0)  # the first time counts
+    assert list(calibrated.awaited) == ["0"]
+    # Told a wait of 100 s: a middle of log(130) and a width of 0.25.  Starts 1 to 39 widths
+    # above it: of 40 places for the next one, 2, 20, 36 and 38 lie below the edges.
+    for number in range(39):
+        calibrated.note(JobId(str(number)), [100.0], 0.0)
+        calibrated.started(JobId(str(number)), 130.0 * exp(0.25 * (number + 1)) - 30.0)
+    assert calibrated._edges() == pytest.approx((2.0, 20.0, 36.0, 38.0))
+    assert calibrated.compared == 39
     assert list(calibrated.awaited) == []
-    calibrated.started(JobId("a"), 5.0)
-    assert calibrated.compared == 1
+    calibrated.started(JobId("0"), 5.0)
+    assert calibrated.compared == 39
 
 
 def test_waits_that_hardly_differ_have_a_least_width() -> None:
