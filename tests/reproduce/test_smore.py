@@ -28,12 +28,15 @@ def test_curves_of_eight_engines_follow_from_four(published: Path) -> None:
 
 
 @pytest.mark.data
-def test_functions_beside_training_gain_as_much_as_smore_and_break_less(
+def test_promises_to_training_and_to_functions_hold_in_the_measured_world(
     published: Path,
 ) -> None:
     setting = Setting(published, 0, choice=smore_utilisation.SMALL)
     rows = smore_utilisation.UTILISATION.run(setting)
-    assert [row.what for row in rows if row.fails] == []
+    promised = ("training job-hours within 10 %", "deadlines missed by functions")
+    kept = {row.what: row.holds for row in rows if row.what.endswith(promised)}
+    # Who gains more is close in this world, and not always us: docs/critique.md has the figures.
+    assert kept == {f"{gpus} GPUs: {what}": True for gpus in (8, 64) for what in promised}
 
 
 @pytest.mark.parametrize("entry", [smore.PAIRS, smore.MULTIWAY, smore_utilisation.UTILISATION])

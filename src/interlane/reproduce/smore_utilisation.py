@@ -280,11 +280,11 @@ def true_table(pairs: "Pairs") -> "SlowdownTable":
     import numpy as np
 
     from interlane.predict.slowdown.models import SlowdownEstimate
-    from interlane.predict.slowdown.table import SlowdownTable
+    from interlane.predict.slowdown.table import CellBasis, SlowdownTable
 
     count = len(pairs.profiles)
     estimate = SlowdownEstimate(-np.log(true_slowdown(pairs)).ravel(), np.full(count**2, 1e-6))
-    basis = np.full(count**2, Basis.MEASURED, np.int8)
+    basis = np.full(count**2, CellBasis.MEASURED, np.int8)
     return SlowdownTable(pairs.profiles, estimate, np.zeros(1), basis)
 
 
