@@ -35,7 +35,7 @@ def test_promises_to_training_and_to_functions_hold_in_the_measured_world(
     rows = smore_utilisation.UTILISATION.run(setting)
     promised = ("training job-hours within 10 %", "deadlines missed by functions")
     kept = {row.what: row.holds for row in rows if row.what.endswith(promised)}
-    # Who gains more is close in this world, and not always us: docs/critique.md has the figures.
+    # Who gains more is close in this world, and not always us: see docs/critique.md.
     assert kept == {f"{gpus} GPUs: {what}": True for gpus in (8, 64) for what in promised}
 
 
