@@ -70,6 +70,8 @@ class Body:
     epoch: int = 0
     newest: int = 0
     is_waiting: bool = False
+    chosen: int = 0
+    """Epoch of the successor that was read, and is not yet in the page."""
     passing: int = 0
     """Epoch that is in the page and not yet in the pipe of the successor."""
     iterations: int = 0
@@ -89,13 +91,17 @@ class Body:
         self.words[page.ITERATIONS] = self.iterations
 
     def give_up(self) -> None:
-        """Do the first half of passing the lane on, or else tell the daemon."""
+        """Find out whom to pass the lane to; tell the daemon if that is nobody."""
         successor_epoch = self.link.successor()
         if successor_epoch > self.epoch:
-            self.words[page.PASSED] = self.passing = successor_epoch
+            self.chosen = successor_epoch
         else:
             self.frames.append(Frame(FrameKind.RELEASE, self.shared.key, epoch=self.epoch))
-        self.epoch = 0
+            self.epoch = 0
+
+    def pass_on(self) -> None:
+        self.words[page.PASSED] = self.passing = self.chosen
+        self.chosen = self.epoch = 0
 
     def tell_successor(self) -> None:
         self.link.tell_successor(self.passing)
@@ -173,6 +179,8 @@ class World:
         if body.passing:
             self.passes += 1
             body.tell_successor()
+        elif body.chosen:
+            body.pass_on()
         elif body.epoch:
             body.end_iteration()
             revoked = body.words[page.REVOKE] >= body.epoch
@@ -190,7 +198,7 @@ class World:
         body = self.rng.choice(self.bodies)
         if self.rng.random() < 0.5:
             self.kill(body)
-        elif not body.passing:
+        elif not body.passing and not body.chosen:
             self.connect_again(body)
 
     def kill(self, body: Body) -> None:

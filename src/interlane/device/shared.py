@@ -309,16 +309,17 @@ class SharedDevice:
         for lease in self.domain.leases:
             job = self.jobs[lease.job_id]
             successor_epoch = job.word(page.PASSED)
-            successor = self.domain.successor_of(lease, successor_epoch)
-            if successor is not None:
-                self._book_pass(lease, job, self.jobs[successor], successor_epoch)
+            if successor_epoch > lease.epoch:  # else it tells of an earlier lease
+                self._book_pass(lease, job, successor_epoch)
 
-    def _book_pass(
-        self, lease: Lease, job: SharedJob, successor: SharedJob, successor_epoch: int
-    ) -> None:
+    def _book_pass(self, lease: Lease, job: SharedJob, successor_epoch: int) -> None:
+        heir = self.domain.successor_of(lease, successor_epoch)
         with self._given_up(lease, job) as iterations:
             self.tell(Passed(job.id, lease.epoch, successor_epoch, iterations))
-            inherited = self.domain.lease_of(successor.id)
+            if heir is None:  # it died while the lane was on its way: the next one has it
+                return
+            successor = self.jobs[heir]
+            inherited = self.domain.lease_of(heir)
             assert inherited is not None
             self._start(successor, inherited)
             # The holder may have been stopped, or killed, before it could tell its successor.
