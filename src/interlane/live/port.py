@@ -88,6 +88,8 @@ class NeverBegan:
 
     attempt: Attempt
     why: str
+    lacks: str | None = None
+    """What the machine lacked for it at the moment: no fault of the job's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,13 @@ class Ended:
     exit_code: int | None
     """None if nobody knows."""
     why: str | None = None
-    """``stopped`` because we asked, ``limit`` when its time was over, ``lost`` with its
-    machine, else what went wrong."""
+    """``stopped`` because we asked, ``limit`` when its time was over, ``memory`` when it had
+    more than it may, ``lost`` with its machine, ``cut off`` when what runs jobs was killed
+    (perhaps by the job itself), else what went wrong."""
     use: RunReport | None = None
     """What it did on its device, where that is known."""
+    cause: str | None = None
+    """What took it along, in a sentence, where it was lost or cut off."""
 
     @property
     def was_stopped(self) -> bool:
@@ -112,6 +117,11 @@ class Ended:
     def was_lost(self) -> bool:
         """Whether it went with its machine, so that it should run again elsewhere."""
         return self.why == "lost"
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether it ended because what runs jobs was killed under it."""
+        return self.why == "cut off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ driver, its store or its engine.
 import asyncio
 from collections.abc import Callable, Collection, Container, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from interlane import __version__
@@ -102,7 +102,8 @@ class View:
         record = self._driver.open_record(job_id) or self._driver.store.job(job_id)
         if record is None:
             raise NoSuchJob(f"There is no job {job_id!r}; 'interlane ps -A' lists all.")
-        return record
+        lacking = self._driver.lacking(record.id)
+        return record if lacking is None else replace(record, reason=lacking)
 
     def jobs(
         self,

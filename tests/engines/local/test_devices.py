@@ -10,7 +10,7 @@ from interlane.device.inject import REQUEST_VARIABLE
 from interlane.device.specs import CUDA_CONTEXT_BYTES
 from interlane.engines.local.devices import EMULATED, devices_of
 from interlane.engines.local.lanes import Lanes, LaneSettings
-from interlane.engines.local.launch import Secrets, order_of
+from interlane.engines.local.launch import JobBounds, Secrets, order_of
 from interlane.live.files.job import read_spec
 from interlane.model import InvalidInput, Placement, Spot
 from interlane.testing.live import launch_of
@@ -71,7 +71,7 @@ def test_jobs_see_their_slice_by_its_identifier_and_share_it(tmp_path: Path) -> 
     launch = launch_of(job, Placement((Spot(found.machine.id, (2,)),)), found.machine)
     lanes = Lanes(LaneSettings(found.shared, tmp_path))
 
-    order = order_of(launch, Secrets(tmp_path), found, lanes)
+    order = order_of(launch, Secrets(tmp_path), found, lanes, JobBounds())
 
     (process,) = order.processes
     action = json.loads(process.env[REQUEST_VARIABLE])

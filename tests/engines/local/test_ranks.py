@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlane.engines.local.devices import emulated
-from interlane.engines.local.launch import Secrets, order_of
+from interlane.engines.local.launch import JobBounds, Secrets, order_of
 from interlane.engines.local.ranks import PORTS, free_ports, ranks_of
 from interlane.engines.local.runner import ProcessRunner
 from interlane.live.files.job import read_spec
@@ -88,7 +88,7 @@ def test_a_job_that_sets_where_to_meet_keeps_it(tmp_path: Path) -> None:
     job = read_spec({"name": "a", "run": "true", "env": {"MASTER_PORT": "7", "RANK": "x"}})
     launch = launch_of(job, Placement((Spot(HERE),)), MACHINE)
 
-    (process,) = order_of(launch, Secrets(tmp_path), DEVICES, None).processes
+    (process,) = order_of(launch, Secrets(tmp_path), DEVICES, None, JobBounds()).processes
 
     assert (process.env["MASTER_PORT"], process.env["RANK"]) == ("7", "x")
     assert process.env["WORLD_SIZE"] == "1"
@@ -102,7 +102,7 @@ def test_roles_have_their_own_command_variables_and_memory(tmp_path: Path) -> No
     job = read_spec({**ROLES, "tasks": tasks, "env": {"DEPTH": "1"}})
 
     launch = launch_of(job, PLACEMENT, MACHINE)
-    order = order_of(launch, Secrets(tmp_path), DEVICES, None)
+    order = order_of(launch, Secrets(tmp_path), DEVICES, None, JobBounds())
 
     assert [
         (process.argv[2], process.env["DEPTH"], process.memory_bytes_max)
@@ -151,7 +151,7 @@ def test_processes_of_two_roles_meet_in_torch(tmp_path: Path) -> None:
 
     runner = ProcessRunner(tmp_path / "runs", tell)
     try:
-        runner.start(order_of(launch, Secrets(tmp_path), DEVICES, None))
+        runner.start(order_of(launch, Secrets(tmp_path), DEVICES, None, JobBounds()))
         assert over.wait(120)
         printed = runner.output(launch.attempt, 0, 10_000).data
     finally:

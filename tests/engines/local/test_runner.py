@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlane.engines.local import shim
+from interlane.engines.local.groups import groups_here
 from interlane.engines.local.runner import LOST, JobProcess, ProcessRunner, ShimOrder
 from interlane.live.port import Attempt, Begun, Ended, NeverBegan
 from interlane.model import JobId
@@ -36,7 +37,11 @@ def told() -> Told:
 @pytest.fixture
 def runner(tmp_path: Path, told: Told) -> Iterator[ProcessRunner]:
     runner = ProcessRunner(
-        tmp_path / "runs", told.append, log_file_bytes=1_000, look_again_s=0.05
+        tmp_path / "runs",
+        told.append,
+        log_file_bytes=1_000,
+        look_again_s=0.05,
+        groups=groups_here(tmp_path),
     )
     yield runner
     runner.close()
@@ -249,20 +254,6 @@ def test_two_shims_of_one_attempt_run_it_once(
     assert (tmp_path / "ran").read_text() == "ran\n"
 
 
-def test_a_shim_that_was_killed_takes_its_job_along(
-    runner: ProcessRunner, told: Told, tmp_path: Path
-) -> None:
-    order = launch(f"echo $$ > {tmp_path / 'pid'}; echo up; exec sleep 1000")
-    runner.start(order)
-    wait_for(runner, order.attempt, "up")
-    pid = int((runner.folder(order.attempt) / shim.CLAIM).read_text())
-
-    os.kill(pid, signal.SIGKILL)
-
-    assert told.one() == Ended(order.attempt, None, LOST)
-    until(lambda: not is_alive(int((tmp_path / "pid").read_text())), "the end of the job")
-
-
 def test_a_shim_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -> None:
     order = launch("echo up; sleep 0.3")
     runner.start(order)
@@ -271,7 +262,7 @@ def test_a_shim_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -> 
 
     shutil.rmtree(runner.folder(order.attempt))
 
-    assert told.one() == Ended(order.attempt, None, LOST)
+    assert told.one() == Ended(order.attempt, None, "cut off", cause=LOST)
     assert not is_alive(pid)
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from interlane.engines.local.devices import Devices
+from interlane.engines.local.groups import AttemptGroups, groups_here
 from interlane.engines.local.lanes import Lanes
-from interlane.engines.local.launch import Secrets, order_of, run_number
+from interlane.engines.local.launch import JobBounds, Secrets, order_of, run_number
 from interlane.engines.local.retention import Retention
-from interlane.engines.local.runner import ProcessRunner
+from interlane.engines.local.runner import ProcessRunner, ShimOrder
+from interlane.engines.local.shortage import lacking
 from interlane.lanes.report import DaemonReport
 from interlane.live.files.job import JobSpec
 from interlane.live.port import (
@@ -55,6 +57,8 @@ class LocalEngine:
         lanes: Lanes | None = None,
         keep_s: float = KEEP_S,
         look_s: float = LOOK_S,
+        groups: AttemptGroups | None = None,
+        bounds: JobBounds | None = None,
     ) -> None:
         """Keep everything in a folder.
 
@@ -64,6 +68,8 @@ class LocalEngine:
             lanes: without them, jobs do not take turns.
             keep_s: seconds for which folders of jobs that have ended are kept.
             look_s: seconds between two looks for devices.
+            groups: makes the groups of attempts; those that can be had here, if not given.
+            bounds: what a job may have of the machine, whatever it asks for.
         """
         self.devices = devices
         self.secrets = Secrets(folder / "secrets")
@@ -79,6 +85,8 @@ class LocalEngine:
         )
         self._lanes = lanes
         self._keep_s = keep_s
+        self.bounds = bounds or JobBounds()
+        self.groups = groups_here(folder) if groups is None else groups
         self._tell: Tell = lambda report: None
         self._runner: ProcessRunner
         self._retention: Retention
@@ -96,7 +104,8 @@ class LocalEngine:
         for folder in (self.runs, self.secrets.folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tell = tell
-        self._runner = ProcessRunner(self.runs, self._over)
+        self.groups.tidy()
+        self._runner = ProcessRunner(self.runs, self._over, groups=self.groups)
         self._retention = Retention(self.runs, self._runner.runs, self._keep_s)
         self._retention.start()
         self._looker.start()
@@ -116,7 +125,8 @@ class LocalEngine:
             self._lanes.close()
 
     def check(self, job: JobSpec) -> None:
-        """Refuse jobs that name secrets without a value."""
+        """Refuse jobs of too many processes, and those that name secrets without a value."""
+        self.bounds.check(job)
         self.secrets.check(job.secrets)
 
     def observe(self, known: Collection[Attempt]) -> Observation:
@@ -153,16 +163,19 @@ class LocalEngine:
         try:
             report = self._past(attempt)
             if report is None:
-                self._runner.start(order_of(launch, self.secrets, self.devices, self._lanes))
+                self._runner.start(self._order(launch))
                 report = Begun(attempt)
         except (OSError, InterlaneError) as error:
-            report = NeverBegan(attempt, f"{error}")
+            report = NeverBegan(attempt, f"{error}", lacking(error))
         except Exception as error:  # our own fault, and no reason to run nothing any more
             log.error("Attempt %s could not be started.", attempt, exc_info=error)
             report = NeverBegan(attempt, f"The server failed to start it ({error!r}).")
         with self._lock:
             self._asked.discard(attempt)
         self._tell(report)
+
+    def _order(self, launch: Launch) -> ShimOrder:
+        return order_of(launch, self.secrets, self.devices, self._lanes, self.bounds)
 
     def _stop(self, attempt: Attempt, how: Stop) -> None:
         if how is Stop.KILL:

@@ -9,13 +9,14 @@ from zlib import crc32
 
 from interlane.device.lane_request import LaneRequest
 from interlane.engines.local.devices import Devices
+from interlane.engines.local.groups import GroupLimits
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
 from interlane.engines.local.ranks import ranks_of
 from interlane.engines.local.runner import JobProcess, ShimOrder
 from interlane.live.files import job as spec
 from interlane.live.files.fields import VARIABLE
 from interlane.live.port import Attempt, Launch
-from interlane.model import InvalidInput
+from interlane.model import InvalidField, InvalidInput
 
 SHELL: Final = "/bin/sh"
 KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
@@ -51,8 +52,33 @@ class Secrets:
         return self.folder / name
 
 
+@dataclass(frozen=True, slots=True)
+class JobBounds:
+    """What a job may have of a machine, whatever it asks for."""
+
+    processes: int = 4096
+    """Processes and threads of an attempt, all together."""
+    instances: int = 256
+    """Processes that start together, as a gang."""
+
+    def check(self, job: spec.JobSpec) -> None:
+        """Refuse jobs that want more."""
+        instances = sum(task.count for task in job.roles)
+        if instances > self.instances:
+            raise InvalidField(
+                "tasks" if job.tasks else "gang.nodes",
+                instances,
+                f"at most {self.instances} processes of a job start together here; ask for "
+                "fewer, or an operator to raise --instances-per-job",
+            )
+
+
 def order_of(
-    launch: Launch, secrets: Secrets, hardware: Devices, lanes: Lanes | None
+    launch: Launch,
+    secrets: Secrets,
+    hardware: Devices,
+    lanes: Lanes | None,
+    bounds: JobBounds,
 ) -> ShimOrder:
     """Return what a shim must do to run an attempt."""
     job, attempt = launch.job, launch.attempt
@@ -89,6 +115,7 @@ def order_of(
         stop.grace_s,
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
+        GroupLimits(spec.job_memory_bytes(job), bounds.processes, spec.job_cpu_milli(job)),
     )
 
 

@@ -13,8 +13,9 @@ from random import randrange
 from typing import Final
 
 from interlane.engines.local.devices import Devices
+from interlane.engines.local.shortage import MachineLacks
 from interlane.live.files.job import JobSpec
-from interlane.model import InterlaneError, Placement
+from interlane.model import Placement
 
 HOST: Final = "127.0.0.1"
 PORTS: Final = range(20_000, 30_000)
@@ -63,10 +64,7 @@ def free_ports(wanted: int) -> list[int]:
     tried = (PORTS[turn % len(PORTS)] for turn in islice(_offered, len(PORTS)))
     found = list(islice(filter(_is_free, tried), wanted))
     if len(found) < wanted:
-        raise InterlaneError(
-            f"A job needs {wanted} free ports from {PORTS[0]} to {PORTS[-1]}, but there are "
-            f"{len(found)}; end what listens there."
-        )
+        raise MachineLacks(f"free ports from {PORTS[0]} to {PORTS[-1]} ({wanted} are needed)")
     return found
 
 

@@ -23,11 +23,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from interlane.engines.local import shim
+from interlane.engines.local.attempt_group import AttemptGroup, boot
+from interlane.engines.local.groups import AttemptGroups, GroupLimits, group_in, keep_group
+from interlane.engines.local.shortage import WORDS, Descriptors
 from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output
 from interlane.model import JobId
 
 SHIM: Final = Path(shim.__file__)
-LOST: Final = "Its shim was killed or the machine went down, so that its end is unknown."
+LOST: Final = "Its shim and the shim's watcher were killed, so that its end is unknown."
+WENT_DOWN: Final = "The machine went down while it ran."
+LEFT_BEHIND: Final = "Processes of %s are left, and are killed: %s"
+NEVER_WHOLE: Final = "Not all of its processes could be started, so none was."
+NAME_LENGTH: Final = 64
 LOOK_AGAIN_S: Final = 2.0
 """Seconds between looks for an end that the disk does not tell."""
 
@@ -55,6 +62,8 @@ class ShimOrder:
     workdir: Path | None = None
     """None for a folder of the attempt's own."""
     limit_s: float | None = None
+    limits: GroupLimits = field(default_factory=GroupLimits)
+    """What all processes may have together."""
 
 
 Told = Callable[[Ended | NeverBegan], None]
@@ -69,8 +78,11 @@ class ProcessRunner:
         tell: Told,
         log_file_bytes: int | None = None,
         look_again_s: float = LOOK_AGAIN_S,
+        groups: AttemptGroups | None = None,
     ) -> None:
         self._folder = folder
+        self._groups = AttemptGroups() if groups is None else groups
+        self._descriptors = Descriptors()
         self._look_again_s = look_again_s
         self._tell = tell
         self._log_file_bytes = log_file_bytes or shim.LOG_FILE_BYTES
@@ -78,6 +90,8 @@ class ProcessRunner:
         self._watched: dict[Attempt, _Watched] = {}
         self._past: set[Path] = set()
         """Folders of attempts that are known to be over."""
+        self._untold: dict[Attempt, int | None] = {}
+        """Attempts whose shim has ended with this status, until that is told."""
         self._selector = selectors.DefaultSelector()
         self._heard, self._call = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._heard, selectors.EVENT_READ)
@@ -92,21 +106,48 @@ class ProcessRunner:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if order.workdir is None:
             workdir.mkdir(exist_ok=True)
-        words = json.dumps(_order(order, workdir, self._log_file_bytes)).encode()
-        pid = _spawned(folder, words)
-        self._add(_Watched(order.attempt, pid, os.pidfd_open(pid)))
+        name = f"{order.attempt.job_id[:NAME_LENGTH]}.{order.attempt.number}"
+        with self._descriptors.for_a_start():
+            group = self._groups.make(name, order.limits)
+            try:
+                keep_group(folder, group)
+                said = _order(order, workdir, group, self._log_file_bytes)
+                said["descriptors"] = self._descriptors.soft
+                self._spawn(order.attempt, folder, json.dumps(said).encode())
+            except OSError:
+                group.remove()
+                raise
+
+    def _spawn(self, attempt: Attempt, folder: Path, order: bytes) -> None:
+        """Start a shim, watch it, then give it its order: without one it claims nothing."""
+        ends, written = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = _spawned(folder, ends)
+        except OSError:
+            os.close(written)
+            raise
+        finally:
+            os.close(ends)
+        try:
+            self._add(_Watched(attempt, pid, os.pidfd_open(pid)))
+        except OSError:
+            os.close(written)
+            os.waitpid(pid, 0)
+            raise
+        with suppress(BrokenPipeError), os.fdopen(written, "wb") as file:
+            file.write(order)
 
     def past(self, attempt: Attempt) -> Begun | Ended | NeverBegan | None:
         """Say what has become of an attempt that was begun or fenced off; None if neither."""
         with self._lock:
-            if attempt in self._watched:
+            if attempt in self._watched or attempt in self._untold:
                 return Begun(attempt)
         return self.find(attempt) if (self.folder(attempt) / shim.CLAIM).exists() else None
 
     def find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
         """Adopt a shim that lives, say how one ended, or fence the attempt off."""
         with self._lock:
-            if attempt in self._watched:
+            if attempt in self._watched or attempt in self._untold:
                 return Begun(attempt)
         folder = self.folder(attempt)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,6 +156,9 @@ class ProcessRunner:
         words = (folder / shim.CLAIM).read_text()
         fd = _shim_alive(folder, int(words))
         if fd is None:
+            if not self._is_over(attempt):
+                self._remember(attempt)
+                return Begun(attempt)
             return self._end(attempt)
         self._add(_Watched(attempt, int(words), fd))
         return Begun(attempt)
@@ -174,6 +218,7 @@ class ProcessRunner:
         self._closing = True
         os.write(self._call, b".")
         self._watcher.join()
+        self._descriptors.close()
         for fd in (self._heard, self._call, *(one.fd for one in self._watched.values())):
             os.close(fd)
         self._selector.close()
@@ -181,7 +226,7 @@ class ProcessRunner:
     def runs(self, job_id: str) -> bool:
         """Tell whether an attempt at a job runs."""
         with self._lock:
-            return any(attempt.job_id == job_id for attempt in self._watched)
+            return any(one.job_id == job_id for one in (*self._watched, *self._untold))
 
     def folder(self, attempt: Attempt) -> Path:
         """Return the folder of an attempt."""
@@ -196,46 +241,97 @@ class ProcessRunner:
         os.write(self._call, b".")
 
     def _watch(self) -> None:
-        untold: list[Attempt] = []
         while not self._closing:
-            for key, _ in self._selector.select(self._look_again_s if untold else None):
+            for key, _ in self._selector.select(self._look_again_s if self._untold else None):
                 if key.data is None:
                     os.read(self._heard, 4096)
                 else:
                     self._let_go(key.data)
-                    untold.append(key.data.attempt)
-            untold = [attempt for attempt in untold if not self._told(attempt)]
+            for attempt, status in list(self._untold.items()):
+                self._try_to_tell(attempt, status)
 
     def _let_go(self, watched: "_Watched") -> None:
-        """Stop watching a shim that has ended."""
+        """Stop watching a shim that has ended; how its job did is told when nothing is left."""
+        status = None
+        with suppress(ChildProcessError):  # an adopted shim is nobody's child
+            _, status = os.waitpid(watched.pid, 0)
         with self._lock:
             self._selector.unregister(watched.fd)
             del self._watched[watched.attempt]
+            self._untold[watched.attempt] = status
             os.close(watched.fd)
-        with suppress(ChildProcessError):  # an adopted shim is nobody's child
-            os.waitpid(watched.pid, 0)
 
-    def _told(self, attempt: Attempt) -> bool:
-        """Tell how an attempt ended; False if a full disk, say, keeps that from being known."""
+    def _remember(self, attempt: Attempt) -> None:
+        """Go on looking at an attempt whose shim has ended, and of which something is left."""
+        with self._lock:
+            self._untold.setdefault(attempt, None)
+        os.write(self._call, b".")
+
+    def _try_to_tell(self, attempt: Attempt, status: int | None) -> None:
+        """Tell how an attempt ended, unless something of it is left or nobody knows yet."""
         try:
-            end = self._end(attempt)
+            if not self._is_over(attempt):
+                return
+            end = self._end(attempt, status)
         except OSError as error:
             log.warning("How %s ended cannot be told yet: %s", attempt.job_id, error)
-            return False
+            return
+        with self._lock:
+            self._untold.pop(attempt, None)
         self._tell(end)
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Kill whatever a dead shim has left behind; return whether nothing is left."""
+        folder = self.folder(attempt)
+        group = group_in(folder)
+        if _is_locked(folder / shim.CLAIM):
+            return False  # its watcher was killed, and the shim ends the job
+        if group is None or (group.is_marked and (folder / shim.ENDED).exists()):
+            return True  # a shim that has written the end has looked, which takes its time
+        left = group.processes()
+        if left:
+            log.warning(LEFT_BEHIND, attempt.job_id, left)
+            group.kill()
+            return False
+        group.remove()
         return True
 
-    def _end(self, attempt: Attempt) -> Ended | NeverBegan:
+    def _end(self, attempt: Attempt, status: int | None = None) -> Ended | NeverBegan:
         folder = self.folder(attempt)
         if not folder.is_dir():
-            return Ended(attempt, None, LOST)
+            return Ended(attempt, None, shim.CUT_OFF, cause=LOST)
         if _fenced(folder):
-            return NeverBegan(attempt, "Its shim ended before it had begun.")
+            why, lacks = _why_unclaimed(status)
+            return NeverBegan(attempt, why, lacks)
         try:
             said: dict[str, Any] = json.loads((folder / shim.ENDED).read_text())
         except FileNotFoundError:
-            return Ended(attempt, None, LOST)
-        return Ended(attempt, said["exit_code"], said["why"])
+            return _lost(attempt, group_in(folder))
+        if said.get("lacks") is not None:
+            return NeverBegan(attempt, NEVER_WHOLE, WORDS.get(said["lacks"], "something"))
+        return Ended(attempt, said["exit_code"], said["why"], cause=said.get("cause"))
+
+
+def _lost(attempt: Attempt, group: AttemptGroup | None) -> Ended:
+    """Return the end of an attempt of which nobody has written it down."""
+    if group is not None and group.boot != boot():
+        return Ended(attempt, None, "lost", cause=WENT_DOWN)
+    return Ended(attempt, None, shim.CUT_OFF, cause=LOST)
+
+
+def _why_unclaimed(status: int | None) -> tuple[str, str | None]:
+    """Say why a shim has not claimed its attempt, and what the machine lacked for it."""
+    code = None if status is None else os.waitstatus_to_exitcode(status)
+    if code is None:
+        return "Its shim ended before it had begun.", None
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"Its shim was killed by {name} before it had begun.", "memory, perhaps,"
+    place = code - shim.SHORT_CODE
+    if 0 <= place < len(shim.SHORTAGES):
+        lacks = WORDS[shim.SHORTAGES[place]]
+        return "Its shim ended before it had begun.", lacks
+    return "Its shim ended before it had begun.", None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +342,14 @@ class _Watched:
     """Refers to the shim's process, and to no other that gets its number later."""
 
 
-def _order(order: ShimOrder, workdir: Path, log_file_bytes: int) -> dict[str, Any]:
+def _order(
+    order: ShimOrder, workdir: Path, group: AttemptGroup, log_file_bytes: int
+) -> dict[str, Any]:
     return {
         "processes": [
             {
                 "argv": each.argv,
-                "env": dict(each.env),
+                "env": {**each.env, **group.variables},
                 "memory_bytes_max": each.memory_bytes_max,
             }
             for each in order.processes
@@ -260,19 +358,19 @@ def _order(order: ShimOrder, workdir: Path, log_file_bytes: int) -> dict[str, An
         "grace_s": order.grace_s,
         "limit_s": order.limit_s,
         "workdir": str(workdir),
+        "group": group.document,
         "log_file_bytes": log_file_bytes,
     }
 
 
-def _spawned(folder: Path, order: bytes) -> int:
-    """Start a shim in a session of its own and hand it its order; return its number.
+def _spawned(folder: Path, ends: int) -> int:
+    """Start a shim in a session of its own that reads its order from a pipe; return its number.
 
     The signals that stop it are blocked until it is ready for them.
     """
-    ends, written = os.pipe2(os.O_CLOEXEC)
     errors = os.open(folder / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        pid = os.posix_spawn(
+        return os.posix_spawn(
             sys.executable,
             (sys.executable, "-I", "-S", str(SHIM), str(folder)),
             {},
@@ -284,15 +382,8 @@ def _spawned(folder: Path, order: bytes) -> int:
             setsid=True,
             setsigmask=(signal.SIGTERM, shim.KILL),
         )
-    except OSError:
-        os.close(written)
-        raise
     finally:
-        os.close(ends)
         os.close(errors)
-    with suppress(BrokenPipeError), os.fdopen(written, "wb") as file:
-        file.write(order)
-    return pid
 
 
 def _fenced(folder: Path) -> bool:
@@ -312,13 +403,22 @@ def _shim_alive(folder: Path, pid: int) -> int | None:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-    with (folder / shim.CLAIM).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return fd
+    if _is_locked(folder / shim.CLAIM):
+        return fd
     os.close(fd)
     return None
+
+
+def _is_locked(claim: Path) -> bool:
+    """Tell whether somebody lives who has claimed an attempt."""
+    try:
+        with claim.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return False
 
 
 def _log_files(folder: Path) -> list[tuple[int, Path]]:

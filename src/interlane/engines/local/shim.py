@@ -4,7 +4,15 @@
 
 It claims the attempt, starts the job's processes, keeps their output in a log that does not
 grow without bound, stops them when told to or when their time is over, waits until none of
-them is left, and writes down how they ended.  Files of a run's folder:
+them is left, and writes down how they ended.
+
+There are two of it.  The one that was started is the watcher: it passes signals on to the
+other, which does the work, and outlives it.  If that one is killed, what it has started falls
+to the watcher, which ends all of it and writes down what has happened; if the watcher is
+killed, the other ends the job.  All processes of the job are in a group (``attempt_group``)
+before they run anything of the job's, and none does before all have been forked.
+
+Files of a run's folder:
 
 * ``claim``: exists once somebody has claimed the attempt, and is locked for as long as its
   shim lives.  It is linked into place locked already, so that there is no moment between.
@@ -21,6 +29,7 @@ quickly; so it imports the standard library only, and little of that.
 """
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -29,6 +38,12 @@ import select
 import signal
 import sys
 import time
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    from attempt_group import AttemptGroup, descendants
+else:
+    from interlane.engines.local.attempt_group import AttemptGroup, descendants
 
 CLAIM, ENDED, LOG = "claim", "ended", "log."
 FENCED = "fenced"
@@ -46,10 +61,29 @@ LOOK_EVERY_S = 0.5
 KILL = signal.SIGUSR1
 """Asks a shim to end its job at once."""
 
+SHORTAGES = (
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+    *(errno.ENOMEM, errno.ENOSPC, errno.EDQUOT),
+)
+"""Errors that say what the machine lacks, which is no fault of the job's."""
+
+SHORT_CODE = 64
+"""With this and its place among ``SHORTAGES`` a shim ends that could claim nothing for one."""
+
+EXEC_TRIES = 5
+"""How often a program is started that could not be for lack of something."""
+
+OOM_SCORE = "500"
+"""Jobs are ended before the server, shims and others when the machine runs out of memory."""
+
+CUT_OFF, MEMORY = "cut off", "memory"
+"""Why a job ended: its shim was killed; all of it had more memory than it may."""
+
 COULD_NOT_START = 127
 KILLED_BASE = 128
 """A process ended by signal n counts as exit code 128 + n, as shells say it."""
 
+WATCHER_KILLED = "The watcher of its shim was killed."
 LOST_OUTPUT = b"\n[interlane: output is missing here; it could not be written]\n"
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -127,6 +161,9 @@ class _Shim:
     def __init__(self, folder: str, order: dict) -> None:  # type: ignore[type-arg]
         self.folder = folder
         self.order = order
+        self.group = AttemptGroup(order["group"])
+        self.watcher = os.getpid()
+        self.has_begun = False
         self.log = _Log(folder, order["log_file_bytes"])
         self.children: dict[int, int] = {}
         """Process -> its rank, of those that the order names and that have not ended."""
@@ -146,8 +183,8 @@ class _Shim:
             signal.signal(number, lambda *_: None)
         # A signal that comes between fork and exec waits: it must not meet our handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        for rank, process in enumerate(self.order["processes"]):
-            self._start(rank, process, written)
+        _end_with_parent(self.watcher, KILL)
+        self._start_all(written)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.close(written)
         readers = [alarm, ends]
@@ -162,35 +199,51 @@ class _Shim:
             if not self.children and self.force_at_s == float("inf"):
                 self._end_rest()
 
-    def _start(self, rank: int, process: dict, output: int) -> None:  # type: ignore[type-arg]
-        pid = os.fork()
-        if pid == 0:
-            self._become(process, output)
-        self.children[pid] = rank
+    def _start_all(self, output: int) -> None:
+        """Fork all processes, then let them begin; where one cannot be forked, none begins."""
+        gate, opened = os.pipe2(os.O_CLOEXEC)
+        shim = os.getpid()
+        try:
+            for rank, process in enumerate(self.order["processes"]):
+                pid = os.fork()
+                if pid == 0:
+                    os.close(opened)
+                    self._become(process, output, gate, shim)
+                self.children[pid] = rank
+            self.has_begun = True
+            os.write(opened, b"." * len(self.children))
+        finally:  # whoever waits at a gate that is closed ends
+            os.close(gate)
+            os.close(opened)
 
-    def _become(self, process: dict, output: int) -> None:  # type: ignore[type-arg]
+    def _become(
+        self,
+        process: dict,  # type: ignore[type-arg]
+        output: int,
+        gate: int,
+        shim: int,
+    ) -> None:
         """Turn the child into the job's process; never returns."""
         try:
             os.setsid()
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            self.group.join()
+            _end_with_parent(shim, signal.SIGKILL)
+            if not os.read(gate, 1):
+                os._exit(COULD_NOT_START)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, KILL, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            memory_bytes = process["memory_bytes_max"]
-            if memory_bytes is not None:
-                resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+            _limit(process, self.order["descriptors"])
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.chdir(self.order["workdir"])
-            os.execvpe(process["argv"][0], process["argv"], process["env"])
-        except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
-            os.write(
-                output, f"[interlane: could not start: {error.strerror}{where}]\n".encode()
-            )
+            _execute(process)
+        except (OSError, ValueError, OverflowError) as error:
+            where = f" ({error.filename})" if getattr(error, "filename", None) else ""
+            why = getattr(error, "strerror", None) or error
+            os.write(output, f"[interlane: could not start: {why}{where}]\n".encode())
         finally:
             os._exit(COULD_NOT_START)
 
@@ -199,7 +252,7 @@ class _Shim:
         if signal.SIGTERM in heard and self.why is None:
             self._stop("stopped")
         if KILL in heard:
-            self.why = self.why or "stopped"
+            self.why = self.why or ("stopped" if os.getppid() == self.watcher else CUT_OFF)
             self._force()
 
     def _copy(self, ends: int) -> bool:
@@ -226,7 +279,14 @@ class _Shim:
                 self._stop("failed")  # a gang ends when one of it fails
 
     def _anyone_left(self) -> bool:
-        return bool(self.children) or bool(_descendants())
+        return bool(self.children) or self._left() != set()
+
+    def _left(self) -> set[int] | None:
+        """Return what is left of the job, wherever it has gone; None if that cannot be told."""
+        try:
+            return {*descendants(os.getpid()), *self.group.processes()}
+        except OSError:
+            return None
 
     def _patience_s(self) -> float:
         now_s = time.monotonic()
@@ -236,6 +296,9 @@ class _Shim:
         now_s = time.monotonic()
         if now_s >= self.limit_at_s and self.why is None:
             self._stop("limit")
+        if self.why in (None, "failed") and self.group.memory_kills():
+            self.why = MEMORY  # those that are left do not know that some are missing
+            self._force()
         if now_s >= self.force_at_s:
             self._force()
 
@@ -250,56 +313,65 @@ class _Shim:
     def _force(self) -> None:
         """Kill everything that is left, again and again until nothing is."""
         self.force_at_s = time.monotonic() + LOOK_EVERY_S
-        for pid in (*self.children, *_descendants()):
+        self.group.kill()
+        for pid in (*self.children, *(self._left() or ())):
             _signal_group(pid, signal.SIGKILL)
 
     def _end_rest(self) -> None:
         """End what the job has left behind: it does not outlive the job."""
-        left = len(_descendants())
+        left = len(self._left() or ())
         if left:
             said = f"[interlane: processes that the job left behind ({left}) end with it]\n"
             self.log.write(said.encode())
         self._force()
 
-    def write_end(self) -> None:
-        """Write down how the job ended, whole or not at all."""
-        ended = {"exit_code": self.code, "why": self.why, "at_s": time.time()}
-        beside = os.path.join(self.folder, f"{ENDED}.new")
-        text = json.dumps(ended).encode()
-        while True:
-            try:
-                with open(beside, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(beside, os.path.join(self.folder, ENDED))
-                _sync(self.folder)
-            except FileNotFoundError:
-                return  # the folder is gone, and with it everybody who could ask
-            except OSError:
-                time.sleep(1.0)  # a full disk: nothing may be lost, so there is no hurry
-            else:
-                return
+    def end(self) -> dict:  # type: ignore[type-arg]
+        """Return how the job ended."""
+        cause = WATCHER_KILLED if self.why == CUT_OFF else None
+        return {"exit_code": self.code, "why": self.why, "cause": cause}
 
 
-def _descendants() -> list[int]:
-    """Return the processes below this one; orphans of the job become its own children."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    words = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if words[0] != b"Z":
-                parents.setdefault(int(words[1]), []).append(int(name))
-    found, look = [], [os.getpid()]
-    while look:
-        below = parents.get(look.pop(), [])
-        found += below
-        look += below
-    return found
+def _write_end(folder: str, ended: dict) -> None:  # type: ignore[type-arg]
+    """Write down how the job ended, whole or not at all."""
+    beside = os.path.join(folder, f"{ENDED}.new")
+    text = json.dumps({**ended, "at_s": time.time()}).encode()
+    while True:
+        try:
+            with open(beside, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, os.path.join(folder, ENDED))
+            _sync(folder)
+        except FileNotFoundError:
+            return  # the folder is gone, and with it everybody who could ask
+        except OSError:
+            time.sleep(1.0)  # a full disk: nothing may be lost, so there is no hurry
+        else:
+            return
+
+
+def _limit(process: dict, descriptors: int) -> None:  # type: ignore[type-arg]
+    """Take on the limits of a job's process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(descriptors, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    memory_bytes = process["memory_bytes_max"]
+    if memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(OOM_SCORE)
+
+
+def _execute(process: dict) -> None:  # type: ignore[type-arg]
+    """Become the program; what the machine lacks for it, it may have again in a moment."""
+    for turn in range(EXEC_TRIES):
+        try:
+            os.execvpe(process["argv"][0], process["argv"], process["env"])
+        except OSError as error:
+            if error.errno not in SHORTAGES or turn == EXEC_TRIES - 1:
+                raise
+            time.sleep(0.1 * 4**turn)
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -315,17 +387,102 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def _end_with_parent(parent: int, number: int) -> None:
+    """Have a signal come when the parent ends; one that has ended already sends it no more."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def _work(shim: _Shim) -> None:
+    """Run the job; where the machine lacks what that takes, it has never begun."""
+    try:
+        shim.run()
+        ended = shim.end()
+    except OSError as error:
+        if shim.has_begun or error.errno not in SHORTAGES:
+            raise
+        _end_all(shim.group)
+        ended = {"exit_code": None, "why": None, "lacks": error.errno}
+    _write_end(shim.folder, ended)
+
+
+def _watch(worker: int) -> int:
+    """Pass signals on until the other has ended; return its exit code, or minus a signal."""
+    while True:
+        number = signal.sigwait((signal.SIGTERM, KILL, signal.SIGCHLD))
+        if number != signal.SIGCHLD:
+            os.kill(worker, number)
+        ended = _reaped()
+        if worker in ended:
+            return os.waitstatus_to_exitcode(ended[worker])
+
+
+def _reaped() -> dict[int, int]:
+    """Take note of all children that have ended."""
+    ended = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status
+
+
+def _end_all(group: AttemptGroup) -> None:
+    """Kill whatever is left of the job, until nothing is."""
+    while True:
+        try:
+            left = {*descendants(os.getpid()), *group.processes()}
+            if not left:
+                return
+            group.kill()
+            for pid in left:
+                _signal_group(pid, signal.SIGKILL)
+        except OSError:
+            pass  # the machine lacks something; there is no hurry
+        time.sleep(0.02)
+        _reaped()
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"Its shim was killed by {signal.Signals(-code).name}."
+    return f"Its shim failed with exit code {code}; shim.err in its folder says why."
+
+
 def main(folder: str) -> int:
     """Keep the attempt whose folder this is."""
     os.chdir("/")
     order = json.load(sys.stdin.buffer)
-    shim = _Shim(folder, order)  # opens its log: without room for that, nothing is claimed
-    held = claim(folder, str(os.getpid()))
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    try:
+        shim = _Shim(folder, order)  # opens its log: without room for that, nothing is claimed
+        held = claim(folder, str(os.getpid()))
+    except OSError as error:
+        if error.errno not in SHORTAGES:
+            raise
+        return SHORT_CODE + SHORTAGES.index(error.errno)
     if held is None:
         return 1
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    shim.run()
-    shim.write_end()
+    try:
+        worker = os.fork()
+    except OSError as error:
+        _write_end(folder, {"exit_code": None, "why": None, "lacks": error.errno})
+        return 0
+    if worker == 0:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _work(shim)
+        return 0
+    code = _watch(worker)
+    if code:
+        _end_all(shim.group)
+        if not os.path.exists(os.path.join(folder, ENDED)):
+            _write_end(folder, {"exit_code": None, "why": CUT_OFF, "cause": _how(code)})
+    shim.group.remove()
     return 0
 
 

@@ -163,6 +163,11 @@ class Driver:
         """Return a job that has not ended."""
         return self._state.stored.get(JobId(job_id))
 
+    def lacking(self, job_id: JobId) -> str | None:
+        """Say for what a job waits that a machine lacks; None if it does not."""
+        short = self._state.shortages.get(job_id)
+        return None if short is None else short.reason
+
     def snapshot(self) -> Snapshot:
         """Return everything as it is stored now."""
         return self._state.snapshot(self.now_s())

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.inbox import GiveBack
-from interlane.live.driver.state import DriverState, attempt_of
+from interlane.live.driver.state import DriverState, Shortage, attempt_of
 from interlane.live.files import job as spec
 from interlane.live.measure.monitor import Monitor
 from interlane.live.port import (
@@ -43,7 +43,11 @@ GROW_AGAIN_S: Final = 30.0
 """Seconds before a gang that could not grow may try again."""
 
 
+SHORT_S_MAX: Final = 30.0
+"""Seconds between tries to start a job for which its machine lacks something, at most."""
+
 LOST: Final = "It went with its machine."
+CUT_OFF: Final = "What ran it was killed."
 
 
 class ReportIntake:
@@ -78,7 +82,9 @@ class ReportIntake:
         record = _holder(report.attempt, batch.state)
         if record is None:
             return
-        if isinstance(report, NeverBegan):
+        if isinstance(report, NeverBegan) and report.lacks is not None:
+            _requeue(record, batch, batch.state.shortages[record.id].reason)
+        elif isinstance(report, NeverBegan):
             _try_again(record, report.why, batch)
         else:
             _never_grew(record, report, batch)
@@ -113,9 +119,21 @@ class ReportIntake:
             _preempted(record, batch)
         elif report.was_lost:
             every_s = spec.checkpoint_s(record.job)
-            _lost(record, batch, every_s, reason=LOST)
+            _lost(record, batch, every_s, reason=report.cause or LOST)
+        elif report.was_cut_off:
+            self._cut_off(record, report, batch)
         else:
             self._finished(record, report, batch)
+
+    def _cut_off(self, record: JobRecord, report: Ended, batch: Batch) -> None:
+        """Let a job run again whose shim was killed; not for ever, as it may do that itself."""
+        cause, losses = report.cause or CUT_OFF, record.losses + 1
+        if losses <= record.job.retries:
+            every_s = spec.checkpoint_s(record.job)
+            _lost(record, batch, every_s, reason=cause, losses=losses)
+            return
+        said = f"{cause} It was cut off {losses} times, and retries is {record.job.retries}."
+        batch.note(Finished(record.id), exit_code=None, reason=said, losses=losses)
 
     def _finished(self, record: JobRecord, report: Ended, batch: Batch) -> None:
         if report.exit_code == 0:
@@ -141,6 +159,7 @@ def _holder(attempt: Attempt, state: DriverState) -> JobRecord | None:
 
 def _begun(record: JobRecord, batch: Batch) -> None:
     batch.state.failed_starts.pop(record.id, None)
+    batch.state.shortages.pop(record.id, None)
     if record.state is JobState.STARTING:
         assert record.placement is not None
         batch.note(Started(record.id, record.placement))
@@ -162,11 +181,11 @@ def _preempted(record: JobRecord, batch: Batch) -> None:
     batch.note(Preempted(record.id, lost_s))
 
 
-def _lost(record: JobRecord, batch: Batch, every_s: float | None, reason: str | None) -> None:
+def _lost(record: JobRecord, batch: Batch, every_s: float | None, **detail: object) -> None:
     """Let a job wait again of which nothing is left, whether its machine is gone or not."""
     attempted_s = record.attempted_s(batch.now_s)
     lost_s = attempted_s % every_s if every_s else attempted_s
-    batch.note(JobLost(record.id, lost_s), reason=reason)
+    batch.note(JobLost(record.id, lost_s), **detail)
 
 
 def _why_failed(record: JobRecord, report: Ended) -> str | None:
@@ -174,6 +193,8 @@ def _why_failed(record: JobRecord, report: Ended) -> str | None:
         return None
     if report.why == "limit":
         return f"It ran for {record.job.time.limit}, its limit."
+    if report.why == "memory":
+        return f"It used more than the {spec.memory_told(record.job)} it asked for."
     if report.exit_code is None:
         return report.why
     return f"It ended with exit code {report.exit_code}."
@@ -187,6 +208,12 @@ def _never_began(record: JobRecord, report: NeverBegan, batch: Batch) -> None:
     failed = batch.state.failed_starts.get(record.id, 0)
     if record.state is JobState.STOPPING:
         _requeue(record, batch)
+    elif report.lacks is not None:
+        before = batch.state.shortages.get(record.id)
+        short = Shortage(report.lacks, 1 if before is None else before.times + 1)
+        batch.state.shortages[record.id] = short
+        wait_s = min(SHORT_S_MAX, START_AGAIN_S * 2 ** min(short.times - 1, 10))
+        batch.postpone(batch.now_s + wait_s, GiveBack(report))
     else:
         batch.postpone(batch.now_s + START_AGAIN_S * 2**failed, GiveBack(report))
 

@@ -107,6 +107,22 @@ class Newer:
     keys: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What a machine lacked in a row when a job was to start, and how often."""
+
+    lacks: str
+    times: int = 1
+
+    @property
+    def reason(self) -> str:
+        """Why the job does not run, in a sentence."""
+        return (
+            f"The machine lacks {self.lacks} at the moment; the job is tried again, and that "
+            "does not count against it."
+        )
+
+
 class DriverState:
     """All that the driver's thread knows, as the cycle under way has it."""
 
@@ -129,6 +145,8 @@ class DriverState:
         """The same as they are stored: what other threads may see."""
         self.failed_starts: dict[JobId, int] = {}
         """How often in a row a job could not be started."""
+        self.shortages: dict[JobId, Shortage] = {}
+        """Jobs that wait for what a machine lacks; other threads may look."""
         self.endings = Endings()
         self.newer = Newer()
         self.seq = 0
@@ -240,6 +258,7 @@ class DriverState:
                 self.jobs.pop(job_id, None)
                 self.stored.pop(job_id, None)
                 self.failed_starts.pop(job_id, None)
+                self.shortages.pop(job_id, None)
 
 
 def attempt_of(record: JobRecord) -> Attempt:

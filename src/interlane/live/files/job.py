@@ -52,6 +52,8 @@ GRACE_S: Final = 30.0
 
 GRACE_S_MAX: Final = 3_600.0
 DEFAULT_PRIORITY: Final = 50
+RETRIES: Final = 3
+RETRIES_MAX: Final = 100
 WORKER: Final = "worker"
 """The role of the only task of a job that names none."""
 
@@ -188,6 +190,12 @@ class JobSpec(Strict):
     )
     topology: TopologyFields = TopologyFields()
     time: TimeFields = TimeFields()
+    retries: int = Field(
+        default=RETRIES,
+        ge=0,
+        le=RETRIES_MAX,
+        description="How often it runs again after what runs jobs was killed under it.",
+    )
     checkpoint: Checkpoint | None = None
     run: Line | None = Field(
         default=None, description="A command line for /bin/sh, of tasks that have none."
@@ -478,6 +486,38 @@ def memory_bytes_max(spec: JobSpec, at: int) -> int | None:
     if limit is None:
         return None
     return amounts.memory_mib(f"{_path(spec, at)}.memory", limit) << 20
+
+
+def memory_told(spec: JobSpec) -> str:
+    """Return the memory that a job asked for, as its file says it."""
+    told = [
+        f"{amounts.ends(task.resources.memory)[-1] or task.resources.memory}"
+        + (f" for each of {task.count}" if task.count > 1 else "")
+        for task in spec.roles
+        if task.resources.memory is not None
+    ]
+    return " and ".join(told)
+
+
+def job_memory_bytes(spec: JobSpec) -> int | None:
+    """Return what all processes of a job may have together; None if a task does not say."""
+    total = 0
+    for at, task in enumerate(spec.roles):
+        if task.resources.memory is None:
+            return None
+        low, high = amounts.ends(task.resources.memory)
+        field = f"{_path(spec, at)}.memory"
+        total += task.count * amounts.memory_mib(field, low if high is None else high) << 20
+    return total
+
+
+def job_cpu_milli(spec: JobSpec) -> int:
+    """Return the thousandths of cores that a job asks for in all."""
+    asked = (
+        amounts.milli(f"{_path(spec, at)}.cpu", task.resources.cpu) * task.count
+        for at, task in enumerate(spec.roles)
+    )
+    return sum(asked)
 
 
 def _range_mib(field: str, text: str | None) -> int:

@@ -42,7 +42,7 @@ SPEC: Final = "spec"
 
 IN_DETAIL: Final = (
     *("low_s", "high_s", "basis", "key", "attempt", "growth", "ran_s"),
-    *("exit_code", "reason", "cancelled_by", "use"),
+    *("exit_code", "reason", "cancelled_by", "use", "losses"),
 )
 """Fields of a record that the detail of an entry may set."""
 
@@ -90,6 +90,8 @@ class JobRecord:
     """What it did on its device, once it has ended; see ``monitor.Use``."""
     key: str | None = None
     """What the engine calls it, if it came in through the engine."""
+    losses: int = 0
+    """How often what ran it was killed under it."""
 
     @property
     def is_open(self) -> bool:
