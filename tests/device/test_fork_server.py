@@ -312,3 +312,12 @@ def test_a_fork_server_that_dies_takes_no_job_along_and_is_followed_by_another(
     assert await_fork_server(stage.fork_server, PATIENCE_S)
     stage.write("")
     assert stage.warm().wait(PATIENCE_S) == 0
+
+
+def test_what_runs_in_the_group_of_a_job_is_started_cold(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    command = (sys.executable, str(script))
+
+    assert request_of(command, {}) is not None
+    assert request_of(command, {"INTERLANE_GROUP": "0" * 32}) is None

@@ -5,6 +5,8 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import pytest
 from interlane.device import wire
 from interlane.device.daemon import Daemon
 from interlane.device.lane_request import LaneRequest
-from interlane.device.link import connected
+from interlane.device.launch import status
+from interlane.device.link import StrangersDaemon, connected
 from interlane.device.peers import STRANGERS
 from interlane.device.settings import DeviceSettings
 from interlane.device.specs import DeviceSpec
@@ -271,3 +274,59 @@ def test_no_frames_at_all_make_the_state_unsafe(tmp_path: Path) -> None:
     daemon.close()
     for line in lines.values():
         line.close()
+
+
+SQUATTER = """
+import os, socket, sys
+os.setuid(12345)
+line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+line.bind(sys.argv[1])
+line.listen(8)
+print("listens", flush=True)
+while True:
+    peer, _ = line.accept()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("mode", [0o700, 0o1777], ids=["in their folder", "in everybody's"])
+def test_a_stranger_who_listens_where_a_daemon_should_is_not_believed(mode: int) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as top:
+        Path(top).chmod(0o755)
+        folder = Path(top) / "s"
+        folder.mkdir()
+        folder.chmod(mode)
+        if mode == 0o700:
+            os.chown(folder, 12345, 12345)
+        path = folder / "lanes.sock"
+        command = ("/usr/bin/env", "python3", "-I", "-S", "-c", SQUATTER, str(path))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as squatter:
+            assert squatter.stdout is not None
+            try:
+                assert squatter.stdout.readline() == "listens\n"
+                with pytest.raises(StrangersDaemon, match="user 12345"):
+                    status(path)
+            finally:
+                squatter.kill()
+
+
+def test_a_folder_that_everybody_may_change_holds_no_daemon(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+
+    with pytest.raises(StrangersDaemon, match="whoever may write"):
+        connected(tmp_path / "lanes.sock")
+
+
+def test_the_kernel_says_which_process_a_daemon_is_and_not_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(DeviceSettings((DeviceSpec("cpu", 10 * MIB),), tmp_path / "s"))
+    true_pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with ThreadPoolExecutor(1) as asks:
+        asked = asks.submit(status, tmp_path / "s")
+        while not asked.done():
+            daemon.turn(wait_s=0.1)
+    daemon.close()
+
+    assert asked.result().pid == true_pid

@@ -22,7 +22,7 @@ from interlane.device.inject import ATTACHED_VARIABLE, REQUEST_VARIABLE
 from interlane.device.lane_request import LaneRequest
 from interlane.device.link import NoDaemon, connected, received
 from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
-from interlane.device.rendezvous import SOCKET_VARIABLE
+from interlane.device.rendezvous import SOCKET_VARIABLE, credentials
 from interlane.device.talk import say
 from interlane.device.wire import Frame, FrameKind
 from interlane.lanes.actions import MemoryDemand
@@ -43,6 +43,7 @@ PATIENCE_S: Final = 5.0
 def status(path: Path, run: int = 0) -> DaemonReport:
     """Ask the daemon for its report; one that dies or is silent for seconds counts as none."""
     with connected(path) as line:
+        pid, _ = credentials(line)
         line.settimeout(ANSWER_S)
         try:
             line.send(wire.packed(Frame(FrameKind.STATUS, run=run)))
@@ -53,7 +54,9 @@ def status(path: Path, run: int = 0) -> DaemonReport:
     if frame is None or frame.kind is not FrameKind.STATUS or not descriptors:
         raise NoDaemon(path)
     with os.fdopen(descriptors[0], "rb") as answer:
-        return report_of(json.loads(os.pread(answer.fileno(), frame.first, 0)))
+        said = json.loads(os.pread(answer.fileno(), frame.first, 0))
+    # Whoever asks may signal that process: so the kernel says which it is, not the answer.
+    return report_of({**said, "pid": pid} if isinstance(said, dict) else said)
 
 
 def run_shared(

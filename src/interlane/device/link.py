@@ -13,6 +13,7 @@ from typing import Final
 
 from interlane.device import wire
 from interlane.device.page import SUCCESSOR, TOLD, SharedPage
+from interlane.device.rendezvous import credentials, strangers_folder
 from interlane.device.wire import Frame, FrameKind
 from interlane.model.errors import Unreachable
 
@@ -31,6 +32,17 @@ class NoDaemon(Unreachable):
             else f"no device daemon answers at {path}; start one"
         )
         super().__init__(f"{what} with 'interlane share daemon'.")
+
+
+class StrangersDaemon(NoDaemon):
+    """Somebody else listens on the socket: whoever believed them would do what they say."""
+
+    def __init__(self, path: Path, whose: str) -> None:
+        Unreachable.__init__(
+            self,
+            f"the socket {path} belongs to {whose}, who is neither you nor root; name another "
+            "with --socket, or remove it.",
+        )
 
 
 @dataclass(slots=True)
@@ -111,13 +123,20 @@ class Link:
 
 
 def connected(path: Path) -> socket.socket:
-    """Return a connection to the daemon."""
+    """Return a connection to the daemon; one that a stranger has put there is refused."""
+    whose = strangers_folder(path.parent)
+    if whose is not None:
+        raise StrangersDaemon(path, whose)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         line.connect(str(path))
+        _, uid = credentials(line)
     except OSError as error:
         line.close()
         raise NoDaemon(path, is_denied=isinstance(error, PermissionError)) from None
+    if uid not in (os.getuid(), 0):
+        line.close()
+        raise StrangersDaemon(path, f"user {uid}")
     return line
 
 

@@ -38,6 +38,24 @@ def make_directory(path: Path) -> None:
         )
 
 
+def strangers_folder(path: Path) -> str | None:
+    """Say who else could put a socket into a folder; None if nobody but us and root can.
+
+    In a folder that everybody may write to, such as the temporary one, each owns what they
+    put there: then it is the socket's owner that matters.
+    """
+    try:
+        seen = path.stat()
+    except OSError:
+        return None  # there is no socket either
+    if seen.st_uid not in (os.getuid(), 0):
+        return f"user {seen.st_uid}"
+    is_open = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_open and not seen.st_mode & stat.S_ISVTX:
+        return f"whoever may write to {path}"
+    return None
+
+
 def _own_directory() -> Path:
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / "interlane" if base else Path(f"/tmp/interlane-{os.getuid()}")

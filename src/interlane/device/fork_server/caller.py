@@ -107,6 +107,8 @@ def fork(request: ForkRequest, path: Path, streams: Sequence[int] = (0, 1, 2)) -
     try:
         line.settimeout(ANSWER_S)
         line.connect(str(path))
+        if credentials(line)[1] != os.getuid():
+            raise ConnectionError("it is somebody else's")
         message = request.message
         socket.send_fds(line, [LENGTH.pack(len(message))], list(streams))
         line.sendall(message)

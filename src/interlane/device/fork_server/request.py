@@ -15,6 +15,8 @@ LENGTH: Final = struct.Struct("!I")
 """Before a request its length, with the standard streams; before all else the job's pid."""
 STATUS: Final = struct.Struct("!i")
 """The exit code, or minus the signal that ended the job."""
+GROUP_VARIABLE: Final = "INTERLANE_GROUP"
+"""Marks the processes of a job that a server has started."""
 MOST_BYTES: Final = 8 << 20
 """Of the longest request: the kernel allows about as much for arguments and environment."""
 
@@ -54,7 +56,13 @@ class ForkRequest:
 
 
 def request_of(argv: Sequence[str], environment: Mapping[str, str]) -> ForkRequest | None:
-    """Return the request for a command, or None if it must be started cold."""
+    """Return the request for a command, or None if it must be started cold.
+
+    A fork belongs to whoever started the fork server.  What runs in the group of a job must
+    stay there, and must not end with the job that happened to start the fork server.
+    """
+    if GROUP_VARIABLE in environment:
+        return None
     words = list(argv[1:])
     is_module = words[:1] == ["-m"]
     if is_module:

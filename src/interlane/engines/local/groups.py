@@ -1,7 +1,7 @@
 """Makes a group for every attempt, in the control groups that may be used here.
 
 What may be used is found by trying.  A machine has one hierarchy for everything (version 2), or
-one for each controller (version 1), or both; each is used as far as it goes.  AttemptGroups lie below
+one for each controller (version 1), or both; each is used as far as it goes.  Groups lie below
 the one that the server itself is in, so that what holds for the server holds for its jobs.
 """
 

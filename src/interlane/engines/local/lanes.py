@@ -22,7 +22,7 @@ from interlane import __version__
 from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon
-from interlane.device.rendezvous import SOCKET_PATH_BYTES
+from interlane.device.rendezvous import SOCKET_PATH_BYTES, make_directory
 from interlane.device.specs import DeviceSpec
 from interlane.lanes.order import make_order
 from interlane.lanes.report import DaemonReport, RunReport, UnreadableReport
@@ -67,7 +67,7 @@ class LaneSettings:
         if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
             return path
         name = sha256(os.fsencode(self.folder)).hexdigest()[:16]
-        return Path(f"/tmp/interlane-{os.getuid()}") / f"{name}.sock"
+        return short_folder() / f"{name}.sock"
 
     def is_kept_by(self, found: DaemonReport) -> bool:
         """Tell whether a daemon does what these settings say."""
@@ -89,6 +89,13 @@ class LaneSettings:
         )
 
 
+def short_folder() -> Path:
+    """Return where sockets lie whose path would be too long in the state folder."""
+    if os.getuid() == 0 and os.access("/run", os.W_OK):
+        return Path("/run/interlane")
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"interlane-{os.getuid()}"
+
+
 class Lanes:
     """Keeps a daemon alive, and passes on what it tells."""
 
@@ -108,6 +115,7 @@ class Lanes:
     def start(self) -> None:
         """Look for the daemon, start it if need be, and go on looking."""
         self.settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(self.settings.socket.parent)
         self._thread.start()
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ import time
 
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    from attempt_group import AttemptGroup, descendants
+    from attempt_group import AttemptGroup, descendants  # type: ignore[import-not-found]
 else:
     from interlane.engines.local.attempt_group import AttemptGroup, descendants
 
@@ -241,9 +241,7 @@ class _Shim:
             os.chdir(self.order["workdir"])
             _execute(process)
         except (OSError, ValueError, OverflowError) as error:
-            where = f" ({error.filename})" if getattr(error, "filename", None) else ""
-            why = getattr(error, "strerror", None) or error
-            os.write(output, f"[interlane: could not start: {why}{where}]\n".encode())
+            os.write(output, f"[interlane: could not start: {_said(error)}]\n".encode())
         finally:
             os._exit(COULD_NOT_START)
 
@@ -351,6 +349,12 @@ def _write_end(folder: str, ended: dict) -> None:  # type: ignore[type-arg]
             return
 
 
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return str(error)
+
+
 def _limit(process: dict, descriptors: int) -> None:  # type: ignore[type-arg]
     """Take on the limits of a job's process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -420,7 +424,7 @@ def _watch(worker: int) -> int:
 
 def _reaped() -> dict[int, int]:
     """Take note of all children that have ended."""
-    ended = {}
+    ended: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
