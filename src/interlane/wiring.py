@@ -315,8 +315,15 @@ def serve(
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
+    accounts: Path | None = None,
+    trust_users: bool = False,
+    work: Path | None = None,
+    processes_per_job: int | None = None,
+    instances_per_job: int | None = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
+    from interlane.engines.local.accounts import accounts_of
+    from interlane.engines.local.launch import bounds_of
     from interlane.engines.local.make import local
     from interlane.live import up
     from interlane.live.driver.state import SchedulerPlan
@@ -331,7 +338,9 @@ def serve(
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     functions = function_settings(slot, forecast)
     keep_s = amounts.seconds("keep", keep) or inf
-    made = local(state, devices, turns, sharing, keep_s)
+    runs_as = accounts_of(accounts, trusts_users=trust_users, work=work)
+    bounds = bounds_of(processes_per_job, instances_per_job)
+    made = local(state, devices, turns, sharing, keep_s, runs_as, bounds)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
         state, host, port, functions, database_url, beside, made.greeting, keep_s

@@ -104,6 +104,42 @@ class UpOptions:
             "and their records move to STATE/archive; 0 for ever."
         ),
     ] = "30d"
+    accounts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With root: lines such as 'ann: ACCOUNT', the name of a token and as whom its "
+            "jobs run.",
+            show_default=False,
+        ),
+    ] = None
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where jobs of other accounts have their folders.",
+            show_default="/var/lib/interlane/work",
+        ),
+    ] = None
+    processes_per_job: Annotated[
+        int | None,
+        typer.Option(
+            min=16, help="Processes and threads that a job may have.", show_default="4096"
+        ),
+    ] = None
+    instances_per_job: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes of a gang that may start together.", show_default="256"
+        ),
+    ] = None
+    trust_users: Annotated[
+        bool,
+        typer.Option(
+            "--trust-users",
+            help="With root: let users submit who have no account; they can do what root can.",
+        ),
+    ] = False
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
 
 
@@ -150,6 +186,11 @@ def up(
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
+        accounts=options.accounts,
+        trust_users=options.trust_users,
+        work=options.work,
+        processes_per_job=options.processes_per_job,
+        instances_per_job=options.instances_per_job,
     )
 
 
@@ -165,11 +206,12 @@ def _detached(
     """Start the same in the background, and pass on what it says until it serves."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = [
-        f"--{name}={value}"
+        f"--{name.replace('_', '-')}={value}"
         for name, value in asdict(options).items()
-        if name != "pages" and value is not None
+        if value is not None and not isinstance(value, bool)
     ]
     words.append("--pages" if options.pages else "--no-pages")
+    words += ["--trust-users"] if options.trust_users else []
     env = dict(os.environ)
     if database_url is not None:
         env["INTERLANE_DATABASE_URL"] = database_url  # it may hold a password: not an argument

@@ -83,6 +83,7 @@ class Daemon:
             self._selector,
             take=self._take,
             lost=self._reception.lost,
+            served=lambda: rendezvous.served_users(settings.socket),
         )
         self.published = self._report()
         """What is reported, as of the last tick, for other threads."""

@@ -74,6 +74,7 @@ class Peers:
         *,
         take: Callable[[Peer, Frame], None],
         lost: Callable[[Peer], None],
+        served: Callable[[], frozenset[int]],
     ) -> None:
         """Listen.
 
@@ -82,11 +83,13 @@ class Peers:
             selector: what waits for them, and for what they bring.
             take: called with each frame.
             lost: called when the connection of a job has ended.
+            served: returns the users whose connections are taken up.
         """
         self._listener = listener
         self._selector = selector
         self._take = take
         self._lost = lost
+        self._served = served
         self._peers: OrderedDict[int, Peer] = OrderedDict()
         """By descriptor, the oldest first."""
         self.broken: list[Peer] = []
@@ -147,7 +150,7 @@ class Peers:
             self._make_room()
         self._peers[line.fileno()] = peer
         self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(peer))
-        if uid not in (os.getuid(), 0):
+        if uid not in self._served():
             peer.refuse(f"The daemon serves user {os.getuid()}, you are user {uid}.")
 
     def _make_room(self) -> None:

@@ -5,12 +5,15 @@ import os
 import socket
 import stat
 import struct
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 from interlane.model.errors import InvalidField, InvalidInput
 
 SOCKET_VARIABLE: Final = "INTERLANE_SHARE_SOCKET"
+USERS: Final = ".users"
+"""How the file ends that says whom else a daemon serves."""
 SOCKET_PATH_BYTES: Final = 103
 """What the kernel can hold of a socket's path, less an ending."""
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -36,6 +39,28 @@ def make_directory(path: Path) -> None:
             "the daemon's directory must be yours and closed to others; name another with "
             "--socket."
         )
+
+
+def admit_users(path: Path, uids: Collection[int]) -> None:
+    """Say whom else the daemon at a socket is to serve; they get to the socket, and no more."""
+    file = path.with_suffix(USERS)
+    if not uids:
+        file.unlink(missing_ok=True)
+        return
+    file.write_text(" ".join(map(str, sorted(uids))))
+    file.chmod(0o600)
+    path.parent.chmod(0o711)
+    if path.exists():
+        path.chmod(0o666)
+
+
+def served_users(path: Path) -> frozenset[int]:
+    """Return whom a daemon serves: its own user, root, and those that it was told of."""
+    try:
+        words = path.with_suffix(USERS).read_text().split()
+    except OSError:
+        words = []
+    return frozenset({os.getuid(), 0, *(int(word) for word in words if word.isdigit())})
 
 
 def strangers_folder(path: Path) -> str | None:
@@ -81,7 +106,8 @@ def listening(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
-    before = os.umask(0o177)
+    is_alone = not path.with_suffix(USERS).exists()
+    before = os.umask(0o177 if is_alone else 0o111)
     try:
         listener.bind(str(fresh))
     finally:

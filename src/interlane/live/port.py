@@ -272,8 +272,8 @@ class Engine(Protocol):
         """Stop reporting; what runs goes on."""
         ...
 
-    def check(self, job: JobSpec) -> None:
-        """Raise ``InvalidInput`` for a job that could never run here; in any thread."""
+    def check(self, job: JobSpec, user: str, *, is_admin: bool = False) -> None:
+        """Raise why a job could never run here, or not for this user; in any thread."""
         ...
 
     def observe(self, known: Collection[Attempt]) -> Observation:

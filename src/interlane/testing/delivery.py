@@ -121,9 +121,9 @@ class FaultyDelivery:
         """Stop reporting."""
         self._engine.close()
 
-    def check(self, job: JobSpec) -> None:
+    def check(self, job: JobSpec, user: str, *, is_admin: bool = False) -> None:
         """Pass the question on."""
-        self._engine.check(job)
+        self._engine.check(job, user, is_admin=is_admin)
 
     def observe(self, known: Collection[Attempt]) -> Observation:
         """Look, and at times see what was rather than what is."""

@@ -280,7 +280,7 @@ class PretendEngine:
         """Tell whoever listens."""
         self._tell(report)
 
-    def check(self, job: JobSpec) -> None:
+    def check(self, job: JobSpec, user: str, *, is_admin: bool = False) -> None:
         """Refuse nothing."""
 
     def observe(self, known: Collection[Attempt]) -> Observation:

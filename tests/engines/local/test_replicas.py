@@ -44,7 +44,7 @@ class Running:
     ) -> None:
         self.reports: list[ReplicaReport] = []
         self.printed = b""
-        self.environment = replicas.open(spec, self._print)
+        self.environment = replicas.open(spec, "admin", self._print)
         self.replica: LocalReplica = self.environment.load(number, gpu, self.reports.append)
         assert self.reports == [], "reports come later"
 
@@ -246,5 +246,5 @@ def test_a_function_that_can_never_run_here_is_refused(
 
     with pytest.raises(InvalidInput, match=says):
         LocalReplicas(Secrets(tmp_path), lambda: emulated(machine)).check(
-            function("echo", **more)
+            function("echo", **more), "ann"
         )

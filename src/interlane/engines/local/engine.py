@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from interlane.engines.local.accounts import Accounts
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import AttemptGroups, groups_here
 from interlane.engines.local.lanes import Lanes
@@ -59,6 +60,7 @@ class LocalEngine:
         look_s: float = LOOK_S,
         groups: AttemptGroups | None = None,
         bounds: JobBounds | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         """Keep everything in a folder.
 
@@ -70,6 +72,7 @@ class LocalEngine:
             look_s: seconds between two looks for devices.
             groups: makes the groups of attempts; those that can be had here, if not given.
             bounds: what a job may have of the machine, whatever it asks for.
+            accounts: as whom jobs run; as the server does, if not given.
         """
         self.devices = devices
         self.secrets = Secrets(folder / "secrets")
@@ -86,6 +89,7 @@ class LocalEngine:
         self._lanes = lanes
         self._keep_s = keep_s
         self.bounds = bounds or JobBounds()
+        self.accounts = accounts or Accounts()
         self.groups = groups_here(folder) if groups is None else groups
         self._tell: Tell = lambda report: None
         self._runner: ProcessRunner
@@ -105,7 +109,10 @@ class LocalEngine:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tell = tell
         self.groups.tidy()
-        self._runner = ProcessRunner(self.runs, self._over, groups=self.groups)
+        self.accounts.prepare()
+        self._runner = ProcessRunner(
+            self.runs, self._over, groups=self.groups, work=self.accounts.work
+        )
         self._retention = Retention(self.runs, self._runner.runs, self._keep_s)
         self._retention.start()
         self._looker.start()
@@ -124,10 +131,11 @@ class LocalEngine:
         if self._lanes is not None:
             self._lanes.close()
 
-    def check(self, job: JobSpec) -> None:
-        """Refuse jobs of too many processes, and those that name secrets without a value."""
+    def check(self, job: JobSpec, user: str, *, is_admin: bool = False) -> None:
+        """Refuse jobs that would run as root, have too many processes, or name no secret."""
+        self.accounts.check(user, is_admin=is_admin)
         self.bounds.check(job)
-        self.secrets.check(job.secrets)
+        self.secrets.check(job.secrets, user)
 
     def observe(self, known: Collection[Attempt]) -> Observation:
         """See what has become of attempts; those that nobody has begun are fenced off."""
@@ -175,7 +183,8 @@ class LocalEngine:
         self._tell(report)
 
     def _order(self, launch: Launch) -> ShimOrder:
-        return order_of(launch, self.secrets, self.devices, self._lanes, self.bounds)
+        account = self.accounts.of(launch.origin.user)
+        return order_of(launch, self.secrets, self.devices, self._lanes, self.bounds, account)
 
     def _stop(self, attempt: Attempt, how: Stop) -> None:
         if how is Stop.KILL:

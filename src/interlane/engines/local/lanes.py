@@ -22,7 +22,7 @@ from interlane import __version__
 from interlane.device.lane_request import LaneRequest
 from interlane.device.launch import environment_of, status
 from interlane.device.link import NoDaemon
-from interlane.device.rendezvous import SOCKET_PATH_BYTES, make_directory
+from interlane.device.rendezvous import SOCKET_PATH_BYTES, admit_users, make_directory
 from interlane.device.specs import DeviceSpec
 from interlane.lanes.order import make_order
 from interlane.lanes.report import DaemonReport, RunReport, UnreadableReport
@@ -55,6 +55,8 @@ class LaneSettings:
     folder: Path
     order: str = "fair"
     sharing: str = "measured"
+    uids: frozenset[int] = frozenset()
+    """Accounts other than the server's own whose jobs share the devices."""
 
     def __post_init__(self) -> None:
         make_order(self.order)
@@ -62,9 +64,12 @@ class LaneSettings:
 
     @property
     def socket(self) -> Path:
-        """Where jobs find the daemon: in the folder, unless its path is too long for that."""
+        """Where jobs find the daemon: in the folder, unless its path is too long for that.
+
+        Jobs of other accounts could not reach it there either.
+        """
         path = self.folder / "lanes.sock"
-        if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        if len(os.fsencode(path)) <= SOCKET_PATH_BYTES and not self.uids:
             return path
         name = sha256(os.fsencode(self.folder)).hexdigest()[:16]
         return short_folder() / f"{name}.sock"
@@ -116,6 +121,7 @@ class Lanes:
         """Look for the daemon, start it if need be, and go on looking."""
         self.settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_directory(self.settings.socket.parent)
+        admit_users(self.settings.socket, self.settings.uids)
         self._thread.start()
 
     def close(self) -> None:

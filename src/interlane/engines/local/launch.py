@@ -5,9 +5,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 from zlib import crc32
 
 from interlane.device.lane_request import LaneRequest
+from interlane.engines.local.accounts import Account
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import GroupLimits
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
@@ -19,37 +21,56 @@ from interlane.live.port import Attempt, Launch
 from interlane.model import InvalidField, InvalidInput
 
 SHELL: Final = "/bin/sh"
-KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "LD_LIBRARY_PATH")
 """Variables of the server that jobs get too; no others, because some hold tokens."""
+
+
+SHARED: Final = "shared"
+OWNED: Final = "of"
+ADMIN: Final = "admin"
+"""Whose the secrets are that lie in no folder of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Values that only jobs see: one file each, in a folder that only its owner reads."""
+    """Values that only jobs see: one file each, in a folder that only the server reads.
+
+    ``of/USER/NAME`` is for the jobs of one user, ``shared/NAME`` for everybody's, and ``NAME``
+    for those of ``admin``.
+    """
 
     folder: Path
 
-    def missing(self, names: list[str]) -> list[str]:
-        """Return the names that have no value."""
-        return [name for name in names if not self._file(name).is_file()]
+    def values(self, names: list[str], user: str) -> dict[str, str]:
+        """Return a user's values by name; the line end that editors add does not count."""
+        self.check(names, user)
+        found = {name: self._found(name, user) for name in names}
+        return {
+            name: file.read_text().removesuffix("\n")
+            for name, file in found.items()
+            if file is not None
+        }
 
-    def values(self, names: list[str]) -> dict[str, str]:
-        """Return values by name; the line end that editors add does not count."""
-        return {name: self._file(name).read_text().removesuffix("\n") for name in names}
+    def check(self, names: list[str], user: str) -> None:
+        """Refuse names that have no value for a user."""
+        for name in names:
+            if self._found(name, user) is None:
+                raise InvalidInput(
+                    f"secrets names {name!r}, which has no value for {user!r}; put it into the "
+                    f"file {self._files(name, user)[0]}, or for everybody into "
+                    f"{self.folder / SHARED / name}."
+                )
 
-    def check(self, names: list[str]) -> None:
-        """Refuse names that have no value."""
-        missing = self.missing(names)
-        if missing:
-            raise InvalidInput(
-                f"secrets names {missing[0]!r}, which has no value; put it into the file "
-                f"{self._file(missing[0])}."
-            )
+    def _found(self, name: str, user: str) -> Path | None:
+        return next((file for file in self._files(name, user) if file.is_file()), None)
 
-    def _file(self, name: str) -> Path:
+    def _files(self, name: str, user: str) -> list[Path]:
+        """Return where a value may lie, the user's own first."""
         if not re.fullmatch(VARIABLE, name):
             raise InvalidInput(f"{name!r} is not a name of a secret.")
-        return self.folder / name
+        folder = quote(user, safe="").replace(".", "%2E")
+        files = [self.folder / OWNED / folder / name, self.folder / SHARED / name]
+        return [*files, self.folder / name] if user == ADMIN else files
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +94,27 @@ class JobBounds:
             )
 
 
+def bounds_of(processes: int | None, instances: int | None) -> JobBounds:
+    """Return bounds as an operator wants them; None for what is usual."""
+    usual = JobBounds()
+    return JobBounds(processes or usual.processes, instances or usual.instances)
+
+
 def order_of(
     launch: Launch,
     secrets: Secrets,
     hardware: Devices,
     lanes: Lanes | None,
     bounds: JobBounds,
+    account: Account | None = None,
 ) -> ShimOrder:
     """Return what a shim must do to run an attempt."""
     job, attempt = launch.job, launch.attempt
     stop = spec.stop_of(job)
-    hidden = secrets.values(job.secrets)
+    hidden = secrets.values(job.secrets, launch.origin.user)
     env = {name: os.environ[name] for name in KEPT if name in os.environ}
+    if account is not None:
+        env = _as_account(env, account)
     env |= dict(job.env) | hidden
     shared = {
         "INTERLANE_JOB_ID": attempt.job_id,
@@ -116,7 +146,15 @@ def order_of(
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
         GroupLimits(spec.job_memory_bytes(job), bounds.processes, spec.job_cpu_milli(job)),
+        account,
     )
+
+
+def _as_account(env: dict[str, str], account: Account) -> dict[str, str]:
+    """Return an environment in which an account is at home, as far as it has one."""
+    names = {"USER": account.name, "LOGNAME": account.name}
+    home = {} if account.home is None else {"HOME": account.home}
+    return {name: env[name] for name in env if name != "HOME"} | names | home
 
 
 def run_number(attempt: Attempt) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from interlane.engines.local import shim
+from interlane.engines.local.places import remove_places
 from interlane.live.driver.clock import Clock
 
 LOOK_EVERY_S: Final = 600.0
@@ -24,6 +25,8 @@ def prune(runs: Path, is_open: Callable[[str], bool], before_s: float) -> int:
         if folder.is_dir() and not is_open(folder.name) and _ended_s(folder) < before_s
     ]
     for folder in old:
+        for attempt in folder.iterdir():
+            remove_places(attempt)
         shutil.rmtree(folder, ignore_errors=True)
     return len(old)
 

@@ -18,13 +18,15 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from interlane.engines.local import shim
+from interlane.engines.local.accounts import WORK, Account
 from interlane.engines.local.attempt_group import AttemptGroup, boot
 from interlane.engines.local.groups import AttemptGroups, GroupLimits, group_in, keep_group
+from interlane.engines.local.places import JobPlaces, clear_temporary, made_places
 from interlane.engines.local.shortage import WORDS, Descriptors
 from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output
 from interlane.model import JobId
@@ -64,6 +66,8 @@ class ShimOrder:
     limit_s: float | None = None
     limits: GroupLimits = field(default_factory=GroupLimits)
     """What all processes may have together."""
+    account: Account | None = None
+    """As whom it runs; None for the server's own."""
 
 
 Told = Callable[[Ended | NeverBegan], None]
@@ -79,10 +83,12 @@ class ProcessRunner:
         log_file_bytes: int | None = None,
         look_again_s: float = LOOK_AGAIN_S,
         groups: AttemptGroups | None = None,
+        work: Path = WORK,
     ) -> None:
         self._folder = folder
         self._groups = AttemptGroups() if groups is None else groups
         self._descriptors = Descriptors()
+        self._work = work
         self._look_again_s = look_again_s
         self._tell = tell
         self._log_file_bytes = log_file_bytes or shim.LOG_FILE_BYTES
@@ -102,16 +108,14 @@ class ProcessRunner:
     def start(self, order: ShimOrder) -> None:
         """Start an attempt under a shim of its own, or raise ``OSError``; its end is told."""
         folder = self.folder(order.attempt)
-        workdir = order.workdir or folder / "work"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if order.workdir is None:
-            workdir.mkdir(exist_ok=True)
         name = f"{order.attempt.job_id[:NAME_LENGTH]}.{order.attempt.number}"
         with self._descriptors.for_a_start():
             group = self._groups.make(name, order.limits)
             try:
                 keep_group(folder, group)
-                said = _order(order, workdir, group, self._log_file_bytes)
+                places = made_places(folder, order.account, self._work)
+                said = _order(order, places, group, self._log_file_bytes)
                 said["descriptors"] = self._descriptors.soft
                 self._spawn(order.attempt, folder, json.dumps(said).encode())
             except OSError:
@@ -287,6 +291,7 @@ class ProcessRunner:
         if _is_locked(folder / shim.CLAIM):
             return False  # its watcher was killed, and the shim ends the job
         if group is None or (group.is_marked and (folder / shim.ENDED).exists()):
+            clear_temporary(folder)
             return True  # a shim that has written the end has looked, which takes its time
         left = group.processes()
         if left:
@@ -294,6 +299,7 @@ class ProcessRunner:
             group.kill()
             return False
         group.remove()
+        clear_temporary(folder)
         return True
 
     def _end(self, attempt: Attempt, status: int | None = None) -> Ended | NeverBegan:
@@ -343,13 +349,13 @@ class _Watched:
 
 
 def _order(
-    order: ShimOrder, workdir: Path, group: AttemptGroup, log_file_bytes: int
+    order: ShimOrder, places: JobPlaces, group: AttemptGroup, log_file_bytes: int
 ) -> dict[str, Any]:
     return {
         "processes": [
             {
                 "argv": each.argv,
-                "env": {**each.env, **group.variables},
+                "env": {**places.variables, **each.env, **group.variables},
                 "memory_bytes_max": each.memory_bytes_max,
             }
             for each in order.processes
@@ -357,7 +363,8 @@ def _order(
         "signal": order.signal,
         "grace_s": order.grace_s,
         "limit_s": order.limit_s,
-        "workdir": str(workdir),
+        "workdir": str(order.workdir or places.work),
+        "account": None if order.account is None else asdict(order.account),
         "group": group.document,
         "log_file_bytes": log_file_bytes,
     }

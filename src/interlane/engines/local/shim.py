@@ -177,6 +177,8 @@ class _Shim:
     def run(self) -> None:
         """Start everything, and wait until nothing of it is left."""
         ends, written = os.pipe2(os.O_CLOEXEC)
+        if self.order["account"] is not None:  # it may open its own output by name
+            os.fchown(written, self.order["account"]["uid"], self.order["account"]["gid"])
         alarm, rung = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, KILL, signal.SIGCHLD):
@@ -238,6 +240,9 @@ class _Shim:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            if self.order["account"] is not None:
+                _become_account(self.order["account"])
+                _end_with_parent(shim, signal.SIGKILL)  # who becomes another forgets it
             os.chdir(self.order["workdir"])
             _execute(process)
         except (OSError, ValueError, OverflowError) as error:
@@ -365,6 +370,14 @@ def _limit(process: dict, descriptors: int) -> None:  # type: ignore[type-arg]
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(OOM_SCORE)
+
+
+def _become_account(account: dict) -> None:  # type: ignore[type-arg]
+    """Give up all rights but those of an account, for good."""
+    os.setgroups(account["groups"])
+    os.setresgid(account["gid"], account["gid"], account["gid"])
+    os.setresuid(account["uid"], account["uid"], account["uid"])
+    os.umask(0o077)
 
 
 def _execute(process: dict) -> None:  # type: ignore[type-arg]

@@ -138,9 +138,11 @@ class Driver:
         """Return the time that events get."""
         return self._clock.now_s()
 
-    def submit(self, job: JobSpec, user: str, key: Key | None = None) -> "Future[JobRecord]":
+    def submit(
+        self, job: JobSpec, user: str, key: Key | None = None, *, is_admin: bool = False
+    ) -> "Future[JobRecord]":
         """Submit a job; the answer comes when it is stored."""
-        self.engine.check(job)
+        self.engine.check(job, user, is_admin=is_admin)
         return self._asked(Submit(job, user, key, Future()))
 
     def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[JobRecord]":

@@ -94,7 +94,7 @@ class Deployed:
             window_s=self.terms.batch_window_s,
             on_ripe=self._dispatch,
         )
-        self._environment = self.engine.open(self.spec, self._printed)
+        self._environment = self.engine.open(self.spec, self.user, self._printed)
 
     @property
     def load_s_expected(self) -> float:

@@ -125,7 +125,7 @@ class Gateway:
     async def deploy(self, spec: FunctionSpec, user: str, *, is_admin: bool) -> FunctionStatus:
         """Store a function, in place of the one of its name, and load it once."""
         terms_of(spec)
-        self._replicas.check(spec)
+        self._replicas.check(spec, user, is_admin=is_admin)
         await self._warmed_up
         async with self._changes:
             old = self._functions.get(spec.name)

@@ -104,12 +104,14 @@ class Environment(Protocol):
 class ReplicaEngine(Protocol):
     """Runs replicas; see the module's text."""
 
-    def check(self, spec: FunctionSpec) -> None:
+    def check(self, spec: FunctionSpec, user: str, *, is_admin: bool = False) -> None:
         """Raise ``InvalidInput`` for a function that could never run here."""
         ...
 
-    def open(self, spec: FunctionSpec, printed: Callable[[bytes], None]) -> Environment:
-        """Prepare for replicas of a function; what they print is told."""
+    def open(
+        self, spec: FunctionSpec, user: str, printed: Callable[[bytes], None]
+    ) -> Environment:
+        """Prepare for replicas of a user's function; what they print is told."""
         ...
 
     def close(self) -> None:

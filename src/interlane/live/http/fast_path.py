@@ -66,12 +66,12 @@ class FastPath:
         is_fine = shown is None or 0 < len(shown) <= KEY_LENGTH_MAX
         if caller is None or not is_json or not is_fine:
             return None
-        name, key = caller.name, None if shown is None else shown.decode("latin-1")
+        key = None if shown is None else shown.decode("latin-1")
 
         async def short(body: bytes) -> Asgi | None:
             try:
                 job = JobSpec.model_validate(json.loads(body))
-                return await handed_in(self._service.driver, job, name, key)
+                return await handed_in(self._service.driver, job, caller, key)
             except (ValueError, RecursionError, InterlaneError):
                 return None
 

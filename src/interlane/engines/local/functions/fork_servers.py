@@ -198,5 +198,7 @@ def _send(fork_server: _ForkServer, **said: object) -> None:
 
 
 def _environment(own: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in (*KEPT, "PYTHONPATH") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in (*KEPT, "TMPDIR", "PYTHONPATH") if name in os.environ
+    }
     return {**kept, **ONE_THREAD, **dict(own)}

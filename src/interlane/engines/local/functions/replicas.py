@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
+from interlane.engines.local.accounts import Accounts
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.functions.fork_server import own_pages
 from interlane.engines.local.functions.fork_servers import (
     ForkServerNeeds,
     ForkServers,
-    NoForkServer,
     ReplicaProcess,
 )
 from interlane.engines.local.functions.replica import ReplicaOrder, shared_numbers
@@ -60,22 +60,31 @@ class NoSuchGpu(InterlaneError):
 class LocalReplicas:
     """Runs replicas in forks of processes that have imported what they need."""
 
-    def __init__(self, secrets: Secrets, devices: Callable[[], Devices]) -> None:
+    def __init__(
+        self,
+        secrets: Secrets,
+        devices: Callable[[], Devices],
+        accounts: Accounts | None = None,
+    ) -> None:
         self.secrets = secrets
+        self._accounts = accounts or Accounts()
         self.devices = devices
         """Returns the devices as they are now."""
         self.fork_servers = ForkServers()
         self._open: set[LocalEnvironment] = set()
 
-    def check(self, spec: FunctionSpec) -> None:
-        """Refuse a folder that is not there, and secrets without a value."""
+    def check(self, spec: FunctionSpec, user: str, *, is_admin: bool = False) -> None:
+        """Refuse a folder that is not there, secrets without a value, and users of root."""
+        self._accounts.check_function(is_admin=is_admin)
         if spec.path is not None and not Path(spec.path).is_dir():
             raise InvalidField("path", spec.path, "it must be a folder of the server's machine")
-        self.secrets.check(spec.secrets)
+        self.secrets.check(spec.secrets, user)
 
-    def open(self, spec: FunctionSpec, printed: Callable[[bytes], None]) -> "LocalEnvironment":
+    def open(
+        self, spec: FunctionSpec, user: str, printed: Callable[[bytes], None]
+    ) -> "LocalEnvironment":
         """Start the fork server that replicas need, unless it is there."""
-        environment = LocalEnvironment(self, spec, printed)
+        environment = LocalEnvironment(self, spec, user, printed)
         self._open.add(environment)
         self.fork_servers.prepare(environment.needs)
         return environment
@@ -94,11 +103,16 @@ class LocalEnvironment:
     """A fork server that may serve other functions too, and a pipe to print into."""
 
     def __init__(
-        self, owner: LocalReplicas, spec: FunctionSpec, printed: Callable[[bytes], None]
+        self,
+        owner: LocalReplicas,
+        spec: FunctionSpec,
+        user: str,
+        printed: Callable[[bytes], None],
     ) -> None:
         self.needs = ForkServerNeeds(tuple(spec.preload), tuple(sorted(spec.env.items())))
         self._owner = owner
         self._spec = spec
+        self._user = user
         self._memory_bytes = terms_of(spec).memory_mib << 20
         self._heard, self._output = os.pipe2(os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(
@@ -117,7 +131,7 @@ class LocalEnvironment:
                 replica.process = self._fork(
                     number, gpu, (theirs.fileno(), self._output, page), replica.ended
                 )
-            except (NoForkServer, NoSuchGpu, OSError) as error:
+            except (InterlaneError, OSError) as error:
                 ours.close()
                 loop.call_soon(tell, ReplicaEnded(str(error)))
                 return replica
@@ -151,7 +165,7 @@ class LocalEnvironment:
             spec.path,
             spec.concurrency,
             spec.batch.max > 1,
-            self._owner.secrets.values(spec.secrets) | own,
+            self._owner.secrets.values(spec.secrets, self._user) | own,
         )
         cores = devices.shared[device].cores if devices.emulated else ()
         return self._owner.fork_servers.fork(

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, HTTPException, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
+from interlane.live.auth import Caller, Role
 from interlane.live.driver import Driver, Key
 from interlane.live.driver.users import digest_of
 from interlane.live.files.job import JobSpec, check_spec
@@ -46,18 +47,20 @@ async def submit(
     ] = None,
 ) -> Response:
     """Hand in a job; the answer means that it is stored."""
-    return await handed_in(the.driver, job, caller.name, idempotency_key)
+    return await handed_in(the.driver, job, caller, idempotency_key)
 
 
 async def handed_in(
-    driver: Driver, job: JobSpec, user: str, idempotency_key: str | None
+    driver: Driver, job: JobSpec, caller: Caller, idempotency_key: str | None
 ) -> Response:
     """Store a job and answer so; where this raises, nothing was stored."""
     check_spec(job)
     key = None
     if idempotency_key is not None:
         key = Key(idempotency_key, digest_of(job))
-    record = await asyncio.wrap_future(driver.submit(job, user, key))
+    is_admin = caller.role >= Role.ADMIN
+    asked = driver.submit(job, caller.name, key, is_admin=is_admin)
+    record = await asyncio.wrap_future(asked)
     return _job_answer(record, HTTPStatus.CREATED, {"Location": f"{PREFIX}/jobs/{record.id}"})
 
 
