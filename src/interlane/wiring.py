@@ -60,6 +60,7 @@ from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
+    from interlane.device.probe import ProbeFinding
     from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
@@ -355,6 +356,13 @@ def serve(
         say,
         mount,
     )
+
+
+def job_bounds() -> "list[ProbeFinding]":
+    """Return what a server that is started here would hold its jobs to."""
+    from interlane.engines.local.enforced import enforced_here
+
+    return list(enforced_here())
 
 
 def live_scheduler_maker(

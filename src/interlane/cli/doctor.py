@@ -6,14 +6,16 @@ from interlane.cli.output import OutputFormat, OutputOption, emit, grid
 
 
 def doctor(output: OutputOption = OutputFormat.TABLE) -> int:
-    """Say what this machine can do and which promises of sharing hold on it.
+    """Say what this machine can do, what jobs are held to, and how devices are shared.
 
     Exit code 1 if devices cannot be shared here at all.
     """
     from interlane.device.probe import probe, promises
+    from interlane.wiring import job_bounds
 
     findings = probe()
     promised = promises(findings)
+    findings += job_bounds()
     rows = [(one.name, "yes" if one.holds else "no", one.here, one.follows) for one in findings]
     table = grid(("what", "", "here", "what follows"), rows, left=4)
     width = max(map(len, promised)) + 2

@@ -161,3 +161,27 @@ def test_processes_of_two_roles_meet_in_torch(tmp_path: Path) -> None:
     said = sorted(line for line in printed.decode().splitlines() if "111" in line)
     assert said == ["chief 0 3 111", "worker 1 3 111", "worker 2 3 111"], printed.decode()
     assert [getattr(end, "exit_code", None) for end in ends] == [0]
+
+
+@pytest.mark.parametrize(
+    ("resources", "count", "mib"),
+    [
+        ({"memory": "1GiB"}, 1, 1024),
+        ({"memory": "1GiB..3GiB"}, 2, 2 * 3072),
+        ({"cpu": 1}, 1, None),
+        ({"memory": "1GiB", "gpu": {"memory": "2GiB..4GiB"}}, 1, 1024 + 4096),
+        ({"memory": "1GiB", "gpu": {}}, 1, 1024 + MACHINE.device(0).memory_mib),
+    ],
+    ids=["asked", "limit of each", "nothing said", "on a device", "on a whole device"],
+)
+def test_a_job_may_have_the_memory_of_all_its_processes_and_emulated_devices(
+    tmp_path: Path, resources: dict[str, Any], count: int, mib: int | None
+) -> None:
+    said = {"name": "a", "run": "true", "resources": resources, "gang": {"nodes": count}}
+    spot = Spot(HERE, (0,) if "gpu" in resources else (), count)
+    launch = launch_of(read_spec(said), Placement((spot,)), MACHINE)
+
+    limits = order_of(launch, Secrets(tmp_path), DEVICES, None, JobBounds()).limits
+
+    assert limits.memory_bytes == (None if mib is None else mib << 20)
+    assert limits.processes == JobBounds().processes

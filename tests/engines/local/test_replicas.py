@@ -170,7 +170,7 @@ def test_a_replica_sees_its_own_gpu_its_secrets_and_no_other(tmp_path: Path) -> 
     [
         ({}, NO_GPU, "There is no GPU here:2 any more."),
         ({"preload": ["no_such_module"]}, GPU, "ModuleNotFoundError"),
-        ({"secrets": ["NONE"]}, GPU, "No such file"),
+        ({"secrets": ["NONE"]}, GPU, "has no value for"),
     ],
 )
 def test_one_that_cannot_begin_has_ended_and_says_why(

@@ -121,17 +121,18 @@ class AttemptGroups:
                     folder.rmdir()
 
 
-def groups_here(state: Path) -> AttemptGroups:
+def groups_here(state: Path, *, only_looks: bool = False) -> AttemptGroups:
     """Return what makes groups for the attempts of a state folder, as far as that is allowed.
 
-    A server that comes back finds the same groups again.
+    A server that comes back finds the same groups again.  Whoever only looks changes nothing,
+    and believes that controllers which may be passed on will be.
     """
     prefix = f"{OURS}{sha256(os.fsencode(state.absolute())).hexdigest()[:12]}."
     bases: dict[str, Path] = {}
     in_unified: frozenset[str] = frozenset()
     for kind, own in _own_groups().items():
         if kind == UNIFIED:
-            found = _usable_unified(own, prefix)
+            found = _usable_unified(own, prefix, only_looks=only_looks)
             if found is not None:
                 bases[kind], in_unified = found
         elif kind in (MEMORY, PIDS, CPU, FREEZER) and _is_usable(own, prefix):
@@ -199,7 +200,9 @@ def _is_usable(base: Path, prefix: str) -> bool:
     return is_usable
 
 
-def _usable_unified(own: Path, prefix: str) -> tuple[Path, frozenset[str]] | None:
+def _usable_unified(
+    own: Path, prefix: str, *, only_looks: bool
+) -> tuple[Path, frozenset[str]] | None:
     """Try the hierarchy for everything; return where, and which controllers it has for us.
 
     Controllers pass on only from a group without processes of its own, so that a server which
@@ -210,6 +213,9 @@ def _usable_unified(own: Path, prefix: str) -> tuple[Path, frozenset[str]] | Non
     if not _is_usable(own, prefix):
         return None
     wanted = [one for one in CONTROLLERS if one in _words(own / "cgroup.controllers")]
+    if only_looks:
+        may = os.access(own / "cgroup.subtree_control", os.W_OK)
+        return own, frozenset(wanted if may else ())
     if wanted and not _passed_on(own, wanted) and _is_alone_in(own):
         with suppress(OSError):
             (own / _SERVER).mkdir(exist_ok=True)

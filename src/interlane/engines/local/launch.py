@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from interlane.engines.local.accounts import Account
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import GroupLimits
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
-from interlane.engines.local.ranks import ranks_of
+from interlane.engines.local.ranks import Rank, ranks_of
 from interlane.engines.local.runner import JobProcess, ShimOrder
 from interlane.live.files import job as spec
 from interlane.live.files.fields import VARIABLE
@@ -145,9 +146,26 @@ def order_of(
         stop.grace_s,
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
-        GroupLimits(spec.job_memory_bytes(job), bounds.processes, spec.job_cpu_milli(job)),
+        GroupLimits(
+            _memory_bytes(job, ranks, hardware), bounds.processes, spec.job_cpu_milli(job)
+        ),
         account,
     )
+
+
+def _memory_bytes(job: spec.JobSpec, ranks: Sequence[Rank], hardware: Devices) -> int | None:
+    """Return what a job may have; the memory of emulated devices is the machine's, too."""
+    asked = spec.job_memory_bytes(job)
+    if asked is None or not hardware.emulated:
+        return asked
+    on_devices = (
+        hardware.shared[number].capacity_bytes
+        if (most := spec.gpu_memory_bytes_max(job, rank.task)) is None
+        else most
+        for rank in ranks
+        for number in rank.devices
+    )
+    return asked + sum(on_devices)
 
 
 def _as_account(env: dict[str, str], account: Account) -> dict[str, str]:

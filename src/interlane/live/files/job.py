@@ -511,6 +511,15 @@ def job_memory_bytes(spec: JobSpec) -> int | None:
     return total
 
 
+def gpu_memory_bytes_max(spec: JobSpec, at: int) -> int | None:
+    """Return what an instance of a task may have of each of its GPUs; None if it said none."""
+    gpu = spec.roles[at].resources.gpu
+    if gpu is None or gpu.memory is None:
+        return None
+    low, high = amounts.ends(gpu.memory)
+    return amounts.memory_mib(f"{_path(spec, at)}.gpu.memory", high or low) << 20
+
+
 def job_cpu_milli(spec: JobSpec) -> int:
     """Return the thousandths of cores that a job asks for in all."""
     asked = (
