@@ -116,7 +116,8 @@ def test_what_does_not_fit_waits_and_then_runs(driver: Driver) -> None:
 def test_jobs_see_their_devices_their_env_and_their_secrets(
     driver: Driver, tmp_path: Path
 ) -> None:
-    (tmp_path / "secrets" / "HF_TOKEN").write_text("hush\n")
+    (tmp_path / "secrets" / "shared").mkdir()
+    (tmp_path / "secrets" / "shared" / "HF_TOKEN").write_text("hush\n")
     run = (
         "echo $INTERLANE_DEVICES/$MODEL/$HF_TOKEN/$INTERLANE_TOKEN/[$CUDA_VISIBLE_DEVICES]; pwd"
     )
@@ -133,7 +134,7 @@ def test_jobs_see_their_devices_their_env_and_their_secrets(
 
 
 def test_a_secret_without_a_value_is_refused_at_once(driver: Driver) -> None:
-    with pytest.raises(InvalidInput, match="'HF_TOKEN', which has no value; put it into"):
+    with pytest.raises(InvalidInput, match="'HF_TOKEN', which has no value for 'ann'; put it"):
         driver.submit(spec(secrets=["HF_TOKEN"]), "ann")
 
 

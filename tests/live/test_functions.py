@@ -74,8 +74,9 @@ def gateway(folder: Path, **settings: Any) -> Iterator[Client]:  # noqa: ANN401
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = tmp_path_factory.mktemp("state")
     with gateway(folder) as client:
-        (folder / "secrets").mkdir(exist_ok=True)
-        (folder / "secrets" / "KEY").write_text("opensesame\n")
+        own = folder / "secrets" / "of" / "user"
+        own.mkdir(parents=True, exist_ok=True)
+        (own / "KEY").write_text("opensesame\n")
         yield client
 
 

@@ -222,6 +222,7 @@ def test_no_process_of_a_gang_begins_before_all_are_there(tmp_path: Path) -> Non
         "workdir": "/",
         "log_file_bytes": 1_000,
         "descriptors": 1024,
+        "account": None,
         "group": {"marker": "f" * 32, "boot": boot(), "folders": {}},
     }
     command = (sys.executable, "-I", "-S", shim.__file__, str(folder))
@@ -391,3 +392,39 @@ def test_jobs_are_the_first_to_go_when_the_machine_runs_out_of_memory(
 
     told.one()
     assert runner.output(ATTEMPT, 0, 100).data.strip() == b"500"
+
+
+def test_only_old_groups_are_tidied_away(tmp_path: Path) -> None:
+    groups = groups_here(tmp_path)
+    if not groups.bases:
+        pytest.skip("no control groups may be used here")
+    group = groups.make("new", GroupLimits())
+    folders = [Path(folder) for folder in group.document["folders"].values()]
+
+    groups.tidy()
+    assert all(folder.is_dir() for folder in folders)
+
+    groups.tidy(after_s=-1.0)
+    assert not any(folder.is_dir() for folder in folders)
+
+
+def test_an_attempt_whose_group_is_gone_never_begins(
+    runner: ProcessRunner, told: Told, groups: AttemptGroups, tmp_path: Path
+) -> None:
+    if not groups.bases:
+        pytest.skip("marked processes join nothing")
+    make = AttemptGroups.make
+
+    def made(self: AttemptGroups, name: str, limits: GroupLimits) -> AttemptGroup:
+        group = make(self, name, limits)
+        group.remove()
+        return group
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AttemptGroups, "make", made)
+        runner.start(order_for(f"touch {tmp_path}/ran"))
+        report = told.one()
+
+    assert isinstance(report, NeverBegan)
+    assert report.lacks == "what a start takes (No such file or directory)"
+    assert not (tmp_path / "ran").exists()

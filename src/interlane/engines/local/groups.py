@@ -8,6 +8,7 @@ the one that the server itself is in, so that what holds for the server holds fo
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from interlane.engines.local.attempt_group import (
 GROUP_FILE: Final = "group"
 """In the folder of an attempt: what marks its group, and where it lies."""
 
+TIDY_AFTER_S: Final = 3600.0
 CONTROLLERS: Final = (MEMORY, PIDS, CPU)
 OURS: Final = "interlane-"
 WEIGHT: Final = 100
@@ -113,12 +115,17 @@ class AttemptGroups:
             weight = min(max(1, WEIGHT * cores_milli // 1000), 10_000)
             (unified / "cpu.weight").write_text(str(weight))
 
-    def tidy(self) -> None:
-        """Remove groups without processes: whoever left them behind has died."""
+    def tidy(self, after_s: float = TIDY_AFTER_S) -> None:
+        """Remove groups without processes that whoever made them has left behind.
+
+        Only old ones: a new one may belong to an attempt that is just about to begin.
+        """
+        before_s = time.time() - after_s
         for base in self.bases.values():
             for folder in base.glob(f"{self.prefix}*"):
                 with suppress(OSError):
-                    folder.rmdir()
+                    if folder.stat().st_mtime < before_s:
+                        folder.rmdir()
 
 
 def groups_here(state: Path, *, only_looks: bool = False) -> AttemptGroups:

@@ -314,7 +314,9 @@ class ProcessRunner:
         except FileNotFoundError:
             return _lost(attempt, group_in(folder))
         if said.get("lacks") is not None:
-            return NeverBegan(attempt, NEVER_WHOLE, WORDS.get(said["lacks"], "something"))
+            number: int = said["lacks"]
+            lacks = WORDS.get(number, f"what a start takes ({os.strerror(number)})")
+            return NeverBegan(attempt, NEVER_WHOLE, lacks)
         return Ended(attempt, said["exit_code"], said["why"], cause=said.get("cause"))
 
 

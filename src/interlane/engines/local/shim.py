@@ -204,34 +204,56 @@ class _Shim:
     def _start_all(self, output: int) -> None:
         """Fork all processes, then let them begin; where one cannot be forked, none begins."""
         gate, opened = os.pipe2(os.O_CLOEXEC)
+        heard, told = os.pipe2(os.O_CLOEXEC)
         shim = os.getpid()
         try:
             for rank, process in enumerate(self.order["processes"]):
                 pid = os.fork()
                 if pid == 0:
                     os.close(opened)
-                    self._become(process, output, gate, shim)
+                    self._enter(gate, told, shim)
+                    self._become(process, output, shim)
                 self.children[pid] = rank
+            os.close(told)
+            told = -1
+            self._hear_all(heard)
             self.has_begun = True
             os.write(opened, b"." * len(self.children))
         finally:  # whoever waits at a gate that is closed ends
-            os.close(gate)
-            os.close(opened)
+            for fd in (gate, opened, heard, told):
+                if fd >= 0:
+                    os.close(fd)
 
-    def _become(
-        self,
-        process: dict,  # type: ignore[type-arg]
-        output: int,
-        gate: int,
-        shim: int,
-    ) -> None:
-        """Turn the child into the job's process; never returns."""
+    def _hear_all(self, heard: int) -> None:
+        """Wait until all have joined the group; raise why one could not."""
+        said = b""
+        while more := os.read(heard, CHUNK_BYTES):
+            said += more
+        if any(said) or len(said) < len(self.children):
+            number = max(said, default=0) or errno.EAGAIN
+            raise OSError(number, os.strerror(number))
+
+    def _enter(self, gate: int, told: int, shim: int) -> None:
+        """Join the group, say so, and wait until all have."""
         try:
             os.setsid()
-            self.group.join()
             _end_with_parent(shim, signal.SIGKILL)
-            if not os.read(gate, 1):
+            self.group.join()
+            os.write(told, b"\0")
+            os.close(told)
+            if os.read(gate, 1):
+                return
+        except BaseException as error:  # whatever it is: this child must not go on as a shim
+            try:
+                number = getattr(error, "errno", None) or errno.EIO
+                os.write(told, bytes([min(number, 255)]))
+            finally:
                 os._exit(COULD_NOT_START)
+        os._exit(COULD_NOT_START)
+
+    def _become(self, process: dict, output: int, shim: int) -> None:  # type: ignore[type-arg]
+        """Turn the child into the job's process; never returns."""
+        try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, KILL, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
@@ -417,7 +439,7 @@ def _work(shim: _Shim) -> None:
         shim.run()
         ended = shim.end()
     except OSError as error:
-        if shim.has_begun or error.errno not in SHORTAGES:
+        if shim.has_begun:
             raise
         _end_all(shim.group)
         ended = {"exit_code": None, "why": None, "lacks": error.errno}
