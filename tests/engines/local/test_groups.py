@@ -13,7 +13,13 @@ import pytest
 
 from interlane.engines.local import shim
 from interlane.engines.local.attempt_group import UNIFIED, AttemptGroup, boot, descendants
-from interlane.engines.local.groups import AttemptGroups, GroupLimits, group_in, groups_here
+from interlane.engines.local.groups import (
+    AttemptGroups,
+    GroupLimits,
+    group_in,
+    groups_here,
+    keep_group,
+)
 from interlane.engines.local.runner import (
     LOST,
     WENT_DOWN,
@@ -428,3 +434,15 @@ def test_an_attempt_whose_group_is_gone_never_begins(
     assert isinstance(report, NeverBegan)
     assert report.lacks == "what a start takes (No such file or directory)"
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_group_of_an_attempt_that_was_fenced_off_is_removed(
+    tmp_path: Path, runner: ProcessRunner, groups: AttemptGroups
+) -> None:
+    folder = runner.folder(ATTEMPT)
+    folder.mkdir(parents=True)
+    keep_group(folder, groups.make("a", GroupLimits()))
+
+    found = runner.find(ATTEMPT)
+
+    assert isinstance(found, NeverBegan)  # the fixture sees that no group is left

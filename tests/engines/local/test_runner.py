@@ -1,5 +1,6 @@
 """Real processes: their output, their ends, and that no attempt runs twice."""
 
+import json
 import os
 import shutil
 import signal
@@ -243,9 +244,26 @@ def test_two_shims_of_one_attempt_run_it_once(
 
     runner.start(order)
     until((tmp_path / "ran").exists, "the job")
+    whole = {
+        "processes": [
+            {
+                "argv": ["/bin/sh", "-c", f"echo ran >> {tmp_path / 'ran'}"],
+                "env": ENV,
+                "memory_bytes_max": None,
+            }
+        ],
+        "signal": 15,
+        "grace_s": 1.0,
+        "limit_s": None,
+        "workdir": "/",
+        "log_file_bytes": 1_000,
+        "descriptors": 1024,
+        "account": None,
+        "group": {"marker": "0" * 32, "boot": "another", "folders": {}},
+    }
     late = subprocess.run(
         ("python3", "-I", "-S", shim.__file__, str(runner.folder(order.attempt))),
-        input=b"{}",
+        input=json.dumps(whole).encode(),
         check=False,
     )
 

@@ -156,6 +156,8 @@ class ProcessRunner:
         folder = self.folder(attempt)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if _fenced(folder):
+            if (group := group_in(folder)) is not None:
+                group.remove()  # whoever made it died before its shim could
             return NeverBegan(attempt, "Nobody had begun it, and nobody will.")
         words = (folder / shim.CLAIM).read_text()
         fd = _shim_alive(folder, int(words))

@@ -496,21 +496,25 @@ def main(folder: str) -> int:
     """Keep the attempt whose folder this is."""
     os.chdir("/")
     order = json.load(sys.stdin.buffer)
+    group = AttemptGroup(order["group"])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
         shim = _Shim(folder, order)  # opens its log: without room for that, nothing is claimed
         held = claim(folder, str(os.getpid()))
     except OSError as error:
+        group.remove()
         if error.errno not in SHORTAGES:
             raise
         return SHORT_CODE + SHORTAGES.index(error.errno)
     if held is None:
+        group.remove()
         return 1
     try:
         worker = os.fork()
     except OSError as error:
         _write_end(folder, {"exit_code": None, "why": None, "lacks": error.errno})
+        group.remove()
         return 0
     if worker == 0:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -518,10 +522,10 @@ def main(folder: str) -> int:
         return 0
     code = _watch(worker)
     if code:
-        _end_all(shim.group)
+        _end_all(group)
         if not os.path.exists(os.path.join(folder, ENDED)):
             _write_end(folder, {"exit_code": None, "why": CUT_OFF, "cause": _how(code)})
-    shim.group.remove()
+    group.remove()
     return 0
 
 
