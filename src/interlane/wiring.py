@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
     from interlane.live.questions.etas import Known
-    from interlane.live.up import Mount
+    from interlane.live.up import Begin, Mount
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -315,6 +315,7 @@ def serve(
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
+    begin: "Begin | None" = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
     from interlane.engines.local.make import local
@@ -334,7 +335,16 @@ def serve(
     made = local(state, devices, turns, sharing, keep_s)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
-        state, host, port, functions, database_url, beside, made.greeting, keep_s
+        state,
+        host,
+        port,
+        functions,
+        database_url,
+        beside,
+        made.greeting,
+        keep_s,
+        begin or up.Begin(),
+        made.engine.unreachable,
     )
     up.serve(
         settings,

@@ -2,12 +2,14 @@
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from interlane.device.lane_request import LaneRequest
+from interlane.engines.local.claims import claim_of, folder_name
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
 from interlane.engines.local.ranks import ranks_of
@@ -62,6 +64,7 @@ def order_of(
     env |= dict(job.env) | hidden
     shared = {
         "INTERLANE_JOB_ID": attempt.job_id,
+        "INTERLANE_JOB_UID": attempt.uid,
         "INTERLANE_ATTEMPT": str(attempt.number),
     }
     ranks = ranks_of(job, launch.placement, hardware)
@@ -89,12 +92,13 @@ def order_of(
         stop.grace_s,
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
+        claim_of(launch, time.time()),
     )
 
 
 def run_number(attempt: Attempt) -> int:
     """Return the number by which the device daemon knows an attempt; never 0."""
-    return crc32(f"{attempt.job_id}/{attempt.number}".encode()) or 1
+    return crc32(f"{folder_name(attempt)}/{attempt.number}".encode()) or 1
 
 
 def _request(launch: Launch, number: int, context_bytes: int) -> LaneRequest:

@@ -7,7 +7,8 @@ grow without bound, stops them when told to or when their time is over, waits un
 them is left, and writes down how they ended.  Files of a run's folder:
 
 * ``claim``: exists once somebody has claimed the attempt, and is locked for as long as its
-  shim lives.  It is linked into place locked already, so that there is no moment between.
+  shim lives.  It is linked into place locked already, so that there is no moment between.  It
+  says whose it is, as JSON; see ``claims``.
 * ``log.0``, ``log.16777216``, ...: what the job printed, each part named after the byte it
   begins with; the newest two are kept.
 * ``ended``: how it ended, written whole or not at all.
@@ -33,6 +34,12 @@ import time
 CLAIM, ENDED, LOG = "claim", "ended", "log."
 FENCED = "fenced"
 """What a claim says that was made so that nobody runs the attempt any more."""
+
+FORMAT = 1
+"""Version of what ``claim`` and ``ended`` say."""
+
+IDENTITY = ("job_id", "uid", "attempt")
+"""What both say of whose they are."""
 
 LOG_FILE_BYTES = 16 << 20
 """A part of the log that has grown to this is followed by another."""
@@ -263,7 +270,9 @@ class _Shim:
 
     def write_end(self) -> None:
         """Write down how the job ended, whole or not at all."""
-        ended = {"exit_code": self.code, "why": self.why, "at_s": time.time()}
+        whose = {name: self.order["claim"].get(name) for name in IDENTITY}
+        how = {"exit_code": self.code, "why": self.why, "at_s": time.time()}
+        ended = {"format": FORMAT, **how, **whose}
         beside = os.path.join(self.folder, f"{ENDED}.new")
         text = json.dumps(ended).encode()
         while True:
@@ -320,7 +329,8 @@ def main(folder: str) -> int:
     os.chdir("/")
     order = json.load(sys.stdin.buffer)
     shim = _Shim(folder, order)  # opens its log: without room for that, nothing is claimed
-    held = claim(folder, str(os.getpid()))
+    words = {"format": FORMAT, "pid": os.getpid(), **order["claim"]}
+    held = claim(folder, json.dumps(words))
     if held is None:
         return 1
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -24,12 +24,14 @@ from interlane.live.driver.inbox import (
     Key,
     Observed,
     Question,
+    Resolution,
+    Resolve,
     Submit,
 )
 from interlane.live.driver.machines import machine_of, reports_in
 from interlane.live.driver.observer import EVERY_S, Observer
 from interlane.live.driver.reports import ReportIntake
-from interlane.live.driver.state import DriverState, SchedulerPlan, Snapshot
+from interlane.live.driver.state import DriverState, SchedulerPlan, Snapshot, drawn_uid
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
 from interlane.live.files.job import JobSpec, program_of
@@ -74,12 +76,26 @@ class Driver:
         trained: Recall | None = None,
         observe_every_s: float = EVERY_S,
         clock: Callable[[float], Timed] = Clock,
+        after: int | None = None,
+        new_uid: Callable[[], str] = drawn_uid,
     ) -> None:
-        """Prepare to run; ``trained`` estimates how long jobs run from the first day on."""
+        """Prepare to run.
+
+        Args:
+            store: what outlives the driver.
+            plan: how schedulers are made.
+            engine: runs the jobs.
+            trained: estimates how long jobs run, from the first day on.
+            observe_every_s: seconds between two looks at the engine.
+            clock: the time that events get, which begins no earlier than a moment.
+            after: take the store over only if that was its last life.
+            new_uid: returns what tells a job apart from all others, for ever.
+        """
+        self._after = after
         self.store = store
         self.engine = engine
         self._make_clock = clock
-        self._state = DriverState(plan, engine.traits, trained)
+        self._state = DriverState(plan, engine.traits, trained, new_uid)
         self._inbox = Inbox()
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
@@ -108,7 +124,7 @@ class Driver:
 
     def open(self) -> None:
         """Begin without threads: whoever calls this calls ``turn`` and ``observed``, too."""
-        self.store.begin_epoch()
+        self.store.begin_epoch(self.engine.traits.holder, self._after)
         self._clock = self._make_clock(self.store.ends().at_s)
         self.engine.start(self._inbox.put)
         self._state.show(self.store.open_jobs())
@@ -150,6 +166,10 @@ class Driver:
     def drain(self, machine_id: MachineId, by: str, *, drained: bool = True) -> "Future[None]":
         """Let a machine take nothing new, or let it take work again."""
         return self._asked(Drain(machine_id, drained, by, Future()))
+
+    def resolve(self, job_id: JobId, how: Resolution, by: str) -> "Future[JobRecord]":
+        """Decide what has become of an attempt of which nobody can tell."""
+        return self._asked(Resolve(job_id, how, by, Future()))
 
     def ask(self, question: Question) -> "Future[Any]":
         """Ask the scheduler; the question must not change it."""
@@ -237,7 +257,7 @@ class Driver:
 
     def _take_in(self, item: Item, batch: Batch, known: KnownKeys) -> None:
         match item:
-            case Submit() | Cancel() | Drain() | Ask():
+            case Submit() | Cancel() | Drain() | Ask() | Resolve():
                 self._users.take_in(item, batch, known)
             case Begun() | Ended() | NeverBegan() | Grew() | NeverGrew():
                 self._reports.take_in(item, batch)
@@ -321,10 +341,11 @@ class Driver:
                 self._ready.set()
                 self._observer.ask()  # what was reported in the cycle that failed is lost
                 return True
-        self._give_up(error)
+        self.give_up(error)
         return False
 
-    def _give_up(self, error: InterlaneError) -> None:
+    def give_up(self, error: InterlaneError) -> None:
+        """Stop for good: another server has taken the store over."""
         self.stopped_because = error
         log.error("%s", error)
         self.on_give_up()

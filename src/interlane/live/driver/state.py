@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
@@ -45,8 +46,15 @@ class SchedulerPlan:
     """What is asked for, whatever was asked for lately."""
 
 
+UID_BYTES: Final = 8
+
 WORKLOAD_JOBS: Final = 1_000
 """Jobs that make up the workload, the newest of them."""
+
+
+def drawn_uid() -> str:
+    """Draw what tells a job apart from all others, for ever."""
+    return token_hex(UID_BYTES)
 
 
 def request_on(job: JobSpec, cluster: Cluster, traits: Traits) -> Request:
@@ -111,7 +119,11 @@ class DriverState:
     """All that the driver's thread knows, as the cycle under way has it."""
 
     def __init__(
-        self, plan: SchedulerPlan, traits: Traits, trained: Recall | None = None
+        self,
+        plan: SchedulerPlan,
+        traits: Traits,
+        trained: Recall | None = None,
+        new_uid: Callable[[], str] = drawn_uid,
     ) -> None:
         self._plan = plan
         self._traits = traits
@@ -137,6 +149,8 @@ class DriverState:
         """Number of the last job."""
         self.serial_least = 0
         """No job has a lower number from now on, whatever is stored."""
+        self.new_uid = new_uid
+        """Returns what tells a job apart from all others."""
 
     @property
     def cluster(self) -> Cluster:
@@ -160,6 +174,9 @@ class DriverState:
         self.endings.forget_launches()
         for attempt in self.attempts():
             self.endings.over(attempt)  # it was given up in a cycle that was not stored
+        for record in self.jobs.values():
+            if record.state is JobState.UNKNOWN:
+                self.endings.add(attempt_of(record), record.placement)
         self.is_built = False
 
     def show(self, records: Iterable[JobRecord]) -> None:
@@ -199,7 +216,7 @@ class DriverState:
         still on its way would begin beside the next, unless the engine is asked about it.
         """
         return [
-            Attempt(one.id, number)
+            numbered(one, number)
             for one in self.stored.values()
             for number in range(1, one.attempt + 1)
         ]
@@ -244,7 +261,12 @@ class DriverState:
 
 def attempt_of(record: JobRecord) -> Attempt:
     """Return the present or last attempt at a job."""
-    return Attempt(record.id, record.attempt)
+    return numbered(record, record.attempt)
+
+
+def numbered(record: JobRecord, number: int) -> Attempt:
+    """Return the attempt at a job that has this number."""
+    return Attempt(record.id, number, record.uid, record.holder_of(number))
 
 
 def job_of(record: JobRecord, request: Request) -> Job:
@@ -254,5 +276,9 @@ def job_of(record: JobRecord, request: Request) -> Job:
 
 
 def holders_first(records: Iterable[JobRecord]) -> list[JobRecord]:
-    """Return jobs in the order in which a scheduler learns them: holders, then who waits."""
-    return sorted(records, key=lambda one: (not one.state.holds, one.serial))
+    """Return jobs in the order in which a scheduler learns them: holders, then who waits.
+
+    Of those with which nobody knows what is the matter it learns nothing.
+    """
+    known = (one for one in records if one.state is not JobState.UNKNOWN)
+    return sorted(known, key=lambda one: (not one.state.holds, one.serial))

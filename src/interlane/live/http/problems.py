@@ -18,6 +18,7 @@ from interlane.live.driver import (
     NoSuchJob,
     NoSuchMachine,
     NotReady,
+    NotUnknown,
     VersionDiffers,
 )
 from interlane.live.files.fields import sentence
@@ -38,6 +39,7 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         NotYours: HTTPStatus.FORBIDDEN,
         TooManyFunctions: HTTPStatus.CONFLICT,
         AlreadyEnded: HTTPStatus.CONFLICT,
+        NotUnknown: HTTPStatus.CONFLICT,
         VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
         NotReady: HTTPStatus.SERVICE_UNAVAILABLE,

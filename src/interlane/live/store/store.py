@@ -44,6 +44,7 @@ from interlane.live.store.rows import (
     FunctionRow,
     JobsPart,
     JobsWanted,
+    Life,
     Past,
     TokenRow,
     UsedKey,
@@ -107,13 +108,37 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------
 
-    def begin_epoch(self) -> int:
-        """Take the database over from whoever wrote before; return the number of the life."""
+    def life(self) -> Life:
+        """Return who writes, or wrote last."""
+        asked = select(EPOCH.c.identity, EPOCH.c.number, EPOCH.c.server, EPOCH.c.beat)
         with self._transaction() as connection:
-            connection.execute(update(EPOCH).values(number=EPOCH.c.number + 1))
+            return Life(*connection.execute(asked).one())
+
+    def begin_epoch(self, server: str = "", after: int | None = None) -> int:
+        """Take the database over from whoever wrote before; return the number of the life.
+
+        Where ``after`` is given, only if that was the last life.
+        """
+        mine = update(EPOCH).values(number=EPOCH.c.number + 1, server=server)
+        if after is not None:
+            mine = mine.where(EPOCH.c.number == after)
+        with self._transaction() as connection:
+            if connection.execute(mine).rowcount != 1:
+                raise self._superseded()
             self._epoch = connection.execute(select(EPOCH.c.number)).scalar_one()
-            self._ends = _ends(connection)
+            self._ends = self._whole_ends(connection)
         return self._epoch
+
+    def beat(self, at_s: float) -> None:
+        """Let others see that this server lives; raises once another has taken over."""
+        with self._transaction() as connection:
+            self._claim(connection, {"beat": EPOCH.c.beat + 1, "at_s": at_s})
+
+    def sign_off(self) -> None:
+        """Let others see that this server has ended by itself."""
+        ours = update(EPOCH).where(EPOCH.c.number == self._epoch)
+        with self._transaction() as connection:
+            connection.execute(ours.values(server=""))
 
     def commit(
         self,
@@ -137,7 +162,7 @@ class Store:
             serial = max((row["serial"] for row in rows), default=0)
             ends = Ends(entries[-1].seq, entries[-1].at_s, max(ends.serial, serial))
         with self._transaction() as connection:
-            self._claim(connection, ends)
+            self._claim(connection, asdict(ends))
             _insert(connection, LOG, [entry_row(entry) for entry in entries])
             _insert(connection, JOBS, [row for row in rows if row["id"] in made])
             if changed:
@@ -148,14 +173,24 @@ class Store:
             _insert(connection, DRAINS, _last_of_each(drains))
         self._ends = ends
 
-    def _claim(self, connection: Connection, ends: Ends | None = None) -> None:
+    def _claim(self, connection: Connection, new: dict[str, Any] | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
         ours = update(EPOCH).where(EPOCH.c.number == self._epoch)
-        new = {"number": self._epoch} if ends is None else asdict(ends)
-        if connection.execute(ours.values(new)).rowcount != 1:
-            raise Superseded(
-                f"Another server has taken {safe_url(self.url)} over; this one stops."
-            )
+        if connection.execute(ours.values(new or {"number": self._epoch})).rowcount != 1:
+            raise self._superseded()
+
+    def _superseded(self) -> Superseded:
+        return Superseded(
+            f"Another server has taken {safe_url(self.url)} over; this one stops."
+        )
+
+    def _whole_ends(self, connection: Connection) -> Ends:
+        """Return where the log ends; a copy of an old database ends before its archive does."""
+        ends, past = _ends(connection), self._past
+        if past is None:
+            return ends
+        seq, serial = max(ends.seq, past.last_seq), max(ends.serial, past.newest_serial)
+        return Ends(seq, ends.at_s, serial)
 
     # -- jobs and the log -------------------------------------------------------------
 
@@ -208,7 +243,7 @@ class Store:
     def ends(self) -> Ends:
         """Return where the log ends."""
         with self._transaction() as connection:
-            return _ends(connection)
+            return self._whole_ends(connection)
 
     def log(
         self, after: int = 0, limit: int = PAGE, job_id: str | None = None
