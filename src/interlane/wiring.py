@@ -60,10 +60,12 @@ from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
+    from interlane.engines.local.run_findings import RunFindings
     from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
     from interlane.live.questions.etas import Known
+    from interlane.live.store.record import JobRecord
     from interlane.live.up import Begin, Mount
 
 GROUP: Final = "interlane.policies"
@@ -356,6 +358,13 @@ def serve(
         say,
         mount,
     )
+
+
+def look_through_runs(runs: Path, records: "Iterable[JobRecord]") -> "RunFindings":
+    """Compare the folders of an engine's runs with what is on record."""
+    from interlane.engines.local.run_findings import look_through
+
+    return look_through(runs, records)
 
 
 def live_scheduler_maker(

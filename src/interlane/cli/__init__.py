@@ -37,6 +37,7 @@ from interlane.cli import (
     share_bench,
     share_simulate,
     simulate,
+    state,
     token,
     trace,
     up,
@@ -100,6 +101,7 @@ share.app.command()(share_simulate.simulate)
 app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
 app.add_typer(token.app, name="token")
+app.add_typer(state.app, name="state")
 app.command()(about.version)
 
 

@@ -117,7 +117,7 @@ def read_identity(state: Path) -> Identity | None:
         return None
 
 
-def note_database(state: Path, database: str) -> None:
+def note_database(state: Path, database: str | None) -> None:
     """Note which database the runs of a folder are on record in."""
     known = identified(state)
     if known.database != database:

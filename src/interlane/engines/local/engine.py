@@ -16,7 +16,7 @@ from interlane.engines.local.claims import digest_of, found_in
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.lanes import Lanes
 from interlane.engines.local.launch import Secrets, order_of, run_number
-from interlane.engines.local.others import Away, Others
+from interlane.engines.local.others import Others, OutOfReach
 from interlane.engines.local.retention import Retention
 from interlane.engines.local.runner import AttemptPast, ProcessRunner
 from interlane.lanes.report import DaemonReport
@@ -150,7 +150,7 @@ class LocalEngine:
     def unreachable(self, holder: str) -> str | None:
         """Return why nobody here can tell what became of a holder's attempts, if so."""
         found = self._others.folder(holder)
-        return found.why if isinstance(found, Away) else None
+        return found.why if isinstance(found, OutOfReach) else None
 
     def begin(self, launch: Launch) -> None:
         """Start the processes of an attempt, soon."""
@@ -207,9 +207,9 @@ class LocalEngine:
     def _find(self, attempt: Attempt) -> Sight:
         """Look for an attempt where it is held; nobody is asked who may be alive and deaf."""
         folder = self._others.folder(attempt.holder)
-        if isinstance(folder, Away) and folder.is_served:
+        if isinstance(folder, OutOfReach) and folder.is_served:
             return Pending(attempt)  # that server ends soon, for it can store nothing any more
-        if isinstance(folder, Away):
+        if isinstance(folder, OutOfReach):
             return Unanswered(attempt, f"{folder.why} {DECIDE.format(attempt.job_id)}")
         if folder != self._mine.path:
             self._runner.take_over(attempt.holder, folder / RUNS)

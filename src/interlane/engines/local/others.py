@@ -13,7 +13,7 @@ from interlane.live.folder import Holder, holder_in
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class OutOfReach:
     """A holder that cannot be asked."""
 
     why: str
@@ -34,32 +34,34 @@ class Others:
             file.close()
         self._locks.clear()
 
-    def folder(self, text: str) -> Path | Away:
+    def folder(self, text: str) -> Path | OutOfReach:
         """Return the folder of a holder, or why it cannot be had."""
         if not text:
             return self._mine.path  # an older version took it in, and knew no other folder
         holder = holder_in(text)
         if holder is None:
-            return Away(f"Its record names a holder that nobody understands ({text[:80]!r}).")
+            return OutOfReach(
+                f"Its record names a holder that nobody understands ({text[:80]!r})."
+            )
         if not holder.is_here:
-            return Away(f"It was begun by the server of {holder.place}, on another host.")
+            return OutOfReach(f"It was begun by the server of {holder.place}, on another host.")
         if holder.folder == self._mine.folder or holder.path == self._mine.path:
             return self._mine.path
         return self._taken(holder)
 
-    def _taken(self, holder: Holder) -> Path | Away:
+    def _taken(self, holder: Holder) -> Path | OutOfReach:
         """Take another folder of this host; it must be the one that was meant."""
         path, begun = holder.path, f"It was begun by the server of {holder.place}"
         if path in self._locks:
             return path
         found = state_folder.read_identity(path)
         if found is None or found.folder != holder.folder:
-            return Away(f"{begun}, and that folder is gone.")
+            return OutOfReach(f"{begun}, and that folder is gone.")
         try:
             file = state_folder.lock(path)
         except OSError as error:
-            return Away(f"{begun}, and that folder cannot be used ({error.strerror}).")
+            return OutOfReach(f"{begun}, and that folder cannot be used ({error.strerror}).")
         if file is None:
-            return Away(f"{begun}, which has not ended.", is_served=True)
+            return OutOfReach(f"{begun}, which has not ended.", is_served=True)
         self._locks[path] = file
         return path

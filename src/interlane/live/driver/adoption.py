@@ -40,6 +40,8 @@ class Adoption:
     def _adopt(self, found: Found, batch: Batch, known: KnownKeys) -> None:
         """Take up an attempt, unless it is known or was given up."""
         job_id, number = found.attempt.job_id, found.attempt.number
+        if job_id in batch.state.unread:
+            return
         record = batch.state.jobs.get(job_id) or self.store.job(job_id)
         if record is not None and not _is_later(found, record):
             return

@@ -128,6 +128,8 @@ class Driver:
         self._clock = self._make_clock(self.store.ends().at_s)
         self.engine.start(self._inbox.put)
         self._state.show(self.store.open_jobs())
+        for record in self.store.unread:
+            log.warning("Job %s is left alone. %s", record.id, record.reason)
         first = Observed(self.engine.observe(self._state.ever_asked()))
         self._see_machines(first.observation)
         self._rebuild()

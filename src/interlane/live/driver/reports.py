@@ -108,6 +108,8 @@ class ReportIntake:
                 batch.state.endings.add(sight.attempt, record.placement)
             case Unanswered():
                 pass
+            case Pending() | Begun() if sight.attempt.job_id in batch.state.unread:
+                batch.state.endings.add(sight.attempt, place)  # nothing begins beside it
             case Pending() | Begun() if record is None:
                 if sight.attempt not in batch.state.newer.attempts:
                     log.warning("%s runs and nobody wants it; it is ended.", sight.attempt)

@@ -13,7 +13,7 @@ from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec, Origin
 from interlane.live.port import Attempt, Launch, Traits
 from interlane.live.questions.estimates import LiveEstimates, remembered
-from interlane.live.store.record import JobRecord
+from interlane.live.store.record import JobRecord, UnreadableRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import (
@@ -137,6 +137,8 @@ class DriverState:
         self.estimates = LiveEstimates(trained)
         self.jobs: dict[JobId, JobRecord] = {}
         """Jobs that have not ended."""
+        self.unread: frozenset[JobId] = frozenset()
+        """Jobs whose records cannot be read: they are left alone."""
         self.stored: dict[JobId, JobRecord] = {}
         """The same as they are stored: what other threads may see."""
         self.failed_starts: dict[JobId, int] = {}
@@ -166,9 +168,12 @@ class DriverState:
         ends = store.ends()
         self.seq, self.serial = ends.seq, max(ends.serial, self.serial_least)
         self.jobs = {record.id: record for record in store.open_jobs()}
+        self.unread = frozenset(record.id for record in store.unread)
         self.estimates = remembered(store, self.request_of, self._trained)
         lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
-        asked_lately = Counter(self.request_of(one.job) for one in lately)
+        asked_lately = Counter(
+            self.request_of(one.job) for one in lately if not isinstance(one, UnreadableRecord)
+        )
         self._workload = self._plan.expected or tuple(asked_lately.items())
         self.show(self.jobs.values())
         self.endings.forget_launches()

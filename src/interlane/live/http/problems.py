@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from interlane.live.auth import Denied, NewToken
+from interlane.live.auth import Denied, LastAdmin, NewToken
 from interlane.live.driver import (
     AlreadyEnded,
     KeyReused,
@@ -40,6 +40,7 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         TooManyFunctions: HTTPStatus.CONFLICT,
         AlreadyEnded: HTTPStatus.CONFLICT,
         NotUnknown: HTTPStatus.CONFLICT,
+        LastAdmin: HTTPStatus.CONFLICT,
         VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
         NotReady: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -129,6 +129,21 @@ class JobRecord:
         return 0.0 if self.started_s is None else now_s - self.started_s
 
 
+class UnreadableRecord(JobRecord):
+    """What can be shown of a job whose record nobody here can read; it is left as it is."""
+
+    __slots__ = ()
+
+
+def unreadable(serial: int, job_id: str, user: str, state: JobState, why: str) -> JobRecord:
+    """Return what is shown of a job whose record cannot be read: unknown, unless it ended."""
+    spec = JobSpec(name="unreadable", run="false")
+    name = job_id.rpartition("-")[0]
+    shown = state if state.has_ended else JobState.UNKNOWN
+    at = serial, JobId(job_id), name, user, spec.queue, spec, 0.0, 0.0, 0.0, 0.0
+    return UnreadableRecord(*at, state=shown, reason=why)
+
+
 # -- the fold -------------------------------------------------------------------------
 
 

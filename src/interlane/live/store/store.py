@@ -10,7 +10,7 @@ says in whose life it is made; a server whose life is over is told so and must e
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -34,9 +34,12 @@ from interlane.live.store.opening import RESTORE, opened
 from interlane.live.store.record import (
     SPEC,
     JobRecord,
+    UnreadableRecord,
     document_record,
     dumped,
+    fold,
     record_document,
+    unreadable,
 )
 from interlane.live.store.rows import (
     DrainRow,
@@ -45,6 +48,7 @@ from interlane.live.store.rows import (
     JobsPart,
     JobsWanted,
     Life,
+    OldJob,
     Past,
     TokenRow,
     UsedKey,
@@ -91,6 +95,8 @@ class Store:
         self._engine = engine_of(url)
         self._epoch = 0
         self._ends = Ends()
+        self.unread: list[JobRecord] = []
+        """Jobs that had not ended at the last look, and whose records cannot be read."""
         self.said: str | None = None
         """What the operator should know of how it was opened."""
         try:
@@ -195,13 +201,19 @@ class Store:
     # -- jobs and the log -------------------------------------------------------------
 
     def open_jobs(self) -> list[JobRecord]:
-        """Return the jobs that have not ended, in the order of submission."""
-        wanted = select(JOBS.c.document).where(JOBS.c.state.in_(sorted(OPEN)))
-        return self._records(wanted.order_by(JOBS.c.serial))
+        """Return the jobs that have not ended, in the order of submission.
+
+        Those whose records cannot be read are not among them: nobody can do anything for them,
+        and they are no reason to do nothing for the others.
+        """
+        wanted = select(JOBS).where(JOBS.c.state.in_(sorted(OPEN)))
+        found = self._records(wanted.order_by(JOBS.c.serial))
+        self.unread = [record for record in found if isinstance(record, UnreadableRecord)]
+        return [record for record in found if not isinstance(record, UnreadableRecord)]
 
     def job(self, job_id: str) -> JobRecord | None:
         """Return the record of a job."""
-        found = self._records(select(JOBS.c.document).where(JOBS.c.id == job_id))
+        found = self._records(select(JOBS).where(JOBS.c.id == job_id))
         if found or self._past is None:
             return found[0] if found else None
         old = self._past.job(job_id)
@@ -209,7 +221,7 @@ class Store:
 
     def jobs(self, wanted: JobsWanted) -> list[JobRecord]:
         """Return a page of jobs, the newest first."""
-        asked = select(JOBS.c.document)
+        asked = select(JOBS)
         if wanted.before is not None:
             asked = asked.where(JOBS.c.serial < wanted.before)
         if wanted.states is not None:
@@ -225,7 +237,7 @@ class Store:
         is_full = len(found) == wanted.limit
         if past is None or not ended or (is_full and found[-1].serial > past.newest_serial):
             return found
-        by_serial = {one.serial: self._record(one.document) for one in past.jobs(wanted)}
+        by_serial = {one.serial: self._old_record(one) for one in past.jobs(wanted)}
         by_serial |= {record.serial: record for record in found}
         return [by_serial[one] for one in sorted(by_serial, reverse=True)[: wanted.limit]]
 
@@ -293,14 +305,39 @@ class Store:
 
     def _records(self, asked: Select[Any]) -> list[JobRecord]:
         with self._transaction() as connection:
-            texts = connection.execute(asked).scalars().all()
-        return [self._record(text) for text in texts]
+            rows = [dict(row) for row in connection.execute(asked).mappings()]
+        return [self._row_record(row) for row in rows]
+
+    def _row_record(self, row: Mapping[str, Any]) -> JobRecord:
+        """Return the record of a row; if it cannot be read, what the log tells of the job."""
+        try:
+            return self._record(row["document"])
+        except StoreFailed:
+            pass
+        try:
+            return fold(self._stored_log(0, PAGE, row["id"]))[JobId(row["id"])]
+        except (StoreFailed, InterlaneError, ValueError, KeyError, TypeError) as error:
+            cause = " ".join(str(error).split())[:CAUSE_MAX]
+        why = f"Its record cannot be read ({cause}); use the version that wrote it, or a copy."
+        try:
+            state = JobState(row["state"])
+        except ValueError:
+            state = JobState.UNKNOWN
+        return unreadable(row["serial"], row["id"], row["user"], state, why)
 
     def _record(self, text: str) -> JobRecord:
         try:
             return document_record(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise self._unreadable(error) from None
+
+    def _old_record(self, old: OldJob) -> JobRecord:
+        try:
+            return self._record(old.document)
+        except StoreFailed as error:
+            return unreadable(
+                old.serial, f"unreadable-{old.serial}", "", JobState.FAILED, f"{error}"
+            )
 
     def _unreadable(self, error: Exception) -> StoreFailed:
         cause = " ".join(str(error).split())[:CAUSE_MAX]
