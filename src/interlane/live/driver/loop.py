@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -57,6 +58,9 @@ from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
 from interlane.predict.recall import Recall
+
+BAD_MAX: Final = 20
+"""Items of one cycle that may each fail by themselves before all of it has."""
 
 AGAIN_S: Final = 1.0
 """Seconds between tries when one after another fails."""
@@ -233,10 +237,41 @@ class Driver:
         try:
             self._cycle(items)
         except Exception as error:
+            if _is_ours(error) and len(items) > 1 and self._one_by_one(items, error):
+                return not is_last
             self._ready.clear()
             self._fail(items, error)
             return self._recovered(error) and not is_last
         return not is_last
+
+    def _one_by_one(self, items: list[Item], error: Exception) -> bool:
+        """Take items in again, each alone, so that one that nobody foresaw hurts nobody else.
+
+        Nothing of the cycle that failed was stored.  False if it is not for one item's sake.
+        """
+        bad = 0
+        waiting = deque[Item](one for one in items if not isinstance(one, Measured))
+        waiting.append(Ticked())  # whatever is left to decide
+        while waiting and bad < BAD_MAX:
+            _complain(error)
+            try:
+                self._rebuild()
+                self._take_each(waiting)
+            except Exception as another:
+                if not _is_ours(another):
+                    return False
+                bad, error = bad + 1, another
+                self._fail([waiting.popleft()], another)
+        self._observer.ask()  # what was postponed, or reported and not taken in, is lost
+        return not waiting
+
+    def _take_each(self, waiting: deque[Item]) -> None:
+        """Take items in until one fails, which is the first of those that are left."""
+        while waiting:
+            item = waiting[0]
+            if not (isinstance(item, FromUser) and item.answer.done()):
+                self._cycle([item])
+            waiting.popleft()
 
     def _cycle(self, items: list[Item]) -> None:
         now_s = self.now_s()
@@ -360,6 +395,11 @@ def _wanted_in(items: Iterable[Item]) -> list[Wanted]:
     ]
 
 
+def _is_ours(error: Exception) -> bool:
+    """Tell whether a cycle failed for what came in, and not for want of a database or disk."""
+    return not isinstance(error, StoreFailed | Superseded | OSError)
+
+
 def _complain(error: Exception) -> None:
     if isinstance(error, StoreFailed | OSError):
         log.warning("Nothing was stored, and the state is made again: %s", error)
@@ -372,4 +412,4 @@ def _told(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"The server's folder cannot be used ({error.strerror}); make room on its disk."
-    return "The server failed and makes its state again; try again."
+    return "The server failed at this and has taken nothing of it in; tell its operator."

@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
+from interlane.live.files.job import check_spec
 from interlane.live.store.database import engine_of, failure, safe_url
 from interlane.live.store.opening import RESTORE, opened
 from interlane.live.store.record import (
@@ -315,7 +316,7 @@ class Store:
         except StoreFailed:
             pass
         try:
-            return fold(self._stored_log(0, PAGE, row["id"]))[JobId(row["id"])]
+            return _sound(fold(self._stored_log(0, PAGE, row["id"]))[JobId(row["id"])])
         except (StoreFailed, InterlaneError, ValueError, KeyError, TypeError) as error:
             cause = " ".join(str(error).split())[:CAUSE_MAX]
         why = f"Its record cannot be read ({cause}); use the version that wrote it, or a copy."
@@ -327,8 +328,8 @@ class Store:
 
     def _record(self, text: str) -> JobRecord:
         try:
-            return document_record(json.loads(text))
-        except (ValueError, KeyError, TypeError) as error:
+            return _sound(document_record(json.loads(text)))
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidInput) as error:
             raise self._unreadable(error) from None
 
     def _old_record(self, old: OldJob) -> JobRecord:
@@ -451,6 +452,12 @@ class Store:
                 yield connection
         except SQLAlchemyError as error:
             raise StoreFailed(failure(self.url, error)) from error
+
+
+def _sound(record: JobRecord) -> JobRecord:
+    """Return a record, or raise if its job could not be understood when it is scheduled."""
+    check_spec(record.job)
+    return record
 
 
 _CHANGES: Final = ("state", "ended_s", "document")
