@@ -15,7 +15,7 @@ from typing import Final
 import results_table
 
 from interlane import cli
-from interlane.model.lifecycle import DECIDED, ENDED, NEXT
+from interlane.model.lifecycle import DECIDED, ENDED, NEXT, JobState
 
 HERE: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- made by docs/generate.py: {} -->"
