@@ -137,6 +137,25 @@ def test_a_server_that_is_superseded_ends_and_its_jobs_go_on(
     assert Counter(site.ran.read_text().split()) == Counter(jobs)
 
 
+def test_a_server_that_hangs_is_taken_over_and_fenced(site: Site, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    active = site.up(first)
+    jobs = site.submit(first)
+    until(lambda: len(site.ran.read_text().split()) == 4, "four jobs")
+
+    active.send_signal(signal.SIGSTOP)
+    site.up(second, "--standby")
+    (second / "token").write_text((first / "token").read_text())  # the database knows it
+    later = crashes.submit(second, {"name": "later", "run": "true"}, "later")
+    active.send_signal(signal.SIGCONT)
+    crashes.ended(active)  # by itself, once it notices
+
+    site.gate.touch()
+    until(site.all_done, "the end of all jobs")
+    assert Counter(site.ran.read_text().split()) == Counter(jobs)
+    assert later in site.records()
+
+
 def _unknown(site: Site) -> list[str]:
     return [name for name, one in site.records().items() if one.state is JobState.UNKNOWN]
 
@@ -260,15 +279,16 @@ def test_a_server_of_another_host_that_beats_is_not_passed_over(
     said: list[str] = []
 
     with pytest.raises(InvalidInput, match=r"elsewhere:.*serves this database"):
-        _turn(other, tmp_path / "here", Taking.REFUSE, said).come()
+        _turn(other, tmp_path / "here", Taking.REFUSE, said).take()
     beats.close()
 
-    number = _turn(other, tmp_path / "here", Taking.REFUSE, said).come()  # it has signed off
-    assert other.begin_epoch("", number) == number + 1
+    last = active.life().number
+    _turn(other, tmp_path / "here", Taking.REFUSE, said).take()  # it has signed off
+    assert other.life().number == last + 1
     with pytest.raises(Superseded):
         active.beat(2.0)
     with pytest.raises(Superseded):  # somebody else was quicker
-        other.begin_epoch("", number)
+        active.begin_epoch("", last)
     for store in (active, other):
         store.close()
 

@@ -55,15 +55,27 @@ class Turn:
     taking: Taking
     say: Callable[[str], None]
 
-    def come(self) -> int:
-        """Wait for the turn or refuse it; return the life after which this one may begin."""
-        life = self._first()
+    def take(self) -> None:
+        """Wait for the turn or refuse it, and take the database over."""
+        server = "" if self.mine is None else str(self.mine)
+        while True:
+            life = self._first()
+            self._check_held()
+            try:
+                self.store.begin_epoch(server, life.number)
+            except Superseded:
+                if self.taking is not Taking.WAIT:
+                    raise
+            else:
+                return
+
+    def _check_held(self) -> None:
+        """Say what nobody here can look at, or refuse to begin beside it."""
         held = self._out_of_reach()
         if held and self.taking is Taking.REFUSE:
             raise InvalidInput(_refusal(held))
         for job_id, why in held.items():
             self.say(f"Job {job_id} is left unknown. {why}")
-        return life.number
 
     def _first(self) -> Life:
         """Return the life that is over, or that is to end."""

@@ -125,7 +125,7 @@ def serve(
     ):
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
         store, archive = opened.store, opened.archive
-        driver = Driver(store, plan, engine, trained=trained, after=opened.after)
+        driver = Driver(store, plan, engine, trained=trained)
         driver.start()
         beats = Beats(store, driver.now_s, driver.give_up)
         beats.start()
@@ -171,24 +171,22 @@ def database_of(state: Path, database_url: str | None) -> str:
 class _Opened:
     store: Store
     archive: Archive
-    after: int
-    """The life of the store after which ours may begin."""
 
 
 @contextmanager
 def _opened(settings: UpSettings, engine: Engine, say: Say) -> Iterator[_Opened]:
-    """Open the store when it is our turn; nothing is written there yet."""
+    """Open the store, and take it over when it is our turn."""
     archive = Archive(settings.state / ARCHIVE_FOLDER)
     store = _store(settings, archive, say)
     try:
         _check_identity(settings, store, say)
         begin = settings.begin
         mine = folder.holder_in(engine.traits.holder)
-        after = Turn(store, mine, settings.unreachable, begin.taking, say).come()
         if not begin.clock_is_right:
             _check_clock(store.ends().at_s)
+        Turn(store, mine, settings.unreachable, begin.taking, say).take()
         folder.note_database(settings.state, store.life().identity)
-        yield _Opened(store, archive, after)
+        yield _Opened(store, archive)
     finally:
         store.close()
 

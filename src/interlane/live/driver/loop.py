@@ -80,7 +80,6 @@ class Driver:
         trained: Recall | None = None,
         observe_every_s: float = EVERY_S,
         clock: Callable[[float], Timed] = Clock,
-        after: int | None = None,
         new_uid: Callable[[], str] = drawn_uid,
     ) -> None:
         """Prepare to run.
@@ -92,10 +91,8 @@ class Driver:
             trained: estimates how long jobs run, from the first day on.
             observe_every_s: seconds between two looks at the engine.
             clock: the time that events get, which begins no earlier than a moment.
-            after: take the store over only if that was its last life.
             new_uid: returns what tells a job apart from all others, for ever.
         """
-        self._after = after
         self.store = store
         self.engine = engine
         self._make_clock = clock
@@ -128,7 +125,8 @@ class Driver:
 
     def open(self) -> None:
         """Begin without threads: whoever calls this calls ``turn`` and ``observed``, too."""
-        self.store.begin_epoch(self.engine.traits.holder, self._after)
+        if not self.store.has_begun:
+            self.store.begin_epoch(self.engine.traits.holder)
         self._clock = self._make_clock(self.store.ends().at_s)
         self.engine.start(self._inbox.put)
         self._state.show(self.store.open_jobs())

@@ -115,6 +115,11 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this one has taken the database over."""
+        return self._epoch > 0
+
     def life(self) -> Life:
         """Return who writes, or wrote last."""
         asked = select(EPOCH.c.identity, EPOCH.c.number, EPOCH.c.server, EPOCH.c.beat)
