@@ -74,10 +74,13 @@ def test_a_copy_is_not_put_under_a_server_nor_into_another_folder(tmp_path: Path
     assert held is not None
     with held, pytest.raises(InvalidInput, match="A server uses"):
         copies.restore(tmp_path / "a", tmp_path / "copy")
+    identity = folder.identified(tmp_path / "b").database
     (tmp_path / "nonsense").write_bytes(b"x" * 5_000)
     with pytest.raises(InvalidInput, match="no database of interlane"):
         copies.restore(tmp_path / "a", tmp_path / "nonsense")
     assert (tmp_path / "b" / "state.db").read_bytes() == before
+    assert copies.restore(tmp_path / "b", tmp_path / "copy", of_another=True).kept is not None
+    assert folder.identified(tmp_path / "b").database != identity
 
 
 def test_postgresql_is_copied_by_its_own_means(tmp_path: Path) -> None:

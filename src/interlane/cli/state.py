@@ -31,7 +31,17 @@ def backup(
 
 @app.command()
 def restore(
-    copy: CopyArgument, *, state: StateOption = None, database_url: DatabaseOption = None
+    copy: CopyArgument,
+    *,
+    state: StateOption = None,
+    database_url: DatabaseOption = None,
+    of_another: Annotated[
+        bool,
+        typer.Option(
+            "--of-another",
+            help="Accept a copy of another database than the folder's, as after --begin-anew.",
+        ),
+    ] = False,
 ) -> None:
     """Put a copy in the place of the database; the server must be down.
 
@@ -40,7 +50,7 @@ def restore(
     """
     from interlane.usecases.state import restore as put_back
 
-    found = put_back(state_folder(state), copy, database_url)
+    found = put_back(state_folder(state), copy, database_url, of_another=of_another)
     kept = "" if found.kept is None else f" What was there is in {found.kept}."
     say(f"The database holds {found.copy.jobs:,} jobs again.{kept}")
 

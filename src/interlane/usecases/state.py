@@ -66,8 +66,13 @@ class Restored:
     """Where that is which was there before; None if nothing was."""
 
 
-def restore(state: Path, copy: Path, database_url: str | None = None) -> Restored:
-    """Put a copy in the place of a folder's database; what was there is kept beside it."""
+def restore(
+    state: Path, copy: Path, database_url: str | None = None, *, of_another: bool = False
+) -> Restored:
+    """Put a copy in the place of a folder's database; what was there is kept beside it.
+
+    Unless that is accepted, it must be a copy of that database and not ``of_another``.
+    """
     file = _file_of(state, database_url)
     if not copy.is_file():
         raise InvalidInput(f"There is no file {copy}.")
@@ -78,7 +83,7 @@ def restore(state: Path, copy: Path, database_url: str | None = None) -> Restore
         new.unlink(missing_ok=True)
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         _copy(copy, new)
-        _check_whose(state, new)
+        _check_whose(state, new, of_another=of_another)
         kept = _moved_away(file)
         new.replace(file)
     return Restored(found, kept)
@@ -138,18 +143,18 @@ def _alone(state: Path) -> Iterator[None]:
         yield
 
 
-def _check_whose(state: Path, copy: Path) -> None:
+def _check_whose(state: Path, copy: Path, *, of_another: bool) -> None:
     """Refuse the database of another folder; an older one has no id, and is believed."""
     with closing(sqlite3.connect(f"file:{copy}?mode=ro", uri=True)) as database:
         names = {row[1] for row in database.execute("PRAGMA table_info(life)")}
         asked = "SELECT identity FROM life" if "identity" in names else "SELECT NULL"
         (identity,) = database.execute(asked).fetchone()
     known = folder.identified(state).database
-    if identity is not None and known not in (None, identity):
+    if identity is not None and known not in (None, identity) and not of_another:
         copy.unlink()
         raise InvalidInput(
             f"This is a copy of another server's database than that of {state}; name a new "
-            "folder with --state."
+            "folder with --state, or say --of-another if it is meant."
         )
     folder.note_database(state, identity)
 
