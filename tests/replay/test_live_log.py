@@ -49,8 +49,10 @@ def log(tmp_path: Path) -> list[LogEntry]:
     """What two servers wrote: jobs preempt each other, one is cancelled, a machine drained."""
 
     def first(driver: Driver) -> None:
-        low = driver.submit(spec("low", "exec sleep 100", gpus=2, priority=10), "ann").result()
-        until(lambda: driver.open_record(low.id).state == "running")  # type: ignore[union-attr]
+        runs = tmp_path / "runs-now"  # one that is stopped before its shim runs never began
+        program = f"touch {runs}; exec sleep 100"
+        driver.submit(spec("low", program, gpus=2, priority=10), "ann").result()
+        until(runs.exists, "the first job")
         driver.submit(spec("high", "sleep 0.2", gpus=2, priority=90), "bob").result()
         driver.submit(spec("wide", gpus=9), "bob").result()
 

@@ -1,118 +1,20 @@
-"""Nouns and nothing else: jobs, machines, placements, events and actions."""
+"""Nouns and nothing else: jobs, machines, placements, events and actions.
 
-from interlane.model.actions import Action, Grow, Preempt, Refuse, Requeue, Start, Wake
-from interlane.model.cluster import Cluster
-from interlane.model.errors import (
-    CapacityViolated,
-    IllegalTransition,
-    InterlaneError,
-    InvalidField,
-    InvalidFile,
-    InvalidInput,
-    Rejected,
-    UnknownName,
-    Unreachable,
-)
-from interlane.model.events import (
-    AttemptUnknown,
-    Cancelled,
-    CancelRequested,
-    Event,
-    Finished,
-    GrowFailed,
-    Grown,
-    JobLost,
-    MachineChanged,
-    MachineDrained,
-    MachineEvent,
-    MachineJoined,
-    MachineLeft,
-    MachineLost,
-    MachineReturned,
-    MachineUndrained,
-    Occupied,
-    Preempted,
-    Recovered,
-    SchedulerBuilt,
-    Started,
-    StartFailed,
-    Submitted,
-    TakenGpu,
-    Ticked,
-)
-from interlane.model.ids import GpuRef, JobId, MachineId, Workload, WorkloadKind
-from interlane.model.log import LogEntry, Logged
-from interlane.model.machine import Device, Label, Machine, with_devices
-from interlane.model.placement import Placement, Refusal, Spot, Tier, gang_ratio, held_gpu_milli
-from interlane.model.units import MILLI
-from interlane.model.work import ANYWHERE, Closeness, Demand, Job, Request, Task, one_task
+They are loaded when the first of them is asked for: a command that only asks a server needs
+the errors alone, and is to answer at once.
+"""
 
-__all__ = [
-    "ANYWHERE",
-    "MILLI",
-    "Action",
-    "AttemptUnknown",
-    "CancelRequested",
-    "Cancelled",
-    "CapacityViolated",
-    "Closeness",
-    "Cluster",
-    "Demand",
-    "Device",
-    "Event",
-    "Finished",
-    "GpuRef",
-    "Grow",
-    "GrowFailed",
-    "Grown",
-    "IllegalTransition",
-    "InterlaneError",
-    "InvalidField",
-    "InvalidFile",
-    "InvalidInput",
-    "Job",
-    "JobId",
-    "JobLost",
-    "Label",
-    "LogEntry",
-    "Logged",
-    "Machine",
-    "MachineChanged",
-    "MachineDrained",
-    "MachineEvent",
-    "MachineId",
-    "MachineJoined",
-    "MachineLeft",
-    "MachineLost",
-    "MachineReturned",
-    "MachineUndrained",
-    "Occupied",
-    "Placement",
-    "Preempt",
-    "Preempted",
-    "Recovered",
-    "Refusal",
-    "Refuse",
-    "Rejected",
-    "Request",
-    "Requeue",
-    "SchedulerBuilt",
-    "Spot",
-    "Start",
-    "StartFailed",
-    "Started",
-    "Submitted",
-    "TakenGpu",
-    "Task",
-    "Ticked",
-    "Tier",
-    "UnknownName",
-    "Unreachable",
-    "Wake",
-    "Workload",
-    "WorkloadKind",
-    "gang_ratio",
-    "held_gpu_milli",
-    "one_task",
-    "with_devices",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interlane.model.nouns import *  # noqa: F403 - they are listed there
+else:
+
+    def __getattr__(name: str) -> object:
+        if not name.startswith("_"):
+            nouns = import_module("interlane.model.nouns")
+            globals().update({one: getattr(nouns, one) for one in nouns.__all__})
+            if name in globals():
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
