@@ -15,7 +15,7 @@ from typing import Final
 import results_table
 
 from interlane import cli
-from interlane.model.lifecycle import DECIDED, NEXT, JobState
+from interlane.model.lifecycle import DECIDED, ENDED, NEXT, JobState
 
 HERE: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- made by docs/generate.py: {} -->"
@@ -43,6 +43,7 @@ COMMANDS: Final = (
     ("wait",),
     ("logs",),
     ("cancel",),
+    ("resolve",),
     ("gpus",),
     ("top",),
     ("machines",),
@@ -101,6 +102,10 @@ COMMANDS: Final = (
     ("token", "create"),
     ("token", "list"),
     ("token", "revoke"),
+    ("state",),
+    ("state", "backup"),
+    ("state", "restore"),
+    ("state", "check"),
     ("version",),
 )
 """Commands in the order of the page."""
@@ -118,7 +123,7 @@ def states_diagram() -> str:
         for (old, event), new in NEXT.items()
     ]
     lines.append("    running --> failed: Finished with another exit code than 0")
-    ends = sorted({new.value for new in JobState} - {old.value for old, _ in NEXT})
+    ends = sorted(state.value for state in ENDED)
     lines += [f"    {state} --> [*]" for state in ends]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
 

@@ -61,11 +61,13 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
     from interlane.device.probe import ProbeFinding
+    from interlane.engines.local.run_findings import RunFindings
     from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
     from interlane.live.questions.etas import Known
-    from interlane.live.up import Mount
+    from interlane.live.store.record import JobRecord
+    from interlane.live.up import Begin, Mount
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -321,6 +323,7 @@ def serve(
     work: Path | None = None,
     processes_per_job: int | None = None,
     instances_per_job: int | None = None,
+    begin: "Begin | None" = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
     from interlane.engines.local.accounts import accounts_of
@@ -344,7 +347,16 @@ def serve(
     made = local(state, devices, turns, sharing, keep_s, runs_as, bounds)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
-        state, host, port, functions, database_url, beside, made.greeting, keep_s
+        state,
+        host,
+        port,
+        functions,
+        database_url,
+        beside,
+        made.greeting,
+        keep_s,
+        begin or up.Begin(),
+        made.engine.unreachable,
     )
     up.serve(
         settings,
@@ -363,6 +375,13 @@ def job_bounds() -> "list[ProbeFinding]":
     from interlane.engines.local.enforced import enforced_here
 
     return list(enforced_here())
+
+
+def look_through_runs(runs: Path, records: "Iterable[JobRecord]") -> "RunFindings":
+    """Compare the folders of an engine's runs with what is on record."""
+    from interlane.engines.local.run_findings import look_through
+
+    return look_through(runs, records)
 
 
 def live_scheduler_maker(

@@ -11,6 +11,7 @@ from tests.cli.conftest import Call
 from tests.live.version_1 import write_version_1
 
 from interlane.live.store.store import Store
+from interlane.live.store.tables import VERSION
 
 
 def cut(file: Path) -> None:
@@ -33,7 +34,7 @@ def random_bytes_inside(file: Path) -> None:
 
 def newer(file: Path) -> None:
     with closing(sqlite3.connect(file)) as database:
-        database.execute("UPDATE life SET version = 3")
+        database.execute(f"UPDATE life SET version = {VERSION + 1}")
         database.commit()
 
 
@@ -41,7 +42,7 @@ def half_migrated(file: Path) -> None:
     file.unlink()
     write_version_1(f"sqlite:///{file}")
     with closing(sqlite3.connect(file)) as database:
-        database.execute("UPDATE life SET version = 2")
+        database.execute(f"UPDATE life SET version = {VERSION}")
         database.commit()
 
 
@@ -50,7 +51,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, int]] = {
     "cut to nothing": (cut_to_nothing, "is empty, but a server has worked here", 2),
     "random bytes": (random_bytes, "not a database", 1),
     "random bytes inside": (random_bytes_inside, "malformed", 1),
-    "of a newer version": (newer, "made by a newer interlane (tables of version 3", 2),
+    "of a newer version": (
+        newer,
+        f"made by a newer interlane (tables of version {VERSION + 1}",
+        2,
+    ),
     "half migrated": (half_migrated, "log has no what", 2),
 }
 

@@ -27,6 +27,7 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("GET", "/api/v1/jobs"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}"): Role.VIEWER,
     ("DELETE", "/api/v1/jobs/{job_id}"): Role.USER,
+    ("PUT", "/api/v1/jobs/{job_id}/resolution/{how}"): Role.ADMIN,
     ("GET", "/api/v1/jobs/{job_id}/log"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/timeline"): Role.VIEWER,
     ("GET", "/api/v1/jobs/{job_id}/story"): Role.VIEWER,

@@ -65,7 +65,7 @@ def wait_for(file: Path) -> str:
 
 def running(driver: Driver, record: JobRecord) -> JobRecord:
     """Wait until a job prints that it is up."""
-    attempt = Attempt(record.id, 1)
+    attempt = Attempt(record.id, 1, record.uid)
     until(lambda: b"up" in driver.engine.output(attempt, 0, 100).data, f"{record.id} running")
     until(lambda: state(driver, record) is JobState.RUNNING)
     found = driver.open_record(record.id)
@@ -126,7 +126,7 @@ def test_jobs_see_their_devices_their_env_and_their_secrets(
     )
     ended(driver, record)
 
-    said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
+    said = driver.engine.output(Attempt(record.id, 1, record.uid), 0, 1_000).data
 
     assert said.decode().split() == ["0,1/bert/hush//[]", "/usr"]
     assert "hush" not in str(driver.store.job(record.id))
@@ -143,7 +143,7 @@ def test_a_gang_gets_a_process_for_every_rank(driver: Driver) -> None:
     record = submit(driver, run=run, gang={"nodes": 2})
     ended(driver, record)
 
-    said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
+    said = driver.engine.output(Attempt(record.id, 1, record.uid), 0, 1_000).data
 
     assert sorted(said.decode().splitlines()) == ["rank 0 of 2 on 0", "rank 1 of 2 on 1"]
 
@@ -158,7 +158,7 @@ def test_roles_start_together_and_know_each_other(driver: Driver) -> None:
     record = driver.submit(job, "ann").result(PATIENCE_S)
     ended(driver, record)
 
-    said = driver.engine.output(Attempt(record.id, 1), 0, 1_000).data
+    said = driver.engine.output(Attempt(record.id, 1, record.uid), 0, 1_000).data
 
     assert sorted(said.decode().splitlines()) == [
         "serving ps 0 0/3 []",
@@ -220,7 +220,7 @@ def test_a_cancel_that_comes_together_with_the_end_comes_too_late(tmp_path: Path
         driver.ask(keep_busy)
         asked.wait(PATIENCE_S)
 
-        engine.finish(Attempt(record.id, 1))
+        engine.finish(Attempt(record.id, 1, record.uid))
         late = driver.cancel(record.id, "ann")
         go_on.set()
 
@@ -374,9 +374,11 @@ def test_an_attempt_that_nobody_knows_is_ended(tmp_path: Path) -> None:
     first = make_driver(tmp_path, gpus=1)
     first.start()
     note = tmp_path / "pid"
-    running(first, submit(first, run=f"echo $$ > {note}; {FOREVER}"))
+    record = running(first, submit(first, run=f"echo $$ > {note}; {FOREVER}"))
     first.close()
     (tmp_path / "state.db").unlink()  # as if an older copy had been put back
+    claim = tmp_path / "runs" / f"{record.id}.{record.uid}" / "1" / "claim"
+    claim.write_text("scribble")  # else it would be taken up
 
     with driving(tmp_path, gpus=1) as second:
         until(lambda: not Path(f"/proc/{note.read_text().strip()}").exists())
@@ -530,7 +532,7 @@ def test_a_server_that_is_superseded_while_it_recovers_stops(tmp_path: Path) -> 
 
     with pytest.raises(NotReady, match="The disk is full"):
         submit(old)
-    engine.finish(Attempt(record.id, 1))  # whoever recovers has something to write
+    engine.finish(Attempt(record.id, 1, record.uid))  # whoever recovers has something to write
 
     until(lambda: old.stopped_because is not None)
     old.close()

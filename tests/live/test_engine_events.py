@@ -91,7 +91,7 @@ def test_a_job_that_lost_a_device_begins_elsewhere_only_when_nothing_of_it_is_le
     driver = opened(tmp_path, world)
     record = submit(driver, gpus=2)
     work(driver)
-    (ran_on,) = world.running[Attempt(record.id, 1)].machines
+    (ran_on,) = world.running[Attempt(record.id, 1, record.uid)].machines
 
     world.see(without(world.machines[ran_on], 1))
     turn(driver, 2)
@@ -99,7 +99,7 @@ def test_a_job_that_lost_a_device_begins_elsewhere_only_when_nothing_of_it_is_le
     assert kinds(driver, record)[-2:] == ["Requeue", "Start"]
     assert [one.attempt.number for one in world.asked] == [1]  # a stop, and no begin
     work(driver)
-    assert list(world.running) == [Attempt(record.id, 2)]
+    assert list(world.running) == [Attempt(record.id, 2, record.uid)]
 
 
 def test_nobody_gets_the_devices_of_a_job_that_was_given_up_and_still_runs(
@@ -115,9 +115,9 @@ def test_nobody_gets_the_devices_of_a_job_that_was_given_up_and_still_runs(
     new = submit(driver, "new", gpus=1)
 
     assert state(driver, new) is JobState.STARTING
-    assert Attempt(new.id, 1) not in {one.attempt for one in world.asked}
+    assert Attempt(new.id, 1, new.uid) not in {one.attempt for one in world.asked}
     work(driver)
-    assert list(world.running) == [Attempt(new.id, 1)]
+    assert list(world.running) == [Attempt(new.id, 1, new.uid)]
 
 
 def test_a_job_can_be_cancelled_while_it_waits_for_the_end_of_another(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_job_can_be_cancelled_while_it_waits_for_the_end_of_another(tmp_path: 
 
     assert state(driver, new) is JobState.CANCELLED
     work(driver)
-    assert not world.begun[Attempt(new.id, 1)]
+    assert not world.begun[Attempt(new.id, 1, new.uid)]
 
 
 def test_a_request_of_a_dead_server_does_not_begin_beside_the_next(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_request_of_a_dead_server_does_not_begin_beside_the_next(tmp_path: Pat
     work(second)
     work(second)
 
-    assert Attempt(record.id, 1) not in world.running
+    assert Attempt(record.id, 1, record.uid) not in world.running
     assert sum(world.begun.values()) == 1
 
 
@@ -164,7 +164,7 @@ def test_what_goes_with_its_machine_runs_again_whichever_report_comes_first(
     driver = opened(tmp_path, world)
     record = submit(driver, gpus=2)
     work(driver)
-    attempt = Attempt(record.id, 1)
+    attempt = Attempt(record.id, 1, record.uid)
     (ran_on,) = world.running[attempt].machines
     world.end(attempt, Ended(attempt, None, "lost"), "")
 
@@ -235,7 +235,7 @@ def test_a_growth_that_nobody_heard_of_is_asked_for_again(tmp_path: Path) -> Non
     work(driver)
     gang = submit(driver, "gang", gang={"nodes": 2, "min": 1})
     work(driver)
-    world.finish(Attempt(single.id, 1))
+    world.finish(Attempt(single.id, 1, single.uid))
     turn(driver)
     world.asked.clear()  # the request to grow never arrives
 
@@ -245,7 +245,7 @@ def test_a_growth_that_nobody_heard_of_is_asked_for_again(tmp_path: Path) -> Non
     grown = driver.open_record(gang.id)
     assert grown is not None
     assert grown.growing == 0
-    assert world.running[Attempt(gang.id, 1)] == grown.placement
+    assert world.running[Attempt(gang.id, 1, gang.uid)] == grown.placement
 
 
 def test_a_gang_that_was_growing_when_its_server_died_goes_on_to_grow(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_gang_that_was_growing_when_its_server_died_goes_on_to_grow(tmp_path: 
     work(first)
     gang = submit(first, "gang", gang={"nodes": 2, "min": 1})
     work(first)
-    world.finish(Attempt(single.id, 1))
+    world.finish(Attempt(single.id, 1, single.uid))
     turn(first)
     world.asked.clear()
 
@@ -265,7 +265,7 @@ def test_a_gang_that_was_growing_when_its_server_died_goes_on_to_grow(tmp_path: 
     grown = second.open_record(gang.id)
     assert grown is not None
     assert "Grown" in kinds(second, gang)
-    assert world.running[Attempt(gang.id, 1)] == grown.placement
+    assert world.running[Attempt(gang.id, 1, gang.uid)] == grown.placement
 
 
 def test_a_growth_that_failed_while_no_server_was_there_is_given_back(tmp_path: Path) -> None:
@@ -275,12 +275,12 @@ def test_a_growth_that_failed_while_no_server_was_there_is_given_back(tmp_path: 
     work(first)
     gang = submit(first, "gang", gang={"nodes": 2, "min": 1})
     work(first)
-    world.finish(Attempt(single.id, 1))
+    world.finish(Attempt(single.id, 1, single.uid))
     turn(first)
     world.asked.clear()
 
     second = opened(tmp_path, world)
-    driver_hears = GiveBack(NeverGrew(Attempt(gang.id, 1), 1, "There was no room."))
+    driver_hears = GiveBack(NeverGrew(Attempt(gang.id, 1, gang.uid), 1, "There was no room."))
     second._inbox.put(driver_hears)  # as it does half a minute after the report
     turn(second)
 
@@ -309,7 +309,7 @@ def test_a_server_without_its_store_takes_up_what_runs(tmp_path: Path) -> None:
     }
     assert kinds(second, asked) == ["Recovered"]
     assert new.id == "new-1000001"
-    world.finish(Attempt(asked.id, 1))
+    world.finish(Attempt(asked.id, 1, asked.uid))
     turn(second)
     assert state(second, asked) is JobState.SUCCEEDED
     assert [one for one in second.open_records() if one.key == "key-1"]
@@ -325,20 +325,20 @@ def test_a_server_without_its_store_does_not_use_the_number_of_a_growth_again(
     work(first)
     gang = submit(first, "gang", gang={"nodes": 3, "min": 1})
     work(first)
-    world.finish(Attempt(singles[0].id, 1))
+    world.finish(Attempt(singles[0].id, 1, singles[0].uid))
     turn(first)
     work(first)
 
     second = opened(tmp_path / "two", world)
-    world.finish(Attempt(singles[1].id, 1))
+    world.finish(Attempt(singles[1].id, 1, singles[1].uid))
     turn(second)
     work(second)
 
     grown = second.open_record(gang.id)
     assert grown is not None
     assert (grown.growing, grown.growth) == (0, 2)
-    assert world.running[Attempt(gang.id, 1)] == grown.placement
-    assert world.running[Attempt(gang.id, 1)].instances == 3
+    assert world.running[Attempt(gang.id, 1, gang.uid)] == grown.placement
+    assert world.running[Attempt(gang.id, 1, gang.uid)].instances == 3
 
 
 def test_an_older_copy_of_the_store_learns_of_the_attempt_that_runs(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_an_older_copy_of_the_store_learns_of_the_attempt_that_runs(tmp_path: Pa
     first = opened(tmp_path / "one", world)  # its first attempt was never begun
     work(first)
     (runs,) = world.running
-    assert runs == Attempt(record.id, 2)
+    assert runs == Attempt(record.id, 2, record.uid)
     (tmp_path / "two" / "state.db").write_bytes(old)
 
     second = opened(tmp_path / "two", world)

@@ -59,6 +59,7 @@ def test_sessions_and_tickets_end_with_time(tokens: Tokens, clock: Clock) -> Non
 
 
 def test_a_ticket_is_good_for_one_session(tokens: Tokens, clock: Clock) -> None:
+    tokens.make("op", Role.ADMIN)  # who stays
     token, row = tokens.make("ann", Role.ADMIN)
     known = Sessions(tokens, clock)
     ticket = known.ticket(token)

@@ -37,6 +37,7 @@ from interlane.cli import (
     share_bench,
     share_simulate,
     simulate,
+    state,
     token,
     trace,
     up,
@@ -78,6 +79,7 @@ app.command()(questions.plan)
 app.command()(jobs.wait)
 app.command()(jobs.logs)
 app.command()(jobs.cancel)
+app.command()(jobs.resolve)
 app.command()(gpus.gpus)
 app.command()(gpus.top)
 app.command()(machines.machines)
@@ -99,6 +101,7 @@ share.app.command()(share_simulate.simulate)
 app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
 app.add_typer(token.app, name="token")
+app.add_typer(state.app, name="state")
 app.command()(about.version)
 
 

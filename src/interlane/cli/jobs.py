@@ -1,8 +1,9 @@
-"""Jobs of the live machine: ``submit run ps describe wait logs cancel``."""
+"""Jobs of the live machine: ``submit run ps describe wait logs cancel resolve``."""
 
 import sys
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,7 @@ from interlane.cli.options import takes
 from interlane.cli.output import OutputFormat, OutputOption, emit, grid, lines, say
 from interlane.model.errors import InvalidInput, Unreachable
 
-OPEN: Final = ("queued", "starting", "running", "stopping")
+OPEN: Final = ("queued", "starting", "running", "stopping", "unknown")
 NEVER_PLACED: Final = 7
 TIMED_OUT: Final = 124
 LOOK_FIRST_S: Final = 0.05
@@ -259,6 +260,33 @@ def _code_of(job: dict[str, Any]) -> int:
     if job["exit_code"] is not None:
         return int(job["exit_code"])
     return 0 if job["state"] == "succeeded" else 1
+
+
+class Decision(StrEnum):
+    """What has become of a job of which the server cannot tell."""
+
+    REQUEUE = "requeue"
+    FAIL = "fail"
+
+
+@takes(ServerOptions)
+def resolve(
+    job: LiveJob,
+    how: Annotated[
+        Decision,
+        typer.Argument(help="requeue if its attempt is over and it may run again, else fail."),
+    ],
+    *,
+    options: ServerOptions,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Decide about an unknown job, which another server began and may run still.
+
+    Look on that server's host first: whoever requeues a job that runs there runs it twice.
+    """
+    path = f"{job_path(job)}/resolution/{how.value}"
+    found = ApiClient(options).put(path).document()
+    emit(found, output, f"{found['id']} is {found['state']}")
 
 
 def _name_for(word: str) -> str:

@@ -1,13 +1,15 @@
 """``interlane token``: who may use the server."""
 
+import time
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from interlane.cli.client import ApiClient, ServerOptions
+from interlane.cli.client import ApiClient, ServerOptions, state_folder
 from interlane.cli.options import takes
 from interlane.cli.output import OutputFormat, OutputOption, emit, grid, say
+from interlane.cli.replay import DatabaseOption
 
 app = typer.Typer(
     help="Make, list and revoke the server's tokens.",
@@ -30,10 +32,26 @@ def create(
     name: Annotated[str, typer.Argument(help="Whose token; jobs carry this name.")],
     *,
     role: Annotated[RoleWord, typer.Option(help="What it allows.")] = RoleWord.USER,
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline",
+            help="Without the server, which must be down: by whoever owns its state folder.",
+        ),
+    ] = False,
+    database_url: DatabaseOption = None,
     options: ServerOptions,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make a token; it is shown this once."""
+    if offline:
+        from interlane.usecases.state import make_token
+
+        token = make_token(
+            state_folder(options.state), name, role.value, time.time(), database_url
+        )
+        emit({"name": name, "role": role.value, "token": token}, output, token)
+        return
     made = ApiClient(options).post("/tokens", {"name": name, "role": role.value}).document()
     emit(made, output, made["token"])
 

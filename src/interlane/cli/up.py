@@ -19,7 +19,7 @@ from interlane.cli.replay import DatabaseOption
 from interlane.model.errors import InterlaneError, InvalidInput
 
 if TYPE_CHECKING:
-    from interlane.live.up import Mount
+    from interlane.live.up import Begin, Mount
 
 PORT: Final = 7411
 SERVING: Final = "Serving"
@@ -141,6 +141,34 @@ class UpOptions:
         ),
     ] = False
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Wait while another serves the database, and take over once it is dead.",
+        ),
+    ] = False
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Take the database over from another server; its jobs that cannot be asked "
+            "about are left unknown.",
+        ),
+    ] = False
+    begin_anew: Annotated[
+        bool,
+        typer.Option(
+            "--begin-anew", help="Accept that the database of a used folder is gone for good."
+        ),
+    ] = False
+    clock_is_right: Annotated[
+        bool,
+        typer.Option(
+            "--clock-is-right",
+            help="Accept a clock that is more than a day from the last moment on record.",
+        ),
+    ] = False
 
 
 @takes(UpOptions)
@@ -191,7 +219,20 @@ def up(
         work=options.work,
         processes_per_job=options.processes_per_job,
         instances_per_job=options.instances_per_job,
+        begin=_begin(options),
     )
+
+
+def _begin(options: UpOptions) -> "Begin":
+    from interlane.live.turn import Taking
+    from interlane.live.up import Begin
+
+    if options.standby and options.take_over:
+        raise InvalidInput("--standby waits and --take-over does not; give one of them.")
+    taking = Taking.NOW if options.take_over else Taking.REFUSE
+    if options.standby:
+        taking = Taking.WAIT
+    return Begin(taking, options.begin_anew, options.clock_is_right)
 
 
 def _pages() -> "Mount":
@@ -211,7 +252,11 @@ def _detached(
         if value is not None and not isinstance(value, bool)
     ]
     words.append("--pages" if options.pages else "--no-pages")
-    words += ["--trust-users"] if options.trust_users else []
+    words += [
+        f"--{name.replace('_', '-')}"
+        for name, value in asdict(options).items()
+        if value is True and name != "pages"
+    ]
     env = dict(os.environ)
     if database_url is not None:
         env["INTERLANE_DATABASE_URL"] = database_url  # it may hold a password: not an argument

@@ -81,6 +81,10 @@ class Denied(InterlaneError):
     """The caller's role does not suffice."""
 
 
+class LastAdmin(InterlaneError):
+    """Without this token nobody could make others."""
+
+
 def acting(caller: Caller | None, role: Role) -> Caller:
     """Return who acts, or raise unless they may; nobody may whose token counts no longer."""
     if caller is None:
@@ -147,8 +151,13 @@ class Tokens:
         return self._store.tokens()
 
     def revoke(self, token_id: str) -> bool:
-        """Let a token count no longer; return whether it did."""
+        """Let a token count no longer; return whether it did.  The last admin's stays."""
         with self._lock:
+            admins = {one for one, row in self._valid.items() if row.role == Role.ADMIN.word}
+            if admins == {token_id}:
+                raise LastAdmin(
+                    "This is the last token of an admin; make another before it is revoked."
+                )
             self._valid.pop(token_id, None)
         return self._store.revoke_token(token_id, self._now_s())
 

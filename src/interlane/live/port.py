@@ -35,10 +35,14 @@ from interlane.model import GpuRef, JobId, Machine, MachineId, Occupied, Placeme
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to run a job; its number makes it different from all others."""
+    """One attempt to run a job; its number makes it different from all others of the job."""
 
     job_id: JobId
     number: int
+    uid: str = ""
+    """Of the job: unlike its id, it is never used again, whatever copy a store goes back to."""
+    holder: str = field(default="", compare=False)
+    """Who runs it or has run it; see ``Traits.holder``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,18 @@ class Pending:
     """The attempt was asked for and is on its way; only ``observe`` says so."""
 
     attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Nobody here can tell what has become of the attempt; only ``observe`` says so.
+
+    Whoever holds it may run it still, so that nobody else may.
+    """
+
+    attempt: Attempt
+    why: str
+    """Who holds it, and why that cannot be asked, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +210,9 @@ class Withdrawn:
 AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
 MachineReport = MachineSeen | MachineGone | Drained | Occupied
 Report = AttemptReport | MachineReport | Measured | Wanted | Withdrawn
+Sight = Pending | Begun | NeverBegan | Ended | Unanswered
+"""What an observation says of an attempt."""
+
 Tell = Callable[[Report], None]
 
 
@@ -216,7 +235,7 @@ class Observation:
 
     machines: tuple[Machine, ...]
     """All that there are; those that were known and are not among them are gone."""
-    attempts: tuple[Pending | Begun | NeverBegan | Ended, ...] = ()
+    attempts: "tuple[Sight, ...]" = ()
     """What has become of each attempt that was asked about, and of any other that runs."""
     drained: frozenset[MachineId] = frozenset()
     """Machines that somebody has drained through the engine."""
@@ -225,9 +244,10 @@ class Observation:
     """All jobs that came in through the engine and that somebody still wants, those that run
     included; one that has not ended and is not among them was withdrawn."""
     found: tuple[Found, ...] = ()
-    """All attempts that run, where the engine keeps the record."""
+    """Attempts that run: all where the engine keeps the record, else those that nobody named
+    and of which the engine knows enough."""
     serial: int = 0
-    """The highest serial of a job that ever began, where the engine keeps the record."""
+    """The highest serial of a job that ever began, as far as the engine knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +277,9 @@ class Traits:
     """Whether its devices are parts of a CPU that stand in for GPUs."""
     turns: str | None = None
     """The order in which jobs that share a device take turns; None if they do not."""
+    holder: str = ""
+    """Goes on record with every attempt: which host and folder it runs from.  Only the engine
+    reads it.  Empty where whoever asks can ask for everything."""
 
 
 class Engine(Protocol):

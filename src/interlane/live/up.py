@@ -1,10 +1,10 @@
 """Starts the server: its folder, its lock, its socket, and everything behind them."""
 
-import fcntl
 import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import uvicorn
 from fastapi import FastAPI
 
+from interlane.live import folder
 from interlane.live.archive import Archive
 from interlane.live.auth import Role, Tokens
 from interlane.live.driver import Driver
@@ -27,7 +28,9 @@ from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
 from interlane.live.port import Engine
 from interlane.live.questions.etas import Etas, PlayForward
+from interlane.live.store.database import safe_url
 from interlane.live.store.store import Store, StoreFailed
+from interlane.live.turn import LOOK_S, Beats, Taking, Turn, Unreachable
 from interlane.live.view import View
 from interlane.model import InterlaneError, InvalidInput
 from interlane.model.gpu import NO_GPU
@@ -44,6 +47,23 @@ WAITING_MAX: Final = 2048
 """Connections that may wait to be taken up."""
 
 ADMIN: Final = "admin"
+RUNS_FOLDER: Final = "runs"
+CLOCK_JUMP_S: Final = 86_400.0
+RESTORE_STATE: Final = (
+    "restore it with 'interlane state restore', or say --begin-anew if what it held may be lost"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What an operator accepts when a server begins."""
+
+    taking: Taking = Taking.REFUSE
+    """Whether another server's database and work are taken over."""
+    anew: bool = False
+    """Whether a folder that was used may get another database."""
+    clock_is_right: bool = False
+    """Whether the clock may be far from the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,10 @@ class UpSettings:
     """What is said of the engine when it serves."""
     keep_s: float = inf
     """Seconds after which jobs that have ended are moved to the archive."""
+    begin: Begin = Begin()
+    """What is accepted at the start."""
+    unreachable: Unreachable = lambda holder: None
+    """What the engine says of attempts that others hold."""
 
 
 Say = Callable[[str], None]
@@ -94,20 +118,24 @@ def serve(
     mount: Mount | None = None,
 ) -> None:
     """Serve until told to end, with web pages if they are mounted; jobs run on."""
-    prepare(settings.state)
-    with locked(settings.state), _listening(settings) as listener:
+    with (
+        locked(settings, say),
+        _opened(settings, engine, say) as opened,
+        _listening(settings) as listener,
+    ):
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
-        archive = Archive(settings.state / ARCHIVE_FOLDER)
-        store = _store(settings, archive, say)
+        store, archive = opened.store, opened.archive
         driver = Driver(store, plan, engine, trained=trained)
         driver.start()
+        beats = Beats(store, driver.now_s, driver.give_up)
+        beats.start()
         gpu_type = min(driver.snapshot().cluster.gpu_types, default=NO_GPU)
         driver.monitor.tell = CoRunFiles(settings.state / "coruns", gpu_type).add
         if settings.beside is not None:
             driver.monitor.beside = settings.beside
         tokens = Tokens(store, driver.now_s)
         _first_token(tokens, settings.state, say)
-        _write_private(
+        folder.write_private(
             settings.state / ADDRESS_FILE, json.dumps({"url": address, "pid": os.getpid()})
         )
         etas = Etas(driver.snapshot, store, play)
@@ -129,7 +157,7 @@ def serve(
             keeping.close()
             etas.close()
             driver.close()
-            store.close()
+            beats.close()
     if driver.stopped_because is not None:
         raise driver.stopped_because
 
@@ -139,11 +167,67 @@ def database_of(state: Path, database_url: str | None) -> str:
     return database_url or f"sqlite:///{state / DATABASE_FILE}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    store: Store
+    archive: Archive
+
+
+@contextmanager
+def _opened(settings: UpSettings, engine: Engine, say: Say) -> Iterator[_Opened]:
+    """Open the store, and take it over when it is our turn."""
+    archive = Archive(settings.state / ARCHIVE_FOLDER)
+    store = _store(settings, archive, say)
+    try:
+        _check_identity(settings, store, say)
+        begin = settings.begin
+        mine = folder.holder_in(engine.traits.holder)
+        if not begin.clock_is_right:
+            _check_clock(store.ends().at_s)
+        Turn(store, mine, settings.unreachable, begin.taking, say).take()
+        folder.note_database(settings.state, store.life().identity)
+        yield _Opened(store, archive)
+    finally:
+        store.close()
+
+
+def _check_identity(settings: UpSettings, store: Store, say: Say) -> None:
+    """Refuse a database that does not know what this folder has run."""
+    known = folder.identified(settings.state).database
+    runs = _used_runs(settings.state)
+    is_new = known is None and not runs
+    is_ours = known == store.life().identity if known else store.ends().serial > 0
+    if is_new or is_ours:
+        return
+    if not settings.begin.anew:
+        raise InvalidInput(
+            f"{settings.state} was used with another database than {safe_url(store.url)}, and "
+            f"has {runs} folders of jobs in {RUNS_FOLDER}/; {RESTORE_STATE}."
+        )
+    say(f"Beginning anew; {runs} folders of earlier jobs stay, and what runs is taken up.")
+
+
+def _used_runs(state: Path) -> int:
+    runs = state / RUNS_FOLDER
+    return sum(1 for _ in runs.iterdir()) if runs.is_dir() else 0
+
+
+def _check_clock(last_s: float) -> None:
+    """Refuse a clock that is far from the last moment that is on record."""
+    jump_s = time.time() - last_s
+    if last_s and abs(jump_s) > CLOCK_JUMP_S:
+        days = f"{abs(jump_s) / 86_400:,.1f} days {'after' if jump_s > 0 else 'before'}"
+        raise InvalidInput(
+            f"The clock is {days} the last moment on record; set it, or say --clock-is-right "
+            "if it is (after a long pause, say)."
+        )
+
+
 def _store(settings: UpSettings, archive: Archive, say: Say) -> Store:
     """Open the store; what is wrong with it is said with the copies that there are."""
     file = settings.state / DATABASE_FILE
-    if settings.database_url is None and file.exists():
-        _must_hold_something(file)
+    if settings.database_url is None:
+        _must_hold_something(file, settings)
     try:
         store = Store(database_of(settings.state, settings.database_url), archive)
     except (InvalidInput, StoreFailed) as error:
@@ -158,13 +242,16 @@ def _store(settings: UpSettings, archive: Archive, say: Say) -> Store:
     return store
 
 
-def _must_hold_something(file: Path) -> None:
-    """Refuse a file that was cut to nothing: SQLite would begin anew in it."""
-    if not file.stat().st_size and file.with_name(TOKEN_FILE).exists():
-        raise InvalidInput(
-            f"{file} is empty, but a server has worked here; restore it from a copy, or remove "
-            "it to begin anew."
-        )
+def _must_hold_something(file: Path, settings: UpSettings) -> None:
+    """Refuse a file that is gone or was cut to nothing: SQLite would begin anew in it."""
+    is_there = file.exists()
+    if is_there and file.stat().st_size:
+        return
+    used = file.with_name(TOKEN_FILE).exists() or _used_runs(file.parent) > 0
+    if used and not settings.begin.anew:
+        what = "is empty" if is_there else "is not there"
+        raise InvalidInput(f"{file} {what}, but a server has worked here; {RESTORE_STATE}.")
+    os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # SQLite keeps its mode
 
 
 def _say_link(door: Door, state: Path, address: str, say: Say) -> None:
@@ -194,21 +281,23 @@ def _run(service: LiveService, app: FastAPI | Door, listener: socket.socket) -> 
     server.run(sockets=[listener])
 
 
-def prepare(state: Path) -> None:
-    """Make the folder in which the server keeps things, for its owner alone."""
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-
 @contextmanager
-def locked(state: Path) -> Iterator[None]:
-    """Hold a folder, so that no two servers use it."""
-    with (state / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidInput(
-                f"Another server uses {state}; end it, or name another folder with --state."
-            ) from None
+def locked(settings: UpSettings, say: Say) -> Iterator[None]:
+    """Hold a folder for its owner alone, so that no two servers use it."""
+    state = settings.state
+    folder.prepare(state)
+    file = folder.lock(state)
+    if file is None and settings.begin.taking is Taking.WAIT:
+        say(f"Standing by: another server uses {state}.")
+        while file is None:
+            time.sleep(LOOK_S)
+            file = folder.lock(state)
+    if file is None:
+        raise InvalidInput(
+            f"Another server uses {state}; end it, or name another folder with --state."
+        )
+    with file:
+        folder.close_to_others(state)
         yield
 
 
@@ -233,14 +322,5 @@ def _first_token(tokens: Tokens, state: Path, say: Say) -> None:
     if len(tokens):
         return
     token, _ = tokens.make(ADMIN, Role.ADMIN)
-    _write_private(state / TOKEN_FILE, token)
+    folder.write_private(state / TOKEN_FILE, token)
     say(f"Admin token, shown this once: {token}")
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    beside = path.with_name(f"{path.name}.new")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(text)
-    beside.replace(path)

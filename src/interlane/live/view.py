@@ -14,12 +14,13 @@ from interlane import __version__
 from interlane.kernel.scheduler import Scheduler
 from interlane.lanes.report import ProcessReport
 from interlane.live.driver import Driver, NoSuchJob, NotReady
+from interlane.live.driver.state import numbered
 from interlane.live.files.job import JobSpec
 from interlane.live.functions.gateway import Gateway
 from interlane.live.measure import occupancy
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import DeviceUse
-from interlane.live.port import Attempt, Output, Traits
+from interlane.live.port import Output, Traits
 from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
 from interlane.live.questions.levels import LevelHistory
@@ -147,7 +148,8 @@ class View:
 
     def output(self, job_id: JobId, attempt: int, begin: int, size: int) -> Output:
         """Return what an attempt printed; a negative ``begin`` counts from the end."""
-        return self._driver.engine.output(Attempt(job_id, attempt), begin, size)
+        record = self.job(job_id)
+        return self._driver.engine.output(numbered(record, attempt), begin, size)
 
     def asked_milli(self, record: JobRecord) -> int:
         """Return the thousandths of GPUs that a job asks for."""

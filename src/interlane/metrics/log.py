@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlane.model import (
+    AttemptUnknown,
     Cancelled,
     Cluster,
     Finished,
@@ -231,6 +232,9 @@ class EventLog:
             self._append_machine(at_s, what)
         elif isinstance(what, Submitted):
             self.add(at_s, LogEvent.SUBMITTED, self.know(what.job))
+        elif isinstance(what, Recovered) and what.job.id in self._numbers:
+            if what.placement is not None:  # an attempt that was unknown runs after all
+                self.add_start(at_s, self._numbers[what.job.id], what.placement)
         elif isinstance(what, Recovered):
             self.recover(what)
         elif entry.job_id in self._numbers and not entry.is_void:
@@ -257,6 +261,8 @@ class EventLog:
             case Preempted():
                 self.add_preemption(at_s, number, self._for_whom.pop(number, NOBODY))
             case Requeue(_, why):
+                self.add_loss(at_s, number, why)
+            case AttemptUnknown(_, why):
                 self.add_loss(at_s, number, why)
             case JobLost():
                 self.add_loss(at_s, number, "The attempt went with its machine.")

@@ -20,7 +20,11 @@ _BY_SHORT_UNIT: Final = {"": 1, "b": 1} | {one.lower(): _BYTES[f"{one}iB"] for o
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 _LARGEST: Final = 10**15
-_MOST_BYTES: Final = 1 << 60
+_MOST_BYTES: Final = 1 << 52
+_MOST_COUNT: Final = 10**6
+_MOST_S: Final = 36_500 * 86_400.0
+"""Amounts beyond these are mistakes; what is below can be summed over any gang and cluster in
+64 bits, and given to the operating system as it is."""
 
 RANGE: Final = ".."
 
@@ -49,6 +53,8 @@ def milli(field: str, text: str | int | float) -> int:
     number, unit = _split(field, str(text), "it must read like 300m or 2")
     if unit not in ("", "m"):
         raise InvalidField(field, text, "it must read like 300m or 2")
+    if number > (_MOST_COUNT * MILLI if unit else _MOST_COUNT):
+        raise InvalidField(field, text, f"it must be at most {_MOST_COUNT:,}")
     # 0.56 times 1000 is a little more than 560, and must not become 561.
     return ceil(round(number if unit else number * MILLI, 6))
 
@@ -58,7 +64,10 @@ def seconds(field: str, text: str | int | float) -> float:
     number, unit = _split(field, str(text), "it must read like 90s, 10m, 2h or 1d")
     if unit and unit not in _SECONDS:
         raise InvalidField(field, text, f"its unit must be one of {', '.join(_SECONDS)}")
-    return number * _SECONDS.get(unit, 1.0)
+    span_s = number * _SECONDS.get(unit, 1.0)
+    if span_s > _MOST_S:
+        raise InvalidField(field, text, f"it must be at most {_MOST_S / 86_400:,.0f} days")
+    return span_s
 
 
 def ends(text: str) -> tuple[str, str | None]:

@@ -223,6 +223,17 @@ class JobLost:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptUnknown:
+    """Nobody here can tell what has become of the job's attempt, so that it is left alone.
+
+    ``Recovered`` follows when its holder answers, or when an operator lets the job wait again.
+    """
+
+    job_id: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerBuilt:
     """A scheduler was built anew, from the jobs on record and from this."""
 
@@ -235,5 +246,5 @@ class SchedulerBuilt:
     """What was asked for lately, and how often."""
 
 
-OutsideEvent = CancelRequested | JobLost | SchedulerBuilt
+OutsideEvent = CancelRequested | JobLost | AttemptUnknown | SchedulerBuilt
 """Events that are on record and that no scheduler learns as they are."""

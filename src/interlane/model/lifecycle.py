@@ -8,6 +8,8 @@
 A job whose machine is gone, or no longer has what the job holds there, is QUEUED again.
 An elastic job that gets more instances is GROWING from the decision until it is RUNNING again.
 A job that can never run is REFUSED; a user may cancel any job (CANCELLED).
+A job that another server began is UNKNOWN while nobody here can tell what has become of it: no
+scheduler knows it, and it is started nowhere until its holder or an operator has spoken.
 
 ``NEXT`` is what a scheduler makes of events and ``DECIDED`` what it makes by its actions.
 ``ON_RECORD`` is both, and a few steps more: a record also follows what a scheduler is not told
@@ -23,6 +25,7 @@ from typing import Final, cast
 from interlane.model.actions import Action, Grow, Preempt, Refuse, Requeue, Start
 from interlane.model.errors import IllegalTransition
 from interlane.model.events import (
+    AttemptUnknown,
     Cancelled,
     CancelRequested,
     Event,
@@ -50,6 +53,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     GROWING = "growing"
     STOPPING = "stopping"
+    UNKNOWN = "unknown"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -67,12 +71,12 @@ class JobState(StrEnum):
 
 
 _Q, _S, _R, _P = JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING
-_G = JobState.GROWING
+_G, _U = JobState.GROWING, JobState.UNKNOWN
 
 HOLDING: Final = frozenset({_S, _R, _G, _P})
 """States in which a job holds capacity."""
 
-OPEN: Final = HOLDING | {_Q}
+OPEN: Final = HOLDING | {_Q, _U}
 """States of jobs that have not ended."""
 
 ENDED: Final = frozenset(JobState) - OPEN
@@ -118,6 +122,10 @@ ON_RECORD: Final[_Steps] = MappingProxyType(
         **cast("_Steps", DECIDED),
         **{(state, CancelRequested): _P for state in HOLDING},
         **{(state, JobLost): _Q for state in HOLDING},
+        **{(state, AttemptUnknown): _U for state in HOLDING},
+        (_U, CancelRequested): _U,
+        (_U, Finished): JobState.SUCCEEDED,
+        (_U, Cancelled): JobState.CANCELLED,
         (_S, Preempted): _Q,
         **{(state, Preempt): _P for state in (_S, _G)},
         **{(state, what): state for state in (_S, _P) for what in (Grow, Grown, GrowFailed)},

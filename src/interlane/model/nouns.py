@@ -14,6 +14,7 @@ from interlane.model.errors import (
     Unreachable,
 )
 from interlane.model.events import (
+    AttemptUnknown,
     Cancelled,
     CancelRequested,
     Event,
@@ -50,6 +51,7 @@ __all__ = [
     "ANYWHERE",
     "MILLI",
     "Action",
+    "AttemptUnknown",
     "CancelRequested",
     "Cancelled",
     "CapacityViolated",

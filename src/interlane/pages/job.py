@@ -226,6 +226,7 @@ PHASES: Final = {
     JobState.RUNNING: "running",
     JobState.GROWING: "running",
     JobState.STOPPING: "stopping",
+    JobState.UNKNOWN: "unknown",
 }
 """What each state is called in a timeline."""
 

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from interlane.live.store.record import JobRecord
 from interlane.model import JobId, Placement
-from interlane.model.lifecycle import JobState
+from interlane.model.lifecycle import HOLDING, JobState
 from interlane.pages import words
 from interlane.pages.frame import LiveMarkup, job_link, live, state_word, table, title
 from interlane.pages.site import Site, Visit
@@ -82,7 +82,7 @@ class _View:
         counts = self._site.view.counts()
         of = {
             "waiting": {JobState.QUEUED},
-            "running": {state for state in JobState if state.holds},
+            "running": {*HOLDING, JobState.UNKNOWN},
             "ended": {state for state in JobState if state.has_ended},
         }
         tabs = Markup("").join(
@@ -138,7 +138,7 @@ class _View:
         return [records[one] for one in self.shown], why
 
     def _running(self) -> Markup:
-        holders = [one for one in self._open() if one.state.holds]
+        holders = [one for one in self._open() if one.state is not JobState.QUEUED]
         records = sorted(holders, key=lambda one: -one.serial)
         begin = self._asked.page * ROWS
         now_s = self._site.view.now_s()

@@ -28,6 +28,7 @@ from interlane.model.lifecycle import JobState
 from interlane.usecases.replay import replay_log
 
 START_S = 120.0
+COMMAND = (sys.executable, "-m", "interlane")
 AGAIN_S = 0.05
 
 
@@ -78,7 +79,7 @@ class _Clients:
         job = {"name": "crash", "run": run, "resources": {"gpu": {"compute": "100m"}}}
         try:
             for _ in range(2 if hash(key) % 3 == 0 else 1):
-                self.acknowledged[key].add(_post(self.state, job, key))
+                self.acknowledged[key].add(submit(self.state, job, key))
         except (URLError, OSError, ValueError, KeyError):
             return bool(self.acknowledged[key])
         return True
@@ -98,40 +99,44 @@ def kill_again_and_again(
     ]
     adopted = 0
     for number in range(kills):
-        server = _started(state)
+        server = started(state)
         if number == 0:
             for thread in threads:
                 thread.start()
         time.sleep(rng.uniform(0.0, 1.0))
         server.send_signal(signal.SIGKILL)
-        _ended(server)
+        ended(server)
         adopted += _running(state)
-    last = _started(state)
+    last = started(state)
     work.stop.set()
     for thread in threads:
         thread.join()
     _wait_for_all(state)
     last.terminate()
-    _ended(last)
+    ended(last)
     return _judged(state, ran, work, kills, adopted)
 
 
-def _started(state: Path) -> "subprocess.Popen[bytes]":
-    words = ("up", "--devices", "cpu:2", "--port", "0", "--state", str(state))
+def started(
+    state: Path, *more: str, until: bytes = b"Serving", devices: str = "cpu:2"
+) -> "subprocess.Popen[bytes]":
+    """Start a server on a folder, and wait until it says that it serves or something else."""
+    words = ("up", "--devices", devices, "--port", "0", "--state", str(state), *more)
     server = subprocess.Popen(
-        (sys.executable, "-m", "interlane", *words),
+        (*COMMAND, *words),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert server.stderr is not None
     for line in server.stderr:
-        if line.startswith(b"Serving"):
+        if line.startswith(until):
             return server
     raise AssertionError("The server did not come back.")
 
 
-def _ended(server: "subprocess.Popen[bytes]") -> None:
+def ended(server: "subprocess.Popen[bytes]") -> None:
+    """Wait until a server has ended."""
     assert server.stderr is not None
     server.stderr.close()
     server.wait()
@@ -177,7 +182,8 @@ def _judged(state: Path, ran: Path, work: _Clients, kills: int, adopted: int) ->
     )
 
 
-def _post(state: Path, job: Mapping[str, object], key: str) -> str:
+def submit(state: Path, job: Mapping[str, object], key: str) -> str:
+    """Submit a job to the server of a folder; return its id."""
     url = json.loads((state / "server.json").read_text())["url"]
     token = (state / "token").read_text()
     headers = {

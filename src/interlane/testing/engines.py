@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 from shutil import copy
@@ -28,7 +29,7 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.live.driver import Driver, NotReady
 from interlane.live.driver.clock import Timed
 from interlane.live.driver.reports import START_TRIES
-from interlane.live.driver.state import RequestCounts, SchedulerPlan
+from interlane.live.driver.state import RequestCounts, SchedulerPlan, attempt_of
 from interlane.live.files.job import JobSpec, read_spec
 from interlane.live.port import (
     Attempt,
@@ -231,6 +232,7 @@ class _Play:
         self.rates = _rates(self.rng)
         self.gangs = self.rng.choice((0.2, 0.8))
         self.fuse = Fuse()
+        self._uids = count(1)
         self._open()
 
     # -- lives ------------------------------------------------------------------------
@@ -248,6 +250,7 @@ class _Play:
             SchedulerPlan(_scheduler),
             self.gate,
             clock=self.world.clock,
+            new_uid=lambda: f"{next(self._uids):016x}",
         )
         self.look = None
         self.driver.open()
@@ -516,8 +519,7 @@ class _Play:
             is_at_rest = record.state is JobState.RUNNING and not record.growing
             demand(is_at_rest, "comes to rest", what)
         recorded = {
-            Attempt(one.id, one.attempt): _instances(one.placement or Placement(()))
-            for one in holders
+            attempt_of(one): _instances(one.placement or Placement(())) for one in holders
         }
         for attempt in running.keys() - recorded.keys():
             demand(False, "unknown attempts end", f"{attempt} runs and is not on record.")
@@ -562,7 +564,7 @@ class _Play:
 
     def _repeat_what_was_said(self) -> None:
         """Say again what was said of attempts that are over: it must change nothing."""
-        current = {Attempt(one.id, one.attempt) for one in self.driver.open_records()}
+        current = {attempt_of(one) for one in self.driver.open_records()}
         old = [
             one
             for one in [*self.told, *self._said()]
@@ -615,7 +617,7 @@ class _Play:
         for record in records.values():
             what = f"Job {record.id} is {record.state} and has ended {ends[record.id]} times."
             demand(ends[record.id] == 1 and record.state in ENDED, "every job ends once", what)
-            self._check_end(record, exits.get(Attempt(record.id, record.attempt), -1))
+            self._check_end(record, exits.get(attempt_of(record), -1))
 
     def _check_end(self, record: JobRecord, exit_code: int | None) -> None:
         """Check one end; -1 stands for an attempt that did not end by itself."""
@@ -671,8 +673,8 @@ def _check_once(begun: Mapping[Attempt, int]) -> None:
 
 
 def _check_one_at_a_time(running: Mapping[Attempt, Placement]) -> None:
-    for job_id, count in Counter(attempt.job_id for attempt in running).items():
-        demand(count == 1, "one attempt at a time", f"{count} attempts at {job_id} run.")
+    for job_id, many in Counter(attempt.job_id for attempt in running).items():
+        demand(many == 1, "one attempt at a time", f"{many} attempts at {job_id} run.")
 
 
 def _check_fits(machine: Machine, taken: Mapping[str, int]) -> None:

@@ -172,7 +172,7 @@ class _KeepsNoRecord(PretendWorld):
 
 
 def _first(attempt: Attempt) -> Attempt:
-    return Attempt(attempt.job_id, 1)
+    return replace(attempt, number=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ STEP_S: Final = 0.05
 """Seconds in which something may happen."""
 
 _COMMAND: Final = """
-at={folder}/$INTERLANE_JOB_ID.$INTERLANE_ATTEMPT
+at={folder}/$INTERLANE_JOB_ID.$INTERLANE_JOB_UID.$INTERLANE_ATTEMPT
 trap 'exit 143' TERM
 echo $$ $INTERLANE_NODE_RANK $INTERLANE_DEVICES >> $at.ranks
 while [ ! -e $at.exit ]; do sleep 0.02; done
@@ -83,12 +83,12 @@ class LocalWorld:
         (machine,) = this_machine(self._gpus)
         found: dict[Attempt, list[tuple[int, int, Spot]]] = {}
         for path in sorted(self._notes.glob("*.ranks")):
-            job_id, number = path.stem.rsplit(".", 1)
+            job_id, uid, number = path.stem.rsplit(".", 2)
             for line in path.read_text().splitlines():
                 pid, rank, *devices = line.split()
                 gpus = tuple(map(int, devices[0].split(","))) if devices else ()
                 spot = Spot(machine.id, gpus)
-                attempt = Attempt(JobId(job_id), int(number))
+                attempt = Attempt(JobId(job_id), int(number), uid)
                 found.setdefault(attempt, []).append((int(pid), int(rank), spot))
         return found
 
@@ -114,7 +114,7 @@ class LocalWorld:
 
     def finish(self, attempt: Attempt, exit_code: int) -> None:
         """Tell all processes of an attempt to end; the first word counts."""
-        path = self._notes / f"{attempt.job_id}.{attempt.number}.exit"
+        path = self._notes / f"{attempt.job_id}.{attempt.uid}.{attempt.number}.exit"
         if attempt not in self._exits:
             self._exits[attempt] = exit_code
             made = path.with_suffix(".made")

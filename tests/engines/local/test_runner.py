@@ -64,8 +64,12 @@ def printed(runner: ProcessRunner, attempt: Attempt) -> str:
 def is_over(runner: ProcessRunner, attempt: Attempt) -> bool:
     """Tell whether a shim has written how its job ended, and is gone."""
     folder = runner.folder(attempt)
-    claim = folder / shim.CLAIM
-    return (folder / shim.ENDED).exists() and not is_alive(int(claim.read_text()))
+    return (folder / shim.ENDED).exists() and not is_alive(shim_pid(runner, attempt))
+
+
+def shim_pid(runner: ProcessRunner, attempt: Attempt) -> int:
+    said = json.loads((runner.folder(attempt) / shim.CLAIM).read_text())
+    return int(said["pid"])
 
 
 def wait_for(runner: ProcessRunner, attempt: Attempt, text: str) -> None:
@@ -276,7 +280,7 @@ def test_a_shim_whose_folder_is_gone_ends(runner: ProcessRunner, told: Told) -> 
     order = launch("echo up; sleep 0.3")
     runner.start(order)
     wait_for(runner, order.attempt, "up")
-    pid = int((runner.folder(order.attempt) / shim.CLAIM).read_text())
+    pid = shim_pid(runner, order.attempt)
 
     shutil.rmtree(runner.folder(order.attempt))
 

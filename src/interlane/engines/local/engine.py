@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Final
 
 from interlane.engines.local.accounts import Accounts
+from interlane.engines.local.claims import digest_of, found_in
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import AttemptGroups, groups_here
 from interlane.engines.local.lanes import Lanes
 from interlane.engines.local.launch import JobBounds, Secrets, order_of, run_number
+from interlane.engines.local.others import Others, OutOfReach
 from interlane.engines.local.retention import Retention
-from interlane.engines.local.runner import ProcessRunner, ShimOrder
+from interlane.engines.local.runner import AttemptPast, ProcessRunner, ShimOrder
 from interlane.engines.local.shortage import lacking
 from interlane.lanes.report import DaemonReport
 from interlane.live.files.job import JobSpec
+from interlane.live.folder import holder_of
 from interlane.live.port import (
     Attempt,
     Begun,
@@ -34,9 +37,11 @@ from interlane.live.port import (
     Observation,
     Output,
     Pending,
+    Sight,
     Stop,
     Tell,
     Traits,
+    Unanswered,
 )
 from interlane.model import InterlaneError
 
@@ -44,6 +49,11 @@ NAME: Final = "local"
 CLUSTER: Final = "this machine"
 KEEP_S: Final = 30 * 86_400.0
 LOOK_S: Final = 5.0
+RUNS: Final = "runs"
+DECIDE: Final = (
+    "Nobody here can tell what has become of it: start that server again, or say "
+    "'interlane resolve {0} requeue' or 'fail' once you know."
+)
 
 log = logging.getLogger("interlane.live")
 
@@ -74,9 +84,11 @@ class LocalEngine:
             bounds: what a job may have of the machine, whatever it asks for.
             accounts: as whom jobs run; as the server does, if not given.
         """
+        self._mine = holder_of(folder)
+        self._others = Others(self._mine)
         self.devices = devices
         self.secrets = Secrets(folder / "secrets")
-        self.runs = folder / "runs"
+        self.runs = folder / RUNS
         self.traits = Traits(
             NAME,
             CLUSTER,
@@ -85,6 +97,7 @@ class LocalEngine:
             grows=False,
             emulated=devices.emulated,
             turns=None if lanes is None else lanes.settings.order,
+            holder=str(self._mine),
         )
         self._lanes = lanes
         self._keep_s = keep_s
@@ -128,6 +141,7 @@ class LocalEngine:
         self._retention.close()
         self._runner.close()
         self._ends.shutdown(cancel_futures=True)
+        self._others.close()
         if self._lanes is not None:
             self._lanes.close()
 
@@ -143,7 +157,18 @@ class LocalEngine:
             asked = set(self._asked)
         sights = [Pending(one) if one in asked else self._find(one) for one in known]
         others = self._runner.strangers({*known, *asked})
-        return Observation((self.devices.machine,), attempts=(*sights, *map(Begun, others)))
+        kept = (found_in(self._runner.folder(one), one) for one in others)
+        return Observation(
+            (self.devices.machine,),
+            attempts=(*sights, *map(Begun, others)),
+            found=tuple(one for one in kept if one is not None),
+            serial=self._runner.serial(),
+        )
+
+    def unreachable(self, holder: str) -> str | None:
+        """Return why nobody here can tell what became of a holder's attempts, if so."""
+        found = self._others.folder(holder)
+        return found.why if isinstance(found, OutOfReach) else None
 
     def begin(self, launch: Launch) -> None:
         """Start the processes of an attempt, soon."""
@@ -168,8 +193,9 @@ class LocalEngine:
 
     def _begin(self, launch: Launch) -> None:
         attempt = launch.attempt
+        report: AttemptPast | None
         try:
-            report = self._past(attempt)
+            report = self._past(attempt, digest_of(launch.job))
             if report is None:
                 self._runner.start(self._order(launch))
                 report = Begun(attempt)
@@ -180,7 +206,8 @@ class LocalEngine:
             report = NeverBegan(attempt, f"The server failed to start it ({error!r}).")
         with self._lock:
             self._asked.discard(attempt)
-        self._tell(report)
+        if not isinstance(report, Unanswered):  # else the next look at it says so
+            self._tell(report)
 
     def _order(self, launch: Launch) -> ShimOrder:
         account = self.accounts.of(launch.origin.user)
@@ -192,12 +219,22 @@ class LocalEngine:
         else:
             self._runner.stop(attempt)
 
-    def _past(self, attempt: Attempt) -> Begun | Ended | NeverBegan | None:
+    def _past(
+        self, attempt: Attempt, digest: str
+    ) -> Begun | Ended | NeverBegan | Unanswered | None:
         """Say what became of an attempt that was asked for before; it is begun once."""
-        found = self._runner.past(attempt)
+        found = self._runner.past(attempt, digest)
         return self._with_use(found) if isinstance(found, Ended) else found
 
-    def _find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
+    def _find(self, attempt: Attempt) -> Sight:
+        """Look for an attempt where it is held; nobody is asked who may be alive and deaf."""
+        folder = self._others.folder(attempt.holder)
+        if isinstance(folder, OutOfReach) and folder.is_served:
+            return Pending(attempt)  # that server ends soon, for it can store nothing any more
+        if isinstance(folder, OutOfReach):
+            return Unanswered(attempt, f"{folder.why} {DECIDE.format(attempt.job_id)}")
+        if folder != self._mine.path:
+            self._runner.take_over(attempt.holder, folder / RUNS)
         found = self._runner.find(attempt)
         return self._with_use(found) if isinstance(found, Ended) else found
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from zlib import crc32
 
 from interlane.device.lane_request import LaneRequest
 from interlane.engines.local.accounts import Account
+from interlane.engines.local.claims import claim_of, folder_name
 from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import GroupLimits
 from interlane.engines.local.lanes import PATIENCE_S, Lanes
@@ -119,6 +121,7 @@ def order_of(
     env |= dict(job.env) | hidden
     shared = {
         "INTERLANE_JOB_ID": attempt.job_id,
+        "INTERLANE_JOB_UID": attempt.uid,
         "INTERLANE_ATTEMPT": str(attempt.number),
     }
     ranks = ranks_of(job, launch.placement, hardware)
@@ -150,6 +153,7 @@ def order_of(
             _memory_bytes(job, ranks, hardware), bounds.processes, spec.job_cpu_milli(job)
         ),
         account,
+        claim_of(launch, time.time()),
     )
 
 
@@ -177,7 +181,7 @@ def _as_account(env: dict[str, str], account: Account) -> dict[str, str]:
 
 def run_number(attempt: Attempt) -> int:
     """Return the number by which the device daemon knows an attempt; never 0."""
-    return crc32(f"{attempt.job_id}/{attempt.number}".encode()) or 1
+    return crc32(f"{folder_name(attempt)}/{attempt.number}".encode()) or 1
 
 
 def _request(launch: Launch, number: int, context_bytes: int) -> LaneRequest:

@@ -16,26 +16,44 @@ import selectors
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from interlane.engines.local import shim
 from interlane.engines.local.accounts import WORK, Account
 from interlane.engines.local.attempt_group import AttemptGroup, boot
+from interlane.engines.local.claims import (
+    folder_name,
+    identity_of,
+    is_foreign,
+    read_claim,
+    read_end,
+    run_name,
+    shim_of,
+)
 from interlane.engines.local.groups import AttemptGroups, GroupLimits, group_in, keep_group
 from interlane.engines.local.places import JobPlaces, clear_temporary, made_places
 from interlane.engines.local.shortage import WORDS, Descriptors
-from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output
-from interlane.model import JobId
+from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output, Unanswered
 
 SHIM: Final = Path(shim.__file__)
 LOST: Final = "Its shim and the shim's watcher were killed, so that its end is unknown."
 WENT_DOWN: Final = "The machine went down while it ran."
 LEFT_BEHIND: Final = "Processes of %s are left, and are killed: %s"
 NEVER_WHOLE: Final = "Not all of its processes could be started, so none was."
+NOBODY: Final = "Nobody had begun it, and nobody will."
+UNBEGUN: Final = "Its shim ended before it had begun."
+SHIM_GONE_S: Final = 0.02
+SHIM_LOOKS: Final = 50
+HIDDEN: Final = (
+    "Its claim {0} is held by a process that cannot be seen from here; it is left alone until "
+    "that has ended."
+)
 NAME_LENGTH: Final = 64
 LOOK_AGAIN_S: Final = 2.0
 """Seconds between looks for an end that the disk does not tell."""
@@ -68,8 +86,16 @@ class ShimOrder:
     """What all processes may have together."""
     account: Account | None = None
     """As whom it runs; None for the server's own."""
+    claim: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What its claim says beside whose it is; see ``claims.claim_of``."""
+
+    @property
+    def digest(self) -> str | None:
+        """Of what the job's user wrote, if it is known."""
+        return self.claim.get("digest")
 
 
+AttemptPast = Begun | Ended | NeverBegan | Unanswered
 Told = Callable[[Ended | NeverBegan], None]
 
 
@@ -94,6 +120,8 @@ class ProcessRunner:
         self._log_file_bytes = log_file_bytes or shim.LOG_FILE_BYTES
         self._lock = threading.Lock()
         self._watched: dict[Attempt, _Watched] = {}
+        self._roots: dict[str, Path] = {}
+        """Folders of runs of others, by holder."""
         self._past: set[Path] = set()
         """Folders of attempts that are known to be over."""
         self._untold: dict[Attempt, int | None] = {}
@@ -108,8 +136,11 @@ class ProcessRunner:
     def start(self, order: ShimOrder) -> None:
         """Start an attempt under a shim of its own, or raise ``OSError``; its end is told."""
         folder = self.folder(order.attempt)
+        if is_foreign(read_claim(folder), order.attempt, order.digest):
+            _set_aside(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        name = f"{order.attempt.job_id[:NAME_LENGTH]}.{order.attempt.number}"
+        job_id, number, uid = order.attempt.job_id, order.attempt.number, order.attempt.uid
+        name = f"{job_id[:NAME_LENGTH]}.{uid or 'run'}.{number}"
         with self._descriptors.for_a_start():
             group = self._groups.make(name, order.limits)
             try:
@@ -141,48 +172,67 @@ class ProcessRunner:
         with suppress(BrokenPipeError), os.fdopen(written, "wb") as file:
             file.write(order)
 
-    def past(self, attempt: Attempt) -> Begun | Ended | NeverBegan | None:
+    def past(self, attempt: Attempt, digest: str | None = None) -> AttemptPast | None:
         """Say what has become of an attempt that was begun or fenced off; None if neither."""
         with self._lock:
             if attempt in self._watched or attempt in self._untold:
                 return Begun(attempt)
-        return self.find(attempt) if (self.folder(attempt) / shim.CLAIM).exists() else None
+        folder = self.folder(attempt)
+        if not (folder / shim.CLAIM).exists():
+            return None
+        return None if is_foreign(read_claim(folder), attempt, digest) else self.find(attempt)
 
-    def find(self, attempt: Attempt) -> Begun | Ended | NeverBegan:
+    def find(self, attempt: Attempt) -> AttemptPast:
         """Adopt a shim that lives, say how one ended, or fence the attempt off."""
         with self._lock:
             if attempt in self._watched or attempt in self._untold:
                 return Begun(attempt)
         folder = self.folder(attempt)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if _fenced(folder):
-            if (group := group_in(folder)) is not None:
+        never = _never_began(folder, attempt)
+        if never is not None:
+            group = group_in(folder)
+            if group is not None and not is_foreign(read_claim(folder), attempt):
                 group.remove()  # whoever made it died before its shim could
-            return NeverBegan(attempt, "Nobody had begun it, and nobody will.")
-        words = (folder / shim.CLAIM).read_text()
-        fd = _shim_alive(folder, int(words))
-        if fd is None:
+            return NeverBegan(attempt, never)
+        try:
+            alive = _shim_alive(folder)
+        except _Hidden:
+            return Unanswered(attempt, HIDDEN.format(folder / shim.CLAIM))
+        if alive is None:
             if not self._is_over(attempt):
                 self._remember(attempt)
                 return Begun(attempt)
             return self._end(attempt)
-        self._add(_Watched(attempt, int(words), fd))
+        self._add(_Watched(attempt, *alive))
         return Begun(attempt)
+
+    def take_over(self, holder: str, runs: Path) -> None:
+        """Look for the attempts of another holder in its folder of runs."""
+        self._roots[holder] = runs
 
     def strangers(self, known: Collection[Attempt]) -> list[Attempt]:
         """Adopt and return the attempts that run and that nobody named."""
         named = {self.folder(attempt) for attempt in known}
-        folders = [folder for folder in self._folder.glob("*/*") if folder not in self._past]
         return [
             attempt
-            for folder in folders
-            if folder not in named and (attempt := self._stranger(folder)) is not None
+            for holder, root in (("", self._folder), *self._roots.items())
+            for folder in root.glob("*/*")
+            if folder not in self._past
+            and folder not in named
+            and (attempt := self._stranger(folder, holder)) is not None
         ]
 
-    def _stranger(self, folder: Path) -> Attempt | None:
-        if not folder.name.isdigit() or not (folder / shim.CLAIM).exists():
+    def serial(self) -> int:
+        """Return the highest number of a job that has a folder here."""
+        names = (run_name(folder.name) for folder in self._folder.iterdir())
+        return max((name.serial for name in names if name is not None), default=0)
+
+    def _stranger(self, folder: Path, holder: str) -> Attempt | None:
+        name = run_name(folder.parent.name)
+        if name is None or not folder.name.isdigit() or not (folder / shim.CLAIM).exists():
             return None  # nobody has begun it; whoever knows it asks about it by name
-        attempt = Attempt(JobId(folder.parent.name), int(folder.name))
+        attempt = Attempt(name.job_id, int(folder.name), name.uid, holder)
         if isinstance(self.find(attempt), Begun):
             return attempt
         self._past.add(folder)
@@ -206,7 +256,7 @@ class ProcessRunner:
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Return what a job printed, from the first byte still kept at or after ``begin``."""
-        files = _log_files(self.folder(attempt))
+        files = _log_files(self._printed_in(attempt))
         if begin < 0:
             printed = files[-1][0] + files[-1][1].stat().st_size if files else 0
             begin = max(0, printed + begin)
@@ -229,14 +279,22 @@ class ProcessRunner:
             os.close(fd)
         self._selector.close()
 
-    def runs(self, job_id: str) -> bool:
-        """Tell whether an attempt at a job runs."""
+    def runs(self, name: str) -> bool:
+        """Tell whether an attempt runs at the job whose folder is called so."""
         with self._lock:
-            return any(one.job_id == job_id for one in (*self._watched, *self._untold))
+            known = (*self._watched, *self._untold)
+            return any(folder_name(attempt) == name for attempt in known)
 
     def folder(self, attempt: Attempt) -> Path:
-        """Return the folder of an attempt."""
-        return self._folder / attempt.job_id / str(attempt.number)
+        """Return the folder of an attempt, of whoever holds it."""
+        root = self._roots.get(attempt.holder, self._folder)
+        return root / folder_name(attempt) / str(attempt.number)
+
+    def _printed_in(self, attempt: Attempt) -> Path:
+        """Return where an attempt printed, whoever held it then."""
+        name = Path(folder_name(attempt)) / str(attempt.number)
+        roots = (self._folder, *self._roots.values())
+        return next((root / name for root in roots if (root / name).is_dir()), roots[0] / name)
 
     # -- watching ---------------------------------------------------------------------
 
@@ -308,18 +366,17 @@ class ProcessRunner:
         folder = self.folder(attempt)
         if not folder.is_dir():
             return Ended(attempt, None, shim.CUT_OFF, cause=LOST)
-        if _fenced(folder):
-            why, lacks = _why_unclaimed(status)
-            return NeverBegan(attempt, why, lacks)
-        try:
-            said: dict[str, Any] = json.loads((folder / shim.ENDED).read_text())
-        except FileNotFoundError:
+        unclaimed, lacks = _why_unclaimed(status)
+        never = _never_began(folder, attempt, unclaimed)
+        if never is not None:
+            return NeverBegan(attempt, never, lacks if never == unclaimed else None)
+        end = read_end(folder, attempt)
+        if end is None:
             return _lost(attempt, group_in(folder))
-        if said.get("lacks") is not None:
-            number: int = said["lacks"]
-            lacks = WORDS.get(number, f"what a start takes ({os.strerror(number)})")
+        if end.lacks is not None:
+            lacks = WORDS.get(end.lacks, f"what a start takes ({os.strerror(end.lacks)})")
             return NeverBegan(attempt, NEVER_WHOLE, lacks)
-        return Ended(attempt, said["exit_code"], said["why"], cause=said.get("cause"))
+        return Ended(attempt, end.exit_code, end.why, cause=end.cause)
 
 
 def _lost(attempt: Attempt, group: AttemptGroup | None) -> Ended:
@@ -333,15 +390,15 @@ def _why_unclaimed(status: int | None) -> tuple[str, str | None]:
     """Say why a shim has not claimed its attempt, and what the machine lacked for it."""
     code = None if status is None else os.waitstatus_to_exitcode(status)
     if code is None:
-        return "Its shim ended before it had begun.", None
+        return UNBEGUN, None
     if code < 0:
         name = signal.Signals(-code).name
         return f"Its shim was killed by {name} before it had begun.", "memory, perhaps,"
     place = code - shim.SHORT_CODE
     if 0 <= place < len(shim.SHORTAGES):
         lacks = WORDS[shim.SHORTAGES[place]]
-        return "Its shim ended before it had begun.", lacks
-    return "Its shim ended before it had begun.", None
+        return UNBEGUN, lacks
+    return UNBEGUN, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +428,7 @@ def _order(
         "account": None if order.account is None else asdict(order.account),
         "group": group.document,
         "log_file_bytes": log_file_bytes,
+        "claim": {**identity_of(order.attempt), **order.claim},
     }
 
 
@@ -397,27 +455,49 @@ def _spawned(folder: Path, ends: int) -> int:
         os.close(errors)
 
 
-def _fenced(folder: Path) -> bool:
-    """Claim an attempt that nobody has claimed; return whether it will never run."""
-    claim = folder / shim.CLAIM
-    if not claim.exists():
-        fence = shim.claim(str(folder), shim.FENCED)
+def _never_began(folder: Path, attempt: Attempt, unclaimed: str = NOBODY) -> str | None:
+    """Claim an attempt that nobody has claimed; return why it will never run, if it will not.
+
+    A claim that was made for another is no claim to this one, and keeps its shim from running.
+    """
+    words = {"format": shim.FORMAT, shim.FENCED: True, **identity_of(attempt)}
+    if not (folder / shim.CLAIM).exists():
+        fence = shim.claim(str(folder), json.dumps(words))
         if fence is not None:
             os.close(fence)
-            return True
-    return claim.read_text() == shim.FENCED
+            return unclaimed
+    said = read_claim(folder)
+    if is_foreign(said, attempt):
+        return "Its folder has the claim of another attempt, so that it has never run."
+    is_fenced = said is not None and said.get(shim.FENCED) is True
+    return "It was fenced off before it had begun." if is_fenced else None
 
 
-def _shim_alive(folder: Path, pid: int) -> int | None:
-    """Return a reference to the shim if it lives: its lock says so, not its number."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    if _is_locked(folder / shim.CLAIM):
-        return fd
-    os.close(fd)
-    return None
+def _shim_alive(folder: Path) -> tuple[int, int] | None:
+    """Return the shim, by number and by reference, if it lives: its lock says so."""
+    for _ in range(SHIM_LOOKS):
+        if not _is_locked(folder / shim.CLAIM):
+            return None
+        pid = shim_of(folder, read_claim(folder))
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                return pid, os.pidfd_open(pid)
+        time.sleep(SHIM_GONE_S)  # it ends just now, and lets go of its lock a moment later
+    raise _Hidden
+
+
+class _Hidden(Exception):
+    """Somebody has the lock of a claim who cannot be found."""
+
+
+def _set_aside(folder: Path) -> None:
+    """Move what is another's out of the way; nothing of it is lost."""
+    for number in count(1):
+        aside = folder.with_name(f"{folder.name}.foreign-{number}")
+        if not aside.exists():
+            log.warning("%s has the claim of another attempt; it is %s now.", folder, aside)
+            folder.rename(aside)
+            return
 
 
 def _is_locked(claim: Path) -> bool:

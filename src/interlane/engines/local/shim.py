@@ -15,7 +15,8 @@ before they run anything of the job's, and none does before all have been forked
 Files of a run's folder:
 
 * ``claim``: exists once somebody has claimed the attempt, and is locked for as long as its
-  shim lives.  It is linked into place locked already, so that there is no moment between.
+  shim lives.  It is linked into place locked already, so that there is no moment between.  It
+  says whose it is, as JSON; see ``claims``.
 * ``log.0``, ``log.16777216``, ...: what the job printed, each part named after the byte it
   begins with; the newest two are kept.
 * ``ended``: how it ended, written whole or not at all.
@@ -48,6 +49,12 @@ else:
 CLAIM, ENDED, LOG = "claim", "ended", "log."
 FENCED = "fenced"
 """What a claim says that was made so that nobody runs the attempt any more."""
+
+FORMAT = 1
+"""Version of what ``claim`` and ``ended`` say."""
+
+IDENTITY = ("job_id", "uid", "attempt")
+"""What both say of whose they are."""
 
 LOG_FILE_BYTES = 16 << 20
 """A part of the log that has grown to this is followed by another."""
@@ -356,10 +363,12 @@ class _Shim:
         return {"exit_code": self.code, "why": self.why, "cause": cause}
 
 
-def _write_end(folder: str, ended: dict) -> None:  # type: ignore[type-arg]
+def _write_end(folder: str, order: dict, how: dict) -> None:  # type: ignore[type-arg]
     """Write down how the job ended, whole or not at all."""
     beside = os.path.join(folder, f"{ENDED}.new")
-    text = json.dumps({**ended, "at_s": time.time()}).encode()
+    whose = {name: order["claim"].get(name) for name in IDENTITY}
+    ended = {"format": FORMAT, **how, "at_s": time.time(), **whose}
+    text = json.dumps(ended).encode()
     while True:
         try:
             with open(beside, "wb") as file:
@@ -443,7 +452,7 @@ def _work(shim: _Shim) -> None:
             raise
         _end_all(shim.group)
         ended = {"exit_code": None, "why": None, "lacks": error.errno}
-    _write_end(shim.folder, ended)
+    _write_end(shim.folder, shim.order, ended)
 
 
 def _watch(worker: int) -> int:
@@ -501,7 +510,8 @@ def main(folder: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
         shim = _Shim(folder, order)  # opens its log: without room for that, nothing is claimed
-        held = claim(folder, str(os.getpid()))
+        words = {"format": FORMAT, "pid": os.getpid(), **order["claim"]}
+        held = claim(folder, json.dumps(words))
     except OSError as error:
         group.remove()
         if error.errno not in SHORTAGES:
@@ -513,7 +523,7 @@ def main(folder: str) -> int:
     try:
         worker = os.fork()
     except OSError as error:
-        _write_end(folder, {"exit_code": None, "why": None, "lacks": error.errno})
+        _write_end(folder, order, {"exit_code": None, "why": None, "lacks": error.errno})
         group.remove()
         return 0
     if worker == 0:
@@ -524,7 +534,7 @@ def main(folder: str) -> int:
     if code:
         _end_all(group)
         if not os.path.exists(os.path.join(folder, ENDED)):
-            _write_end(folder, {"exit_code": None, "why": CUT_OFF, "cause": _how(code)})
+            _write_end(folder, order, {"exit_code": None, "why": CUT_OFF, "cause": _how(code)})
     group.remove()
     return 0
 

@@ -26,9 +26,10 @@ from interlane.live.driver.errors import (
     NoSuchJob,
     NoSuchMachine,
     NotReady,
+    NotUnknown,
     VersionDiffers,
 )
-from interlane.live.driver.inbox import Key
+from interlane.live.driver.inbox import Key, Resolution
 from interlane.live.driver.loop import Driver
 
 __all__ = [
@@ -39,5 +40,7 @@ __all__ = [
     "NoSuchJob",
     "NoSuchMachine",
     "NotReady",
+    "NotUnknown",
+    "Resolution",
     "VersionDiffers",
 ]

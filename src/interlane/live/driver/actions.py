@@ -33,9 +33,15 @@ def _carry_out(actions: Iterable[Action], batch: Batch) -> Iterator[Event]:
             batch.postpone(action.at_s, Ticked())
             continue
         before = batch.state.jobs[action.job_id]
-        batch.put(action)
+        batch.put(action, **_held_by(action, batch))
         if batch.record(action.job_id) is not before:  # else it ended in the same moment
             yield from _ask_for(action, before, batch)
+
+
+def _held_by(action: Action, batch: Batch) -> dict[str, str]:
+    """Return who will hold an attempt, where that matters."""
+    holder = batch.engine.traits.holder
+    return {"holder": holder} if holder and isinstance(action, Start) else {}
 
 
 def _ask_for(

@@ -4,18 +4,22 @@ Whoever had the numbers of jobs before knew of more than those that began.  So o
 remembers a higher number than the store, new jobs leave the rest of a million out.
 """
 
+import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.state import DriverState, job_of
 from interlane.live.driver.users import KnownKeys, note_engine_key, put_on_record
 from interlane.live.files.job import Origin
 from interlane.live.port import Found, Observation
+from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Recovered
+
+log = logging.getLogger("interlane.live")
 
 SKIPPED: Final = 1_000_000
 
@@ -36,8 +40,10 @@ class Adoption:
     def _adopt(self, found: Found, batch: Batch, known: KnownKeys) -> None:
         """Take up an attempt, unless it is known or was given up."""
         job_id, number = found.attempt.job_id, found.attempt.number
+        if job_id in batch.state.unread:
+            return
         record = batch.state.jobs.get(job_id) or self.store.job(job_id)
-        if record is not None and (not record.is_open or record.attempt >= number):
+        if record is not None and not _is_later(found, record):
             return
         runs = partial(
             Recovered,
@@ -45,10 +51,13 @@ class Adoption:
             placement=found.placement,
             started_s=found.started_s,
         )
-        detail = {"attempt": number, "growth": found.growth}
+        detail: dict[str, Any] = {"attempt": number, "growth": found.growth}
+        if found.attempt.holder:
+            detail["holder"] = found.attempt.holder
         if record is None:
             origin = self._numbered(found.origin, batch.state)
-            record = put_on_record(job_id, found.job, origin, batch, runs, **detail)
+            uid = found.attempt.uid
+            record = put_on_record(job_id, found.job, origin, batch, runs, uid=uid, **detail)
             note_engine_key(record, batch, known)
         else:
             job = job_of(record, batch.state.request_of(record.job))
@@ -63,6 +72,17 @@ class Adoption:
         return replace(origin, serial=state.serial)
 
 
+def _is_later(found: Found, record: JobRecord) -> bool:
+    """Tell whether an attempt came after what is on record of its job: the store is a copy."""
+    is_same = record.uid == found.attempt.uid
+    return is_same and record.is_open and record.attempt < found.attempt.number
+
+
 def _leave_out_numbers(remembered: int, state: DriverState) -> None:
     if remembered > state.serial:
+        log.warning(
+            "Jobs up to number %d have begun, and records end with %d: the database is an "
+            "older copy, or a new one; new jobs leave the rest of a million out.",
+            *(remembered, state.serial),
+        )
         state.serial = state.serial_least = (remembered // SKIPPED + 1) * SKIPPED

@@ -15,6 +15,10 @@ class VersionDiffers(InterlaneError):
     """The job has changed since it was looked at."""
 
 
+class NotUnknown(InterlaneError):
+    """It is known what has become of the job, so that nobody need decide it."""
+
+
 class AlreadyEnded(InterlaneError):
     """The job has ended, so that nothing can be done about it."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -59,6 +60,25 @@ class Drain:
     answer: "Future[None]"
 
 
+class Resolution(StrEnum):
+    """What an operator says of a job with which nobody knows what is the matter."""
+
+    REQUEUE = "requeue"
+    """Its attempt is over, and it may run again."""
+    FAIL = "fail"
+    """It is over, and has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """An operator decides what has become of an attempt of which nobody can tell."""
+
+    job_id: JobId
+    how: Resolution
+    by: str
+    answer: "Future[JobRecord]"
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Somebody asks the scheduler."""
@@ -81,7 +101,7 @@ class GiveBack:
     report: NeverBegan | NeverGrew
 
 
-FromUser = Submit | Cancel | Drain | Ask
+FromUser = Submit | Cancel | Drain | Resolve | Ask
 Item = FromUser | Report | Observed | GiveBack | Ticked
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,12 +25,14 @@ from interlane.live.driver.inbox import (
     Key,
     Observed,
     Question,
+    Resolution,
+    Resolve,
     Submit,
 )
 from interlane.live.driver.machines import machine_of, reports_in
 from interlane.live.driver.observer import EVERY_S, Observer
 from interlane.live.driver.reports import ReportIntake
-from interlane.live.driver.state import DriverState, SchedulerPlan, Snapshot
+from interlane.live.driver.state import DriverState, SchedulerPlan, Snapshot, drawn_uid
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
 from interlane.live.files.job import JobSpec, program_of
@@ -56,6 +59,9 @@ from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
 from interlane.predict.recall import Recall
 
+BAD_MAX: Final = 20
+"""Items of one cycle that may each fail by themselves before all of it has."""
+
 AGAIN_S: Final = 1.0
 """Seconds between tries when one after another fails."""
 
@@ -74,12 +80,23 @@ class Driver:
         trained: Recall | None = None,
         observe_every_s: float = EVERY_S,
         clock: Callable[[float], Timed] = Clock,
+        new_uid: Callable[[], str] = drawn_uid,
     ) -> None:
-        """Prepare to run; ``trained`` estimates how long jobs run from the first day on."""
+        """Prepare to run.
+
+        Args:
+            store: what outlives the driver.
+            plan: how schedulers are made.
+            engine: runs the jobs.
+            trained: estimates how long jobs run, from the first day on.
+            observe_every_s: seconds between two looks at the engine.
+            clock: the time that events get, which begins no earlier than a moment.
+            new_uid: returns what tells a job apart from all others, for ever.
+        """
         self.store = store
         self.engine = engine
         self._make_clock = clock
-        self._state = DriverState(plan, engine.traits, trained)
+        self._state = DriverState(plan, engine.traits, trained, new_uid)
         self._inbox = Inbox()
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
@@ -108,10 +125,13 @@ class Driver:
 
     def open(self) -> None:
         """Begin without threads: whoever calls this calls ``turn`` and ``observed``, too."""
-        self.store.begin_epoch()
+        if not self.store.has_begun:
+            self.store.begin_epoch(self.engine.traits.holder)
         self._clock = self._make_clock(self.store.ends().at_s)
         self.engine.start(self._inbox.put)
         self._state.show(self.store.open_jobs())
+        for record in self.store.unread:
+            log.warning("Job %s is left alone. %s", record.id, record.reason)
         first = Observed(self.engine.observe(self._state.ever_asked()))
         self._see_machines(first.observation)
         self._rebuild()
@@ -152,6 +172,10 @@ class Driver:
     def drain(self, machine_id: MachineId, by: str, *, drained: bool = True) -> "Future[None]":
         """Let a machine take nothing new, or let it take work again."""
         return self._asked(Drain(machine_id, drained, by, Future()))
+
+    def resolve(self, job_id: JobId, how: Resolution, by: str) -> "Future[JobRecord]":
+        """Decide what has become of an attempt of which nobody can tell."""
+        return self._asked(Resolve(job_id, how, by, Future()))
 
     def ask(self, question: Question) -> "Future[Any]":
         """Ask the scheduler; the question must not change it."""
@@ -218,10 +242,41 @@ class Driver:
         try:
             self._cycle(items)
         except Exception as error:
+            if _is_ours(error) and len(items) > 1 and self._one_by_one(items, error):
+                return not is_last
             self._ready.clear()
             self._fail(items, error)
             return self._recovered(error) and not is_last
         return not is_last
+
+    def _one_by_one(self, items: list[Item], error: Exception) -> bool:
+        """Take items in again, each alone, so that one that nobody foresaw hurts nobody else.
+
+        Nothing of the cycle that failed was stored.  False if it is not for one item's sake.
+        """
+        bad = 0
+        waiting = deque[Item](one for one in items if not isinstance(one, Measured))
+        waiting.append(Ticked())  # whatever is left to decide
+        while waiting and bad < BAD_MAX:
+            _complain(error)
+            try:
+                self._rebuild()
+                self._take_each(waiting)
+            except Exception as another:
+                if not _is_ours(another):
+                    return False
+                bad, error = bad + 1, another
+                self._fail([waiting.popleft()], another)
+        self._observer.ask()  # what was postponed, or reported and not taken in, is lost
+        return not waiting
+
+    def _take_each(self, waiting: deque[Item]) -> None:
+        """Take items in until one fails, which is the first of those that are left."""
+        while waiting:
+            item = waiting[0]
+            if not (isinstance(item, FromUser) and item.answer.done()):
+                self._cycle([item])
+            waiting.popleft()
 
     def _cycle(self, items: list[Item]) -> None:
         now_s = self.now_s()
@@ -244,7 +299,7 @@ class Driver:
 
     def _take_in(self, item: Item, batch: Batch, known: KnownKeys) -> None:
         match item:
-            case Submit() | Cancel() | Drain() | Ask():
+            case Submit() | Cancel() | Drain() | Ask() | Resolve():
                 self._users.take_in(item, batch, known)
             case Begun() | Ended() | NeverBegan() | Grew() | NeverGrew():
                 self._reports.take_in(item, batch)
@@ -328,10 +383,11 @@ class Driver:
                 self._ready.set()
                 self._observer.ask()  # what was reported in the cycle that failed is lost
                 return True
-        self._give_up(error)
+        self.give_up(error)
         return False
 
-    def _give_up(self, error: InterlaneError) -> None:
+    def give_up(self, error: InterlaneError) -> None:
+        """Stop for good: another server has taken the store over."""
         self.stopped_because = error
         log.error("%s", error)
         self.on_give_up()
@@ -342,6 +398,11 @@ def _wanted_in(items: Iterable[Item]) -> list[Wanted]:
     return [
         one for item in items if isinstance(item, Observed) for one in item.observation.wanted
     ]
+
+
+def _is_ours(error: Exception) -> bool:
+    """Tell whether a cycle failed for what came in, and not for want of a database or disk."""
+    return not isinstance(error, StoreFailed | Superseded | OSError)
 
 
 def _complain(error: Exception) -> None:
@@ -356,4 +417,4 @@ def _told(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"The server's folder cannot be used ({error.strerror}); make room on its disk."
-    return "The server failed and makes its state again; try again."
+    return "The server failed at this and has taken nothing of it in; tell its operator."

@@ -1,11 +1,12 @@
 """What the engine reports of attempts: that they run, have ended or never ran."""
 
+import logging
 from dataclasses import asdict
 from typing import Any, Final
 
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.inbox import GiveBack
-from interlane.live.driver.state import DriverState, Shortage, attempt_of
+from interlane.live.driver.state import DriverState, Shortage, attempt_of, job_of
 from interlane.live.files import job as spec
 from interlane.live.measure.monitor import Monitor
 from interlane.live.port import (
@@ -17,10 +18,13 @@ from interlane.live.port import (
     NeverBegan,
     NeverGrew,
     Pending,
+    Sight,
+    Unanswered,
 )
 from interlane.live.questions.estimates import asked_before
 from interlane.live.store.record import JobRecord
 from interlane.model import (
+    AttemptUnknown,
     Cancelled,
     Finished,
     GrowFailed,
@@ -28,6 +32,7 @@ from interlane.model import (
     JobLost,
     Placement,
     Preempted,
+    Recovered,
     Started,
     StartFailed,
 )
@@ -45,6 +50,8 @@ GROW_AGAIN_S: Final = 30.0
 
 SHORT_S_MAX: Final = 30.0
 """Seconds between tries to start a job for which its machine lacks something, at most."""
+
+log = logging.getLogger("interlane.live")
 
 LOST: Final = "It went with its machine."
 CUT_OFF: Final = "What ran it was killed."
@@ -89,9 +96,7 @@ class ReportIntake:
         else:
             _never_grew(record, report, batch)
 
-    def compare(
-        self, sight: Pending | Begun | NeverBegan | Ended, place: Placement | None, batch: Batch
-    ) -> None:
+    def compare(self, sight: Sight, place: Placement | None, batch: Batch) -> None:
         """Note what an observation says of an attempt: it may contradict what is on record.
 
         An attempt that nobody knows, or that was given up, must not go on beside another.
@@ -100,9 +105,20 @@ class ReportIntake:
         if isinstance(sight, Ended | NeverBegan):
             batch.state.endings.over(sight.attempt)
         record = _holder(sight.attempt, batch.state)
+        if record is None and _is_unknown(sight.attempt, batch.state):
+            self._answered(batch.state.jobs[sight.attempt.job_id], sight, batch)
+            return
         match sight:
+            case Unanswered() if record is not None:
+                batch.note(AttemptUnknown(record.id, sight.why))
+                batch.state.endings.add(sight.attempt, record.placement)
+            case Unanswered():
+                pass
+            case Pending() | Begun() if sight.attempt.job_id in batch.state.unread:
+                batch.state.endings.add(sight.attempt, place)  # nothing begins beside it
             case Pending() | Begun() if record is None:
                 if sight.attempt not in batch.state.newer.attempts:
+                    log.warning("%s runs and nobody wants it; it is ended.", sight.attempt)
                     batch.give_up(sight.attempt, place)
             case Begun() if record is not None:
                 _still_runs(record, batch)
@@ -110,6 +126,20 @@ class ReportIntake:
                 self._ended(record, sight, batch)
             case NeverBegan() if record is not None:
                 _requeue(record, batch)
+
+    def _answered(self, record: JobRecord, sight: Sight, batch: Batch) -> None:
+        """Note what has become of an attempt of which nobody could tell."""
+        match sight:
+            case Pending() | Begun():
+                batch.state.endings.over(sight.attempt)
+                _runs_again(record, batch)
+            case Ended():
+                _runs_again(record, batch)
+                self._ended(batch.record(record.id), sight, batch)
+            case NeverBegan():
+                wait_again(record, batch)
+            case Unanswered():
+                pass
 
     def _ended(self, record: JobRecord, report: Ended, batch: Batch) -> None:
         if record.cancelled_by is not None:
@@ -152,9 +182,34 @@ class ReportIntake:
 def _holder(attempt: Attempt, state: DriverState) -> JobRecord | None:
     """Return the job whose present attempt this is."""
     record = state.jobs.get(attempt.job_id)
-    if record is None or not record.state.holds or record.attempt != attempt.number:
+    if record is None or not record.state.holds or attempt_of(record) != attempt:
         return None
     return record
+
+
+def _is_unknown(attempt: Attempt, state: DriverState) -> bool:
+    record = state.jobs.get(attempt.job_id)
+    is_its = record is not None and attempt_of(record) == attempt
+    return is_its and record is not None and record.state is JobState.UNKNOWN
+
+
+def _runs_again(record: JobRecord, batch: Batch) -> None:
+    """Note that an attempt runs of which nobody could tell."""
+    job = job_of(record, batch.state.request_of(record.job))
+    place, started_s = record.placement, record.started_s or batch.now_s
+    batch.note(Recovered(job, record.ran_s, place, started_s))
+    if record.cancelled_by is not None:
+        batch.stop(attempt_of(record))
+
+
+def wait_again(record: JobRecord, batch: Batch, reason: str | None = None) -> None:
+    """Let a job wait again that has no attempt any more, and that no scheduler knows."""
+    batch.state.endings.over(attempt_of(record))
+    if record.cancelled_by is not None:
+        batch.note(Cancelled(record.id))
+        return
+    job = job_of(record, batch.state.request_of(record.job))
+    batch.note(Recovered(job, record.ran_s), reason=reason)
 
 
 def _begun(record: JobRecord, batch: Batch) -> None:

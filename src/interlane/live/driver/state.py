@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Final
 
 from interlane.kernel.scheduler import Scheduler
@@ -12,7 +13,7 @@ from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec, Origin
 from interlane.live.port import Attempt, Launch, Traits
 from interlane.live.questions.estimates import LiveEstimates, remembered
-from interlane.live.store.record import JobRecord
+from interlane.live.store.record import JobRecord, UnreadableRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import (
@@ -45,8 +46,15 @@ class SchedulerPlan:
     """What is asked for, whatever was asked for lately."""
 
 
+UID_BYTES: Final = 8
+
 WORKLOAD_JOBS: Final = 1_000
 """Jobs that make up the workload, the newest of them."""
+
+
+def drawn_uid() -> str:
+    """Draw what tells a job apart from all others, for ever."""
+    return token_hex(UID_BYTES)
 
 
 def request_on(job: JobSpec, cluster: Cluster, traits: Traits) -> Request:
@@ -127,7 +135,11 @@ class DriverState:
     """All that the driver's thread knows, as the cycle under way has it."""
 
     def __init__(
-        self, plan: SchedulerPlan, traits: Traits, trained: Recall | None = None
+        self,
+        plan: SchedulerPlan,
+        traits: Traits,
+        trained: Recall | None = None,
+        new_uid: Callable[[], str] = drawn_uid,
     ) -> None:
         self._plan = plan
         self._traits = traits
@@ -141,6 +153,8 @@ class DriverState:
         self.estimates = LiveEstimates(trained)
         self.jobs: dict[JobId, JobRecord] = {}
         """Jobs that have not ended."""
+        self.unread: frozenset[JobId] = frozenset()
+        """Jobs whose records cannot be read: they are left alone."""
         self.stored: dict[JobId, JobRecord] = {}
         """The same as they are stored: what other threads may see."""
         self.failed_starts: dict[JobId, int] = {}
@@ -155,6 +169,8 @@ class DriverState:
         """Number of the last job."""
         self.serial_least = 0
         """No job has a lower number from now on, whatever is stored."""
+        self.new_uid = new_uid
+        """Returns what tells a job apart from all others."""
 
     @property
     def cluster(self) -> Cluster:
@@ -170,14 +186,20 @@ class DriverState:
         ends = store.ends()
         self.seq, self.serial = ends.seq, max(ends.serial, self.serial_least)
         self.jobs = {record.id: record for record in store.open_jobs()}
+        self.unread = frozenset(record.id for record in store.unread)
         self.estimates = remembered(store, self.request_of, self._trained)
         lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
-        asked_lately = Counter(self.request_of(one.job) for one in lately)
+        asked_lately = Counter(
+            self.request_of(one.job) for one in lately if not isinstance(one, UnreadableRecord)
+        )
         self._workload = self._plan.expected or tuple(asked_lately.items())
         self.show(self.jobs.values())
         self.endings.forget_launches()
         for attempt in self.attempts():
             self.endings.over(attempt)  # it was given up in a cycle that was not stored
+        for record in self.jobs.values():
+            if record.state is JobState.UNKNOWN:
+                self.endings.add(attempt_of(record), record.placement)
         self.is_built = False
 
     def show(self, records: Iterable[JobRecord]) -> None:
@@ -217,7 +239,7 @@ class DriverState:
         still on its way would begin beside the next, unless the engine is asked about it.
         """
         return [
-            Attempt(one.id, number)
+            numbered(one, number)
             for one in self.stored.values()
             for number in range(1, one.attempt + 1)
         ]
@@ -263,7 +285,12 @@ class DriverState:
 
 def attempt_of(record: JobRecord) -> Attempt:
     """Return the present or last attempt at a job."""
-    return Attempt(record.id, record.attempt)
+    return numbered(record, record.attempt)
+
+
+def numbered(record: JobRecord, number: int) -> Attempt:
+    """Return the attempt at a job that has this number."""
+    return Attempt(record.id, number, record.uid, record.holder_of(number))
 
 
 def job_of(record: JobRecord, request: Request) -> Job:
@@ -273,5 +300,9 @@ def job_of(record: JobRecord, request: Request) -> Job:
 
 
 def holders_first(records: Iterable[JobRecord]) -> list[JobRecord]:
-    """Return jobs in the order in which a scheduler learns them: holders, then who waits."""
-    return sorted(records, key=lambda one: (not one.state.holds, one.serial))
+    """Return jobs in the order in which a scheduler learns them: holders, then who waits.
+
+    Of those with which nobody knows what is the matter it learns nothing.
+    """
+    known = (one for one in records if one.state is not JobState.UNKNOWN)
+    return sorted(known, key=lambda one: (not one.state.holds, one.serial))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from interlane.live.store.record import JobRecord
 from interlane.model import (
     Action,
+    AttemptUnknown,
     Cancelled,
     CancelRequested,
     Event,
@@ -40,11 +41,18 @@ def told(
     """
     if isinstance(what, Action | CancelRequested | SchedulerBuilt):
         return
+    if record is not None and record.state is JobState.UNKNOWN:
+        if isinstance(what, Recovered):  # no scheduler knows anything else of it
+            yield what
+        return
     match what:
         case Recovered(job):
             if knows is not None:
                 yield Cancelled(job.id)  # it is told again, with its place
             yield what
+        case AttemptUnknown(job_id):
+            if knows is not None:
+                yield Cancelled(job_id)
         case Started() | Grown() | GrowFailed():
             if (knows, type(what)) in NEXT:
                 yield what

@@ -13,6 +13,7 @@ from interlane.live.driver.errors import (
     KeyReused,
     NoSuchJob,
     NoSuchMachine,
+    NotUnknown,
     VersionDiffers,
 )
 from interlane.live.driver.inbox import (
@@ -23,8 +24,11 @@ from interlane.live.driver.inbox import (
     Item,
     Key,
     Observed,
+    Resolution,
+    Resolve,
     Submit,
 )
+from interlane.live.driver.reports import wait_again
 from interlane.live.driver.state import DriverState, attempt_of
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec, Origin
@@ -36,6 +40,7 @@ from interlane.live.store.store import Store
 from interlane.model import (
     Cancelled,
     CancelRequested,
+    Finished,
     InterlaneError,
     Job,
     JobId,
@@ -71,6 +76,8 @@ class Users:
                 self._cancel(item, batch)
             case Drain():
                 _drain(item, batch)
+            case Resolve():
+                self._resolve(item, batch)
             case Ask():
                 _answer(item, batch)
 
@@ -127,6 +134,20 @@ class Users:
 
         batch.afterwards.append(answer)
 
+    def _resolve(self, item: Resolve, batch: Batch) -> None:
+        record = batch.state.jobs.get(item.job_id)
+        if record is None or record.state is not JobState.UNKNOWN:
+            found = record or self.store.job(item.job_id)
+            batch.afterwards.append(partial(item.answer.set_exception, _settled(item, found)))
+            return
+        said = f"{item.by} decided: {item.how}."
+        if item.how is Resolution.REQUEUE or record.cancelled_by is not None:
+            wait_again(record, batch, said)
+        else:
+            batch.state.endings.over(attempt_of(record))
+            batch.note(Finished(record.id), exit_code=None, reason=said)
+        batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
+
     def _cancel(self, item: Cancel, batch: Batch) -> None:
         try:
             record = self._cancellable(item, batch.state)
@@ -135,6 +156,8 @@ class Users:
             return
         if record.state is JobState.QUEUED:
             batch.note(Cancelled(record.id), cancelled_by=item.by)
+        elif record.state is JobState.UNKNOWN:
+            batch.note(CancelRequested(record.id), cancelled_by=item.by)
         elif record.cancelled_by is None:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
             batch.stop(attempt_of(record))
@@ -153,6 +176,14 @@ class Users:
                 "look at it again."
             )
         return record
+
+
+def _settled(item: Resolve, record: JobRecord | None) -> InterlaneError:
+    """Return why there is nothing to decide about a job."""
+    if record is None:
+        return NoSuchJob(f"There is no job {item.job_id!r}; 'interlane ps -A' lists all.")
+    said = f"Job {record.id} is {record.state}; only unknown ones can be resolved."
+    return NotUnknown(said)
 
 
 def digest_of(job: JobSpec) -> str:
@@ -194,7 +225,7 @@ def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> J
     state.serial += 1
     job_id = JobId(f"{job.name}-{state.serial}")
     origin = Origin(state.serial, user, batch.now_s, key)
-    return put_on_record(job_id, job, origin, batch, Submitted)
+    return put_on_record(job_id, job, origin, batch, Submitted, uid=state.new_uid())
 
 
 def put_on_record(

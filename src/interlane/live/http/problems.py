@@ -11,13 +11,14 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from interlane.live.auth import Denied, NewToken
+from interlane.live.auth import Denied, LastAdmin, NewToken
 from interlane.live.driver import (
     AlreadyEnded,
     KeyReused,
     NoSuchJob,
     NoSuchMachine,
     NotReady,
+    NotUnknown,
     VersionDiffers,
 )
 from interlane.live.files.fields import sentence
@@ -38,6 +39,8 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         NotYours: HTTPStatus.FORBIDDEN,
         TooManyFunctions: HTTPStatus.CONFLICT,
         AlreadyEnded: HTTPStatus.CONFLICT,
+        NotUnknown: HTTPStatus.CONFLICT,
+        LastAdmin: HTTPStatus.CONFLICT,
         VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
         NotReady: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -9,7 +9,7 @@ import numpy as np
 
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.store.record import JobRecord
+from interlane.live.store.record import JobRecord, UnreadableRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import MILLI, JobId, Request
@@ -171,6 +171,8 @@ def remembered(
     estimates = LiveEstimates(trained)
     wanted = JobsWanted(REMEMBERED, states=frozenset({JobState.SUCCEEDED}))
     for record in reversed(store.jobs(wanted)):
+        if isinstance(record, UnreadableRecord):
+            continue
         asked = asked_before(record, request_of(record.job))
         estimates.learn(asked, record.ran_for_s(record.ended_s or 0.0))
     return estimates

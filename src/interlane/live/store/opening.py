@@ -8,16 +8,21 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import count
+from secrets import token_hex
 from typing import Final
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from interlane.live.store.database import safe_url
 from interlane.live.store.migrate_1 import to_version_2
-from interlane.live.store.tables import EPOCH, TABLES, VERSION
+from interlane.live.store.migrate_2 import to_version_3
+from interlane.live.store.tables import EPOCH, ID_BYTES, TABLES, VERSION
 from interlane.model import InvalidInput
 
-MIGRATIONS: Final[Mapping[int, Callable[[Connection], None]]] = {1: to_version_2}
+MIGRATIONS: Final[Mapping[int, Callable[[Connection], None]]] = {
+    1: to_version_2,
+    2: to_version_3,
+}
 """What brings tables of a version to the next."""
 
 RESTORE: Final = "restore a copy, or begin anew with another --state"
@@ -46,7 +51,8 @@ def opened(engine: Engine, url: str, *, only_reads: bool) -> str | None:
         with engine.begin() as connection:
             TABLES.create_all(connection)
             row = {"version": VERSION, "number": 0, "seq": 0, "at_s": 0.0, "serial": 0}
-            connection.execute(insert(EPOCH), [row])
+            who = {"identity": token_hex(ID_BYTES), "server": "", "beat": 0}
+            connection.execute(insert(EPOCH), [row | who])
         return None
     return _migrated(engine, url, found)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from interlane.live.files.job import JobSpec
 from interlane.model import (
     Action,
+    AttemptUnknown,
     Cancelled,
     Finished,
     Grow,
@@ -42,7 +43,7 @@ SPEC: Final = "spec"
 
 IN_DETAIL: Final = (
     *("low_s", "high_s", "basis", "key", "attempt", "growth", "ran_s"),
-    *("exit_code", "reason", "cancelled_by", "use", "losses"),
+    *("exit_code", "reason", "cancelled_by", "use", "losses", "uid", "holder"),
 )
 """Fields of a record that the detail of an entry may set."""
 
@@ -92,6 +93,17 @@ class JobRecord:
     """What the engine calls it, if it came in through the engine."""
     losses: int = 0
     """How often what ran it was killed under it."""
+    uid: str = ""
+    """Drawn at random when it came in, so that no other job ever has it; empty if an older
+    version took the job in."""
+    holder: str = ""
+    """Who holds its present or last attempt; see ``live.port.Traits``."""
+    former: tuple[tuple[int, str], ...] = ()
+    """Attempts up to a number were held by others, each by whom."""
+
+    def holder_of(self, attempt: int) -> str:
+        """Return who holds or held an attempt."""
+        return next((who for last, who in self.former if attempt <= last), self.holder)
 
     @property
     def is_open(self) -> bool:
@@ -119,6 +131,21 @@ class JobRecord:
         return 0.0 if self.started_s is None else now_s - self.started_s
 
 
+class UnreadableRecord(JobRecord):
+    """What can be shown of a job whose record nobody here can read; it is left as it is."""
+
+    __slots__ = ()
+
+
+def unreadable(serial: int, job_id: str, user: str, state: JobState, why: str) -> JobRecord:
+    """Return what is shown of a job whose record cannot be read: unknown, unless it ended."""
+    spec = JobSpec(name="unreadable", run="false")
+    name = job_id.rpartition("-")[0]
+    shown = state if state.has_ended else JobState.UNKNOWN
+    at = serial, JobId(job_id), name, user, spec.queue, spec, 0.0, 0.0, 0.0, 0.0
+    return UnreadableRecord(*at, state=shown, reason=why)
+
+
 # -- the fold -------------------------------------------------------------------------
 
 
@@ -130,6 +157,8 @@ def after(record: JobRecord | None, entry: LogEntry) -> JobRecord:
     if state is None:
         return record
     change = {**_change(record, entry), **_detail(entry)}
+    if change.get("holder", record.holder) != record.holder and record.attempt:
+        change["former"] = (*record.former, (record.attempt, record.holder))
     return replace(record, state=state, version=record.version + 1, **change)
 
 
@@ -146,9 +175,10 @@ def _first(entry: LogEntry) -> JobRecord:
     match entry.what:
         case Submitted(job):
             return _made(job, entry)
-        case Recovered(job):
+        case Recovered(job, _, placement):
             made = _made(job, entry)
-            return replace(made, state=JobState.RUNNING, **_change(made, entry))
+            runs = made.state if placement is None else JobState.RUNNING
+            return replace(made, state=runs, **_change(made, entry))
         case _:
             raise IllegalTransition(f"Job {entry.job_id}", "unknown", entry.kind)
 
@@ -168,6 +198,8 @@ def _detail(entry: LogEntry) -> dict[str, Any]:
 def _next_state(record: JobRecord, entry: LogEntry) -> JobState | None:
     """Return where a job stands after an entry; None if it is void."""
     what = entry.what
+    if isinstance(what, Recovered) and what.placement is None:
+        return JobState.QUEUED
     if isinstance(what, Recovered):
         return JobState.RUNNING if record.cancelled_by is None else JobState.STOPPING
     state = ON_RECORD.get((record.stands, type(what)))
@@ -185,6 +217,8 @@ def _change(record: JobRecord, entry: LogEntry) -> dict[str, Any]:
         case Start(_, placement):
             began = {"attempt": record.attempt + 1, "started_s": at_s, "reason": None}
             return {**_placed(placement), "growth": 0, **began}
+        case Recovered(_, ran_s, None):
+            return {**_placed(None), "ran_s": ran_s, "reason": None}
         case Recovered(_, ran_s, placement, started_s, growing):
             began = {"ran_s": ran_s, "started_s": started_s, "reason": None}
             return {**_placed(placement, growing), **began}
@@ -204,6 +238,8 @@ def _change(record: JobRecord, entry: LogEntry) -> dict[str, Any]:
             return {**_placed(None), **_kept(record, work_lost_s, at_s)}
         case Requeue(_, why, work_lost_s):
             return {**_placed(None), **_kept(record, work_lost_s, at_s), "reason": why}
+        case AttemptUnknown(_, why):
+            return {"reason": why}
         case StartFailed(_, why):
             return {**_placed(None), "reason": why or None}
         case Refuse(_, refusal):
@@ -241,6 +277,7 @@ def document_record(document: Mapping[str, Any]) -> JobRecord:
     known["state"] = JobState(document["state"])
     if document.get("placement") is not None:
         known["placement"] = document_placement(document["placement"])
+    known["former"] = tuple((last, who) for last, who in document.get("former", ()))
     return JobRecord(**known, job=JobSpec.model_validate(document[SPEC]))
 
 

@@ -63,6 +63,20 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
+class Life:
+    """Who writes to a database, or wrote last."""
+
+    identity: str
+    """Id of the database."""
+    number: int
+    """Rises with every server that takes the database over."""
+    server: str
+    """Who holds what that server runs; empty once it has ended by itself."""
+    beat: int
+    """Rises while that server lives."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobsPart:
     """Rows that leave the database together; false if there are none."""
 

@@ -10,7 +10,7 @@ says in whose life it is made; a server whose life is over is told so and must e
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -29,14 +29,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
+from interlane.live.files.job import check_spec
 from interlane.live.store.database import engine_of, failure, safe_url
 from interlane.live.store.opening import RESTORE, opened
 from interlane.live.store.record import (
     SPEC,
     JobRecord,
+    UnreadableRecord,
     document_record,
     dumped,
+    fold,
     record_document,
+    unreadable,
 )
 from interlane.live.store.rows import (
     DrainRow,
@@ -44,6 +48,8 @@ from interlane.live.store.rows import (
     FunctionRow,
     JobsPart,
     JobsWanted,
+    Life,
+    OldJob,
     Past,
     TokenRow,
     UsedKey,
@@ -90,6 +96,8 @@ class Store:
         self._engine = engine_of(url)
         self._epoch = 0
         self._ends = Ends()
+        self.unread: list[JobRecord] = []
+        """Jobs that had not ended at the last look, and whose records cannot be read."""
         self.said: str | None = None
         """What the operator should know of how it was opened."""
         try:
@@ -107,13 +115,42 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------
 
-    def begin_epoch(self) -> int:
-        """Take the database over from whoever wrote before; return the number of the life."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether this one has taken the database over."""
+        return self._epoch > 0
+
+    def life(self) -> Life:
+        """Return who writes, or wrote last."""
+        asked = select(EPOCH.c.identity, EPOCH.c.number, EPOCH.c.server, EPOCH.c.beat)
         with self._transaction() as connection:
-            connection.execute(update(EPOCH).values(number=EPOCH.c.number + 1))
+            return Life(*connection.execute(asked).one())
+
+    def begin_epoch(self, server: str = "", after: int | None = None) -> int:
+        """Take the database over from whoever wrote before; return the number of the life.
+
+        Where ``after`` is given, only if that was the last life.
+        """
+        mine = update(EPOCH).values(number=EPOCH.c.number + 1, server=server)
+        if after is not None:
+            mine = mine.where(EPOCH.c.number == after)
+        with self._transaction() as connection:
+            if connection.execute(mine).rowcount != 1:
+                raise self._superseded()
             self._epoch = connection.execute(select(EPOCH.c.number)).scalar_one()
-            self._ends = _ends(connection)
+            self._ends = self._whole_ends(connection)
         return self._epoch
+
+    def beat(self, at_s: float) -> None:
+        """Let others see that this server lives; raises once another has taken over."""
+        with self._transaction() as connection:
+            self._claim(connection, {"beat": EPOCH.c.beat + 1, "at_s": at_s})
+
+    def sign_off(self) -> None:
+        """Let others see that this server has ended by itself."""
+        ours = update(EPOCH).where(EPOCH.c.number == self._epoch)
+        with self._transaction() as connection:
+            connection.execute(ours.values(server=""))
 
     def commit(
         self,
@@ -137,7 +174,7 @@ class Store:
             serial = max((row["serial"] for row in rows), default=0)
             ends = Ends(entries[-1].seq, entries[-1].at_s, max(ends.serial, serial))
         with self._transaction() as connection:
-            self._claim(connection, ends)
+            self._claim(connection, asdict(ends))
             _insert(connection, LOG, [entry_row(entry) for entry in entries])
             _insert(connection, JOBS, [row for row in rows if row["id"] in made])
             if changed:
@@ -148,25 +185,41 @@ class Store:
             _insert(connection, DRAINS, _last_of_each(drains))
         self._ends = ends
 
-    def _claim(self, connection: Connection, ends: Ends | None = None) -> None:
+    def _claim(self, connection: Connection, new: dict[str, Any] | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
         ours = update(EPOCH).where(EPOCH.c.number == self._epoch)
-        new = {"number": self._epoch} if ends is None else asdict(ends)
-        if connection.execute(ours.values(new)).rowcount != 1:
-            raise Superseded(
-                f"Another server has taken {safe_url(self.url)} over; this one stops."
-            )
+        if connection.execute(ours.values(new or {"number": self._epoch})).rowcount != 1:
+            raise self._superseded()
+
+    def _superseded(self) -> Superseded:
+        return Superseded(
+            f"Another server has taken {safe_url(self.url)} over; this one stops."
+        )
+
+    def _whole_ends(self, connection: Connection) -> Ends:
+        """Return where the log ends; a copy of an old database ends before its archive does."""
+        ends, past = _ends(connection), self._past
+        if past is None:
+            return ends
+        seq, serial = max(ends.seq, past.last_seq), max(ends.serial, past.newest_serial)
+        return Ends(seq, ends.at_s, serial)
 
     # -- jobs and the log -------------------------------------------------------------
 
     def open_jobs(self) -> list[JobRecord]:
-        """Return the jobs that have not ended, in the order of submission."""
-        wanted = select(JOBS.c.document).where(JOBS.c.state.in_(sorted(OPEN)))
-        return self._records(wanted.order_by(JOBS.c.serial))
+        """Return the jobs that have not ended, in the order of submission.
+
+        Those whose records cannot be read are not among them: nobody can do anything for them,
+        and they are no reason to do nothing for the others.
+        """
+        wanted = select(JOBS).where(JOBS.c.state.in_(sorted(OPEN)))
+        found = self._records(wanted.order_by(JOBS.c.serial))
+        self.unread = [record for record in found if isinstance(record, UnreadableRecord)]
+        return [record for record in found if not isinstance(record, UnreadableRecord)]
 
     def job(self, job_id: str) -> JobRecord | None:
         """Return the record of a job."""
-        found = self._records(select(JOBS.c.document).where(JOBS.c.id == job_id))
+        found = self._records(select(JOBS).where(JOBS.c.id == job_id))
         if found or self._past is None:
             return found[0] if found else None
         old = self._past.job(job_id)
@@ -174,7 +227,7 @@ class Store:
 
     def jobs(self, wanted: JobsWanted) -> list[JobRecord]:
         """Return a page of jobs, the newest first."""
-        asked = select(JOBS.c.document)
+        asked = select(JOBS)
         if wanted.before is not None:
             asked = asked.where(JOBS.c.serial < wanted.before)
         if wanted.states is not None:
@@ -190,7 +243,7 @@ class Store:
         is_full = len(found) == wanted.limit
         if past is None or not ended or (is_full and found[-1].serial > past.newest_serial):
             return found
-        by_serial = {one.serial: self._record(one.document) for one in past.jobs(wanted)}
+        by_serial = {one.serial: self._old_record(one) for one in past.jobs(wanted)}
         by_serial |= {record.serial: record for record in found}
         return [by_serial[one] for one in sorted(by_serial, reverse=True)[: wanted.limit]]
 
@@ -208,7 +261,7 @@ class Store:
     def ends(self) -> Ends:
         """Return where the log ends."""
         with self._transaction() as connection:
-            return _ends(connection)
+            return self._whole_ends(connection)
 
     def log(
         self, after: int = 0, limit: int = PAGE, job_id: str | None = None
@@ -258,14 +311,39 @@ class Store:
 
     def _records(self, asked: Select[Any]) -> list[JobRecord]:
         with self._transaction() as connection:
-            texts = connection.execute(asked).scalars().all()
-        return [self._record(text) for text in texts]
+            rows = [dict(row) for row in connection.execute(asked).mappings()]
+        return [self._row_record(row) for row in rows]
+
+    def _row_record(self, row: Mapping[str, Any]) -> JobRecord:
+        """Return the record of a row; if it cannot be read, what the log tells of the job."""
+        try:
+            return self._record(row["document"])
+        except StoreFailed:
+            pass
+        try:
+            return _sound(fold(self._stored_log(0, PAGE, row["id"]))[JobId(row["id"])])
+        except (StoreFailed, InterlaneError, ValueError, KeyError, TypeError) as error:
+            cause = " ".join(str(error).split())[:CAUSE_MAX]
+        why = f"Its record cannot be read ({cause}); use the version that wrote it, or a copy."
+        try:
+            state = JobState(row["state"])
+        except ValueError:
+            state = JobState.UNKNOWN
+        return unreadable(row["serial"], row["id"], row["user"], state, why)
 
     def _record(self, text: str) -> JobRecord:
         try:
-            return document_record(json.loads(text))
-        except (ValueError, KeyError, TypeError) as error:
+            return _sound(document_record(json.loads(text)))
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidInput) as error:
             raise self._unreadable(error) from None
+
+    def _old_record(self, old: OldJob) -> JobRecord:
+        try:
+            return self._record(old.document)
+        except StoreFailed as error:
+            return unreadable(
+                old.serial, f"unreadable-{old.serial}", "", JobState.FAILED, f"{error}"
+            )
 
     def _unreadable(self, error: Exception) -> StoreFailed:
         cause = " ".join(str(error).split())[:CAUSE_MAX]
@@ -379,6 +457,12 @@ class Store:
                 yield connection
         except SQLAlchemyError as error:
             raise StoreFailed(failure(self.url, error)) from error
+
+
+def _sound(record: JobRecord) -> JobRecord:
+    """Return a record, or raise if its job could not be understood when it is scheduled."""
+    check_spec(record.job)
+    return record
 
 
 _CHANGES: Final = ("state", "ended_s", "document")

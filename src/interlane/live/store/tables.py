@@ -1,15 +1,19 @@
 """The tables of the store.
 
-``life`` has one row: the version of the tables, who may write, and where the log ends, which
-is known even if all of it was moved elsewhere.
+``life`` has one row: the version of the tables, the database's id, who may write, which server
+that is and a number that it counts up while it lives, and where the log ends, which is known
+even if all of it was moved elsewhere.
 """
 
 from typing import Final
 
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of the tables below."""
+
+ID_BYTES: Final = 8
+"""Random bytes of a database's id."""
 
 _Serial = BigInteger().with_variant(Integer, "sqlite")  # the row id, only if spelled so
 TABLES: Final = MetaData()
@@ -77,4 +81,7 @@ EPOCH: Final = Table(
     Column("seq", _Serial, nullable=False),
     Column("at_s", Float(53), nullable=False),
     Column("serial", _Serial, nullable=False),
+    Column("identity", String(32), nullable=False),
+    Column("server", Text, nullable=False),
+    Column("beat", _Serial, nullable=False),
 )

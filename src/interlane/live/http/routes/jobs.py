@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
 from interlane.live.auth import Caller, Role
-from interlane.live.driver import Driver, Key
+from interlane.live.driver import Driver, Key, Resolution
 from interlane.live.driver.users import digest_of
 from interlane.live.files.job import JobSpec, check_spec
 from interlane.live.http.access import (
@@ -18,6 +18,7 @@ from interlane.live.http.access import (
     PREFIX,
     PROBLEMS,
     SERIAL_MAX,
+    Admin,
     User,
     Viewer,
     also,
@@ -27,6 +28,7 @@ from interlane.live.http.service import The
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
 from interlane.live.view import Why
+from interlane.model import JobId
 from interlane.model.lifecycle import JobState
 
 KEY_LENGTH_MAX: Final = 255
@@ -117,6 +119,13 @@ async def cancel(
     version = None if if_match in (None, "*") else _version(if_match)
     asked = the.driver.cancel(record.id, caller.name, version)
     return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.ACCEPTED)
+
+
+@routes.put("/jobs/{job_id}/resolution/{how}", responses=also(404, 409))
+async def resolve(job_id: JobPath, how: Resolution, caller: Admin, the: The) -> Response:
+    """Decide about an unknown job: its attempt is over, and it waits again or has failed."""
+    asked = the.driver.resolve(JobId(job_id), how, caller.name)
+    return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.OK)
 
 
 @routes.get("/jobs/{job_id}/log", responses=also(404))

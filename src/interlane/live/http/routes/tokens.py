@@ -32,7 +32,7 @@ def list_tokens(caller: Admin, the: The) -> Response:
     return JSONResponse({"tokens": shown})
 
 
-@routes.delete("/{token_id}", status_code=HTTPStatus.NO_CONTENT, responses=also(404))
+@routes.delete("/{token_id}", status_code=HTTPStatus.NO_CONTENT, responses=also(404, 409))
 def revoke_token(
     token_id: Annotated[str, Field(max_length=32)], caller: Admin, the: The
 ) -> Response:
