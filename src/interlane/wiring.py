@@ -312,6 +312,7 @@ def serve(
     durations: Path | None,
     typical: Path | None,
     keep: str,
+    bounds: Iterable[str],
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
@@ -319,6 +320,7 @@ def serve(
     """Run an engine under a policy until told to end, with web pages if given."""
     from interlane.engines.local.make import local
     from interlane.live import up
+    from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import SchedulerPlan
     from interlane.live.functions.gateway import Gateway
     from interlane.model import amounts
@@ -334,7 +336,15 @@ def serve(
     made = local(state, devices, turns, sharing, keep_s)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
-        state, host, port, functions, database_url, beside, made.greeting, keep_s
+        state,
+        host,
+        port,
+        functions,
+        database_url,
+        beside,
+        made.greeting,
+        keep_s,
+        ServerBounds.of(bounds),
     )
     up.serve(
         settings,

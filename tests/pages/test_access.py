@@ -145,6 +145,7 @@ def test_the_api_is_as_it_was(machine: Machine) -> None:
     with machine.browserlike(Role.ADMIN) as client:
         assert client.get("/healthz").text == "ok\n"
         assert client.get("/api/v1/summary").status_code == 401
-        missing = client.get("/api/v1/nothing")
+        head = {"Authorization": f"Bearer {machine.tokens[Role.VIEWER]}"}
+        missing = client.get("/api/v1/nothing", headers=head)
         assert missing.status_code == 404
         assert missing.headers["content-type"] == "application/problem+json"

@@ -105,6 +105,14 @@ class UpOptions:
         ),
     ] = "30d"
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
+    bound: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Bound what one caller or all may take, as in header_s=5; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @takes(UpOptions)
@@ -147,6 +155,7 @@ def up(
         durations=options.durations,
         typical=options.typical,
         keep=options.keep,
+        bounds=options.bound or (),
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
@@ -167,8 +176,9 @@ def _detached(
     words = [
         f"--{name}={value}"
         for name, value in asdict(options).items()
-        if name != "pages" and value is not None
+        if name not in ("pages", "bound") and value is not None
     ]
+    words.extend(f"--bound={one}" for one in options.bound or ())
     words.append("--pages" if options.pages else "--no-pages")
     env = dict(os.environ)
     if database_url is not None:

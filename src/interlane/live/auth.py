@@ -7,7 +7,7 @@ bits, so that a plain digest is as good as a slow one.
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
 from hmac import compare_digest
@@ -48,6 +48,8 @@ class Caller:
 
     name: str
     role: Role
+    token_id: str = field(default="", compare=False)
+    """Which token it was."""
 
     def insist(self, role: Role) -> None:
         """Raise unless the caller has at least this role."""
@@ -108,6 +110,8 @@ class Tokens:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._valid = self._read()
+        self.on_revoke: Callable[[], None] = lambda: None
+        """Told when a token counts no longer."""
 
     def __len__(self) -> int:
         return len(self._valid)
@@ -140,7 +144,7 @@ class Tokens:
     def holder(self, token_id: str) -> Caller | None:
         """Return whose token has this id; None once it is revoked."""
         row = self._valid.get(token_id)
-        return None if row is None else Caller(row.name, role_of(row.role))
+        return None if row is None else Caller(row.name, role_of(row.role), token_id)
 
     def all(self) -> list[TokenRow]:
         """Return what is stored of all tokens, revoked ones too."""
@@ -150,7 +154,9 @@ class Tokens:
         """Let a token count no longer; return whether it did."""
         with self._lock:
             self._valid.pop(token_id, None)
-        return self._store.revoke_token(token_id, self._now_s())
+        was_valid = self._store.revoke_token(token_id, self._now_s())
+        self.on_revoke()
+        return was_valid
 
     def _read(self) -> dict[str, TokenRow]:
         return {row.id: row for row in self._store.tokens() if row.revoked_s is None}

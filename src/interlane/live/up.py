@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,15 +17,18 @@ from fastapi import FastAPI
 
 from interlane.live.archive import Archive
 from interlane.live.auth import Role, Tokens
+from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
+from interlane.live.http.connections import BoundedServer, Connections
 from interlane.live.http.service import LiveService
 from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
 from interlane.live.port import Engine
+from interlane.live.questions.desk import QuestionDesk
 from interlane.live.questions.etas import Etas, PlayForward
 from interlane.live.store.store import Store, StoreFailed
 from interlane.live.view import View
@@ -62,6 +65,7 @@ class UpSettings:
     """What is said of the engine when it serves."""
     keep_s: float = inf
     """Seconds after which jobs that have ended are moved to the archive."""
+    bounds: ServerBounds = field(default_factory=ServerBounds)
 
 
 Say = Callable[[str], None]
@@ -114,7 +118,9 @@ def serve(
         etas.start()
         keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
         keeping.start()
-        service = LiveService(View(driver, etas), driver, tokens)
+        bounds = settings.bounds
+        desk = QuestionDesk(bounds)
+        service = LiveService(View(driver, etas), driver, tokens, desk, bounds)
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
             assert isinstance(app, FastAPI)
@@ -184,8 +190,9 @@ def _run(service: LiveService, app: FastAPI | Door, listener: socket.socket) -> 
         access_log=False,
         timeout_graceful_shutdown=GOODBYE_S,
         server_header=False,
+        proxy_headers=False,
     )
-    server = uvicorn.Server(config)
+    server = BoundedServer(config, Connections(service.bounds))
 
     def end() -> None:
         server.should_exit = True

@@ -86,7 +86,7 @@ def _canceller(visit: Visit, record: JobRecord) -> None:
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
         if visit.caller is not None and view.record.state is JobState.QUEUED:
-            view.starts_in = await asyncio.to_thread(view.start)
+            view.starts_in = await view.start()
 
     ui.timer(5.0, play)
 
@@ -104,9 +104,9 @@ class _View:
         """The job as it stands."""
         return self._site.view.job(self._id)
 
-    def start(self) -> str:
+    async def start(self) -> str:
         """Return when it is likely to start; takes its time."""
-        found = self._site.starts.bands([self._id]).get(self._id)
+        found = (await self._site.starts.bands([self._id])).get(self._id)
         return start_words(found, self._site.view.now_s())
 
     # -- head -------------------------------------------------------------------------

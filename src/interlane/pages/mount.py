@@ -26,7 +26,7 @@ def mount(service: LiveService, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     view = service.view
     sessions = Sessions(service.tokens, view.now_s)
-    starts, usage = Starts(view), Usage(view)
+    starts, usage = Starts(service), Usage(view)
     site = Site(service, view.policy(), sessions, starts, usage)
     return Front(api, lambda: _built(site), sessions, beside=usage.follow)
 

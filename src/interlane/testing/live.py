@@ -1,5 +1,6 @@
 """Builders for the live machine: real stores, real processes, a real server."""
 
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,14 +17,17 @@ from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.auth import Role, Tokens
+from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
 from interlane.live.driver.machines import MachinesSeen
 from interlane.live.driver.state import MakeScheduler, SchedulerPlan, Snapshot
 from interlane.live.files.job import JobSpec, Origin, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
+from interlane.live.http.connections import BoundedServer, Connections
 from interlane.live.http.service import LiveService
 from interlane.live.port import Attempt, Engine, Launch, Traits
+from interlane.live.questions.desk import QuestionDesk
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
@@ -134,12 +138,15 @@ def view_of(driver: Driver) -> View:
 
 
 def make_service(
-    driver: Driver, functions: FunctionSettings | None = None
+    driver: Driver,
+    functions: FunctionSettings | None = None,
+    bounds: ServerBounds | None = None,
 ) -> tuple[Mapping[Role, str], FastAPI]:
     """Return a token for every role, and the API of a driver."""
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role)[0] for role in Role}
-    service = LiveService(view_of(driver), driver, tokens)
+    kept = bounds or ServerBounds()
+    service = LiveService(view_of(driver), driver, tokens, QuestionDesk(kept), kept)
     (machine,) = driver.snapshot().cluster
     replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine))
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
@@ -154,16 +161,19 @@ def secrets_of(driver: Driver) -> Secrets:
 
 @contextmanager
 def serving(
-    driver: Driver, functions: FunctionSettings | None = None
+    driver: Driver,
+    functions: FunctionSettings | None = None,
+    bounds: ServerBounds | None = None,
 ) -> Iterator[tuple[str, Mapping[Role, str]]]:
     """Serve a driver over HTTP; yields the address and a token for every role."""
-    made, app = make_service(driver, functions)
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    made, app = make_service(driver, functions, bounds)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+    server = BoundedServer(config, Connections(bounds or ServerBounds()))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     until(lambda: server.started, "the server")
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}", made
     finally:

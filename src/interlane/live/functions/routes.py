@@ -13,6 +13,7 @@ from interlane.live.files.function import FunctionSpec
 from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.gateway import Gateway
 from interlane.live.http.access import PREFIX, PROBLEMS, User, Viewer, also
+from interlane.live.http.presence import first_of
 from interlane.live.http.problems import problem
 from interlane.model import amounts
 
@@ -85,7 +86,8 @@ async def invoke(
 ) -> Response:
     """Call a function with a JSON document and return what it answers."""
     deadline_s = None if x_deadline is None else _deadline_s(x_deadline)
-    return answer_of(await the.ask(name, await request.body(), deadline_s))
+    asked = the.ask(name, await request.body(), deadline_s)
+    return answer_of(await first_of(request.receive, asked))
 
 
 def _deadline_s(text: str) -> float:

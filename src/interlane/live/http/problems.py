@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -24,6 +24,8 @@ from interlane.live.files.fields import sentence
 from interlane.live.files.function import FunctionSpec
 from interlane.live.files.job import JobSpec
 from interlane.live.functions.gateway import NoSuchFunction, NotYours, TooManyFunctions
+from interlane.live.http.presence import CallerGone
+from interlane.live.questions.desk import TooManyQuestions, TooManyRequests
 from interlane.live.store.store import StoreFailed
 from interlane.model import InterlaneError, InvalidInput
 
@@ -42,6 +44,8 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
         NotReady: HTTPStatus.SERVICE_UNAVAILABLE,
         StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+        TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
+        TooManyQuestions: HTTPStatus.SERVICE_UNAVAILABLE,
         InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
@@ -68,11 +72,19 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(InterlaneError, _interlane)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(CallerGone, _gone)
 
 
 def _interlane(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InterlaneError)
-    return problem(status_of(error), str(error))
+    retry_s = getattr(error, "retry_s", None)
+    headers = None if retry_s is None else {"Retry-After": str(retry_s)}
+    return problem(status_of(error), str(error), headers)
+
+
+def _gone(_: Request, __: Exception) -> Response:
+    """Return what nobody will see."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
 def status_of(error: InterlaneError) -> HTTPStatus:

@@ -1,12 +1,14 @@
 """What the routes speak to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from interlane.live.auth import Tokens
+from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
+from interlane.live.questions.desk import QuestionDesk
 from interlane.live.view import View
 
 
@@ -18,6 +20,9 @@ class LiveService:
     driver: Driver
     """To submit, to cancel and to drain; nobody reads from it."""
     tokens: Tokens
+    desk: QuestionDesk
+    """For questions that take long."""
+    bounds: ServerBounds = field(default_factory=ServerBounds)
 
 
 async def _service(request: Request) -> LiveService:

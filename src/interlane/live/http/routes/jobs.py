@@ -5,7 +5,7 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from interlane.live.http.access import (
     also,
 )
 from interlane.live.http.documents import entry_document, job_document
+from interlane.live.http.presence import while_there
 from interlane.live.http.service import The
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
@@ -154,6 +155,7 @@ def timeline(job_id: JobPath, caller: Viewer, the: The) -> Response:
 @routes.get("/jobs/{job_id}/why", responses=also(404))
 async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
+    the.desk.must_not_hurry(caller.name)
     view = the.view
     record = await asyncio.to_thread(view.job, job_id)
     waits = record.state is JobState.QUEUED
@@ -169,17 +171,22 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
 
 
 @routes.get("/jobs/{job_id}/eta", responses=also(404))
-def eta(job_id: JobPath, caller: Viewer, the: The) -> Response:
+async def eta(job_id: JobPath, caller: Viewer, the: The, request: Request) -> Response:
     """Say when a job is likely to start, by playing what is known forward."""
-    record = the.view.job(job_id)
-    return JSONResponse(the.view.eta(record))
+    the.desk.must_not_hurry(caller.name)
+    view = the.view
+    found = the.desk.answer("eta", job_id, lambda: view.eta(view.job(job_id)))
+    return JSONResponse(await while_there(request.receive, found))
 
 
 @routes.post("/plan")
-def plan(job: JobSpec, caller: User, the: The) -> Response:
+async def plan(job: JobSpec, caller: User, the: The, request: Request) -> Response:
     """Say whether a job would start now, where and beside whom; nothing is changed."""
+    the.desk.must_not_hurry(caller.name)
     check_spec(job)
-    return JSONResponse(the.view.plan(job, caller.name))
+    asked = digest_of(job), caller.name
+    found = the.desk.answer("plan", asked, lambda: the.view.plan(job, caller.name))
+    return JSONResponse(await while_there(request.receive, found))
 
 
 def _job_answer(

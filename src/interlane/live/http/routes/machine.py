@@ -1,8 +1,6 @@
 """The machine: its devices, its log, what has happened on it."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated, Final
 
@@ -20,13 +18,11 @@ from interlane.live.http.access import (
     also,
 )
 from interlane.live.http.documents import entry_document, machine_document
-from interlane.live.http.news import News
+from interlane.live.http.feed import Feed
+from interlane.live.http.presence import while_there
 from interlane.live.http.service import LiveService, The
 from interlane.model import MachineId
 from interlane.traces.cluster_file import cluster_document
-
-HEARTBEAT_S: Final = 15.0
-"""Seconds after which a watcher that sees nothing is told that the server is there."""
 
 DAY_S: Final = 86_400.0
 DAYS_MAX: Final = 3_660.0
@@ -75,13 +71,17 @@ async def _drained(the: LiveService, machine_id: str, by: str, *, drained: bool)
 
 
 @routes.get("/trace")
-def trace(
+async def trace(
     caller: Viewer,
     the: The,
+    request: Request,
     days: Annotated[float, Query(gt=0, le=DAYS_MAX)] = 7.0,
 ) -> Response:
     """Return the jobs of the last days as a trace that can be played, in CSV."""
-    text = the.view.trace(the.view.now_s() - days * DAY_S)
+    the.desk.must_not_hurry(caller.name)
+    view = the.view
+    found = the.desk.answer("trace", days, lambda: view.trace(view.now_s() - days * DAY_S))
+    text = await while_there(request.receive, found)
     return PlainTextResponse(text, media_type="text/csv")
 
 
@@ -113,30 +113,19 @@ async def watch(
     after: Annotated[int | None, Query(ge=0, le=SERIAL_MAX)] = None,
     last_event_id: Annotated[int | None, Header(ge=0, le=SERIAL_MAX)] = None,
 ) -> Response:
-    """Send entries of the log as they are written, as server-sent events."""
+    """Send entries of the log as they are written, as server-sent events.
+
+    The stream ends when the token counts no longer.
+    """
+    feed: Feed = request.app.state.feed
     begin = after if last_event_id is None else last_event_id
+    feed.must_have_room(caller)
     if begin is None:
         begin = await asyncio.to_thread(the.view.last_seq)
-    return StreamingResponse(_events(the, request, begin), media_type="text/event-stream")
+    return StreamingResponse(feed.events(caller, begin), media_type="text/event-stream")
 
 
 @routes.get("/openapi.json")
 def openapi(caller: Viewer, request: Request) -> Response:
     """Return the description of this API."""
     return JSONResponse(request.app.openapi())
-
-
-async def _events(the: LiveService, request: Request, seq: int) -> AsyncIterator[str]:
-    news: News = request.app.state.news
-    while not await request.is_disconnected():
-        waiting = asyncio.ensure_future(news.wait())
-        found = await asyncio.to_thread(the.view.log, seq, PAGE_MAX)
-        for entry in found:
-            seq = entry.seq
-            data = json.dumps(entry_document(entry))
-            yield f"id: {seq}\nevent: {entry.kind}\ndata: {data}\n\n"
-        if not found:
-            done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_S)
-            if not done:
-                yield ": still here\n\n"
-        waiting.cancel()
