@@ -91,7 +91,9 @@ class FastPath:
             return None
 
         async def short(body: bytes, receive: Any) -> Asgi:  # noqa: ANN401 - ASGI
-            return answer_of(await first_of(receive, functions.ask(name, body)))
+            return answer_of(
+                await first_of(receive, functions.ask(name, body)), functions.answers
+            )
 
         return short
 

@@ -21,6 +21,7 @@ from interlane.engines.local.functions.fork_servers import (
 )
 from interlane.engines.local.functions.replica import ReplicaOrder, shared_numbers
 from interlane.engines.local.functions.wire import (
+    SLACK_BYTES,
     Reader,
     ReplicaFrame,
     ReplicaFrameKind,
@@ -28,7 +29,7 @@ from interlane.engines.local.functions.wire import (
     packed,
 )
 from interlane.engines.local.launch import Secrets
-from interlane.live.files.function import FunctionSpec, terms_of
+from interlane.live.files.function import ANSWER_MIB_MAX, FunctionSpec, terms_of
 from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.port import (
     Answered,
@@ -44,6 +45,7 @@ from interlane.model import GpuRef, InterlaneError, InvalidField
 LAST_WORDS_S: Final = 0.1
 """Seconds after the end of a process in which what it said last is heard."""
 PRINTED_BYTES: Final = 1 << 16
+ANSWERS_BYTES: Final = ANSWER_MIB_MAX << 20
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _OUTCOMES: Final[Mapping[int, CallOutcome]] = {
@@ -151,6 +153,8 @@ class LocalEnvironment:
             spec.path,
             spec.concurrency,
             spec.batch.max > 1,
+            terms_of(spec).answer_mib << 20,
+            ANSWERS_BYTES,
             self._owner.secrets.values(spec.secrets) | own,
         )
         cores = devices.shared[device].cores if devices.emulated else ()
@@ -182,7 +186,7 @@ class LocalReplica(asyncio.Protocol):
         self._tell = tell
         self._is_capped = is_capped
         """Whether its memory is the machine's, and so can be watched."""
-        self._reader = Reader()
+        self._reader = Reader(ANSWERS_BYTES + SLACK_BYTES)
         self._line: asyncio.WriteTransport | None = None
         self._is_cut_off = False
         self._why: str | None = None
