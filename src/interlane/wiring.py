@@ -7,7 +7,7 @@ sentence.  Policies of other packages are found through the entry-point group
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from math import inf, isfinite
@@ -331,7 +331,12 @@ def serve(
     expected = () if typical is None else workload_in(typical)
     named = {"order": words.order, "placer": words.placer, "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
-    functions = function_settings(slot, forecast)
+    bounded = ServerBounds.of(bounds)
+    functions = replace(
+        function_settings(slot, forecast),
+        functions_per_user=bounded.functions_per_user,
+        answers_mib=bounded.answers_mib,
+    )
     keep_s = amounts.seconds("keep", keep) or inf
     made = local(state, devices, turns, sharing, keep_s)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
@@ -344,7 +349,7 @@ def serve(
         beside,
         made.greeting,
         keep_s,
-        ServerBounds.of(bounds),
+        bounded,
     )
     up.serve(
         settings,

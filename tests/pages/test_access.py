@@ -1,6 +1,7 @@
 """Who gets in, and how far: every page, every role."""
 
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -90,10 +91,18 @@ def test_a_link_lets_one_browser_in(machine: Machine) -> None:
     with machine.browserlike() as first, machine.browserlike() as second:
         token = {"Authorization": f"Bearer {machine.tokens[Role.USER]}"}
         path = first.post("/api/v1/pages", headers=token).json()["path"]
-        assert first.get(path).status_code == 200
+        ticket = parse_qs(urlsplit(path).query)["ticket"]
+        for look in (first.head, first.get):  # as previews do
+            shown = look(path)
+            assert (shown.status_code, shown.headers.get("set-cookie")) == (200, None)
+            assert shown.headers["cache-control"] == "no-store"
+        assert "signs you in as <strong>user</strong>" in shown.text
+        assert first.get("/").status_code == 303
+        assert first.post("/login", data={"ticket": ticket}).status_code == 200
         assert first.get("/").status_code == 200
-        again = second.get(path)
+        again = second.post("/login", data={"ticket": ticket})
         assert (again.status_code, again.headers.get("set-cookie")) == (401, None)
+        assert second.get(path).status_code == 401
         assert second.post("/api/v1/pages").status_code == 401
 
 
@@ -116,6 +125,7 @@ def test_the_link_that_the_server_prints_opens_the_pages(
     page.context.clear_cookies()
 
     page.goto(machine.link)
+    page.get_by_role("button", name="Sign in").click()
 
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 

@@ -38,6 +38,17 @@ class ServerBounds:
     watchers: int = 512
     watchers_per_token: int = 16
     """Streams of events and open pages."""
+    sessions_per_token: int = 20
+    """Browsers that are signed in; the oldest makes way."""
+    logins_per_minute: float = 30.0
+    """Of one address, whether they succeed or not."""
+    functions_per_user: int = 100
+    answers_mib: int = 256
+    """Answers of functions that have not been read, of all."""
+    uploads_waiting: int = 4
+    """Uploads and what-ifs in hand, one of which is worked on; the others wait."""
+    upload_memory_share: float = 0.25
+    """Of the machine's memory, for the one that is worked on."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 KNOWN_MAX: Final = 10_000
-"""Of whom it is remembered how often they came."""
+"""Of whom it is remembered how often they came; who came longest ago is forgotten."""
 
 
 class RateLimit:
@@ -25,21 +25,12 @@ class RateLimit:
         now_s = self._clock()
         left = self._now(who, now_s)
         passes = left >= 1.0
-        if who not in self._left and len(self._left) >= KNOWN_MAX:
-            self._forget(now_s)
+        self._left.pop(who, None)
+        if len(self._left) >= KNOWN_MAX:
+            del self._left[next(iter(self._left))]
         self._left[who] = (left - 1.0 if passes else left, now_s)
         return 0.0 if passes else (1.0 - left) / self._per_s
 
     def _now(self, who: Hashable, now_s: float) -> float:
         left, at_s = self._left.get(who, (self._in_a_row, now_s))
         return min(self._in_a_row, left + (now_s - at_s) * self._per_s)
-
-    def _forget(self, now_s: float) -> None:
-        """Forget those who may pass as often as anybody, or else who came first."""
-        self._left = {
-            who: kept
-            for who, kept in self._left.items()
-            if self._now(who, now_s) < self._in_a_row
-        }
-        while len(self._left) >= KNOWN_MAX:
-            del self._left[next(iter(self._left))]

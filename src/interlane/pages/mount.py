@@ -25,10 +25,10 @@ BUILT_WITHIN_S: Final = 30.0
 def mount(service: LiveService, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     view = service.view
-    sessions = Sessions(service.tokens, view.now_s)
+    sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
     starts, usage = Starts(service), Usage(view)
     site = Site(service, view.policy(), sessions, starts, usage)
-    return Front(api, lambda: _built(site), sessions, beside=usage.follow)
+    return Front(api, lambda: _built(site), sessions, service.bounds, beside=usage.follow)
 
 
 def _built(site: Site) -> FastAPI:

@@ -62,19 +62,26 @@ _HEAD: Final = Markup("<tr>{}</tr>").format(
 )
 
 
+def _state(row: TokenRow, is_valid: bool) -> str:  # noqa: FBT001 - it says which
+    if row.revoked_s is None:
+        return "valid"
+    return f"{'valid until' if is_valid else 'ended'} {_date(row.revoked_s)}"
+
+
 def _row(visit: Visit, row: TokenRow) -> None:
+    is_valid = row.is_valid(visit.site.view.now_s())
     cells = (
         Markup("<code>{}</code>").format(row.id),
         row.name,
         row.role,
         _date(row.created_s),
-        "valid" if row.revoked_s is None else f"revoked {_date(row.revoked_s)}",
+        _state(row, is_valid),
     )
     with ui.element("tr"):
         for cell in cells:
             LiveMarkup(Markup("{}").format(cell), tag="td")
         with ui.element("td"):
-            if row.revoked_s is None:
+            if is_valid:
                 _revoker(visit, row)
 
 

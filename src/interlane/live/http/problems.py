@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from interlane.live.auth import Denied, NewToken
+from interlane.live.auth import Denied, NameTaken, NewToken, NoSuchToken
 from interlane.live.driver import (
     AlreadyEnded,
     KeyReused,
@@ -34,6 +34,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
     {
         Denied: HTTPStatus.FORBIDDEN,
+        NameTaken: HTTPStatus.CONFLICT,
+        NoSuchToken: HTTPStatus.NOT_FOUND,
         NoSuchJob: HTTPStatus.NOT_FOUND,
         NoSuchMachine: HTTPStatus.NOT_FOUND,
         NoSuchFunction: HTTPStatus.NOT_FOUND,

@@ -28,6 +28,11 @@ class TokenRow:
     digest: str
     created_s: float
     revoked_s: float | None = None
+    """From when on it counts no longer; in the future if it expires then."""
+
+    def is_valid(self, now_s: float) -> bool:
+        """Tell whether it counts."""
+        return self.revoked_s is None or now_s < self.revoked_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,9 +333,10 @@ class Store:
         with self._transaction() as connection:
             return [TokenRow(**row) for row in connection.execute(asked).mappings()]
 
-    def revoke_token(self, token_id: str, at_s: float) -> bool:
-        """Note that a token no longer counts; return whether it did."""
-        still = (TOKENS.c.id == token_id) & TOKENS.c.revoked_s.is_(None)
+    def end_token(self, token_id: str, at_s: float) -> bool:
+        """Let a token count until then, unless it ends before; return whether it did not."""
+        ends_s = TOKENS.c.revoked_s
+        still = (TOKENS.c.id == token_id) & (ends_s.is_(None) | (ends_s > at_s))
         with self._transaction() as connection:
             done = connection.execute(update(TOKENS).where(still).values(revoked_s=at_s))
         return done.rowcount == 1
