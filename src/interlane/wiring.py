@@ -60,11 +60,12 @@ from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
+    from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
     from interlane.live.questions.etas import Known
-    from interlane.live.up import Mount
+    from interlane.live.up import Mount, TlsFiles
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -313,6 +314,8 @@ def serve(
     typical: Path | None,
     keep: str,
     bounds: Iterable[str],
+    tls: tuple[Path | None, Path | None],
+    behind_proxy: bool,
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
@@ -332,11 +335,7 @@ def serve(
     named = {"order": words.order, "placer": words.placer, "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     bounded = ServerBounds.of(bounds)
-    functions = replace(
-        function_settings(slot, forecast),
-        functions_per_user=bounded.functions_per_user,
-        answers_mib=bounded.answers_mib,
-    )
+    functions = function_settings(slot, forecast, bounded)
     keep_s = amounts.seconds("keep", keep) or inf
     made = local(state, devices, turns, sharing, keep_s)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
@@ -349,7 +348,9 @@ def serve(
         beside,
         made.greeting,
         keep_s,
-        bounded,
+        bounds=bounded,
+        tls=_tls_files(*tls),
+        behind_proxy=behind_proxy,
     )
     up.serve(
         settings,
@@ -361,6 +362,16 @@ def serve(
         say,
         mount,
     )
+
+
+def _tls_files(cert: Path | None, key: Path | None) -> "TlsFiles | None":
+    from interlane.live.up import TlsFiles
+
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise InvalidInput("A certificate needs its key: give both --tls-cert and --tls-key.")
+    return TlsFiles(cert.absolute(), key.absolute())
 
 
 def live_scheduler_maker(
@@ -418,7 +429,9 @@ def _trained(path: Path) -> Recall:
     return found
 
 
-def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
+def function_settings(
+    slot: str, forecast: Path | None, bounds: "ServerBounds"
+) -> "FunctionSettings":
     """Return how functions are kept warm: how often it is decided, and by which model."""
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.functions.warmth import forecasts_of
@@ -429,14 +442,17 @@ def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
 
     slot_s = seconds("slot", slot)
     must_be_slot(slot_s)
+    settings = FunctionSettings(
+        slot_s, functions_per_user=bounds.functions_per_user, answers_mib=bounds.answers_mib
+    )
     if forecast is None:
-        return FunctionSettings(slot_s)
+        return settings
     model = load(forecast)
     if not isinstance(model.forecaster, Trees):
         raise InvalidField("forecast", model.name, "the server forecasts with trees only")
     if model.slot_s != slot_s:
         raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
-    return FunctionSettings(slot_s, forecasts_of(model.forecaster, slot_s))
+    return replace(settings, forecast=forecasts_of(model.forecaster, slot_s))
 
 
 def _beside(model: Path, gpu_type: str) -> "Beside":

@@ -47,6 +47,7 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("GET", "/api/v1/tokens"): Role.ADMIN,
     ("DELETE", "/api/v1/tokens/{token_id}"): Role.ADMIN,
     ("POST", "/api/v1/tokens/{token_id}/rotate"): Role.ADMIN,
+    ("GET", "/api/v1/audit"): Role.ADMIN,
     ("POST", "/api/v1/functions"): Role.USER,
     ("GET", "/api/v1/functions"): Role.VIEWER,
     ("GET", "/api/v1/functions/{name}"): Role.VIEWER,

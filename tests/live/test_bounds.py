@@ -277,7 +277,7 @@ def test_a_question_whose_caller_is_gone_is_not_begun() -> None:
         await asyncio.sleep(0)
         other = await desk.answer("plan", 1, lambda: "another kind does not wait")
         go.set()
-        assert await asyncio.gather(first, stays) == ["first", "stays"]
+        assert [await first, await stays] == ["first", "stays"]
         assert await desk.answer("eta", 2, lambda: "asked anew") == "asked anew"
         desk.close()
         return begun, other

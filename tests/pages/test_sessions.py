@@ -7,6 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller, Role, Tokens
 from interlane.live.bounds import ServerBounds
 from interlane.live.rates import KNOWN_MAX, RateLimit
@@ -144,7 +145,8 @@ def test_an_address_signs_in_so_often_and_no_more(tokens: Tokens, clock: Clock) 
         pass
 
     bounds = ServerBounds(logins_per_minute=5)
-    front = Front(FastAPI(), FastAPI, Sessions(tokens, clock), bounds, nothing)
+    audit = AuditLog(None, clock)
+    front = Front(FastAPI(), FastAPI, Sessions(tokens, clock), bounds, audit, nothing)
 
     async def log_in(address: str, shown: str) -> httpx.Response:
         way = httpx.ASGITransport(front, client=(address, 1))

@@ -17,6 +17,7 @@ import typer
 
 from interlane.cli import (
     about,
+    audit,
     compare,
     demo,
     doctor,
@@ -99,6 +100,7 @@ share.app.command()(share_simulate.simulate)
 app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
 app.add_typer(token.app, name="token")
+app.command()(audit.audit)
 app.command()(about.version)
 
 

@@ -105,6 +105,20 @@ class UpOptions:
         ),
     ] = "30d"
     pages: Annotated[bool, typer.Option(help="Serve the web pages, too.")] = True
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate in PEM, to serve https.", show_default=False
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate's key.", show_default=False),
+    ] = None
+    behind_proxy: Annotated[
+        bool,
+        typer.Option("--behind-proxy", help="A proxy encrypts, and says who calls."),
+    ] = False
     bound: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,6 +170,8 @@ def up(
         typical=options.typical,
         keep=options.keep,
         bounds=options.bound or (),
+        tls=(options.tls_cert, options.tls_key),
+        behind_proxy=options.behind_proxy,
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
@@ -174,10 +190,11 @@ def _detached(
     """Start the same in the background, and pass on what it says until it serves."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = [
-        f"--{name}={value}"
+        f"--{name.replace('_', '-')}={value}"
         for name, value in asdict(options).items()
-        if name not in ("pages", "bound") and value is not None
+        if name not in ("pages", "bound", "behind_proxy") and value is not None
     ]
+    words.extend(["--behind-proxy"] if options.behind_proxy else [])
     words.extend(f"--bound={one}" for one in options.bound or ())
     words.append("--pages" if options.pages else "--no-pages")
     env = dict(os.environ)

@@ -58,7 +58,10 @@ class ServerBounds:
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
         """Return the defaults, but for those named as in ``header_s=5``."""
-        kinds = {one.name: type(one.default) for one in fields(cls)}
+        usual = cls()
+        kinds: dict[str, type[float]] = {
+            one.name: type(getattr(usual, one.name)) for one in fields(cls)
+        }
         given: dict[str, float] = {}
         for word in words:
             name, _, value = word.partition("=")
@@ -67,8 +70,8 @@ class ServerBounds:
             try:
                 given[name] = kinds[name](value)
             except ValueError:
-                like = f"{name}={getattr(cls(), name)}"
+                like = f"{name}={getattr(usual, name)}"
                 raise InvalidInput(
                     f"The bound {word!r} has no number; write it as {like}."
                 ) from None
-        return replace(cls(), **given)  # type: ignore[arg-type] # kinds are those of the fields
+        return replace(usual, **given)  # type: ignore[arg-type] # kinds are those of the fields

@@ -4,10 +4,13 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -16,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from interlane.live.archive import Archive
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Role, Tokens
 from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
@@ -38,6 +42,7 @@ from interlane.predict.recall import Recall
 
 DATABASE_FILE: Final = "state.db"
 ARCHIVE_FOLDER: Final = "archive"
+SCRATCH_FOLDER: Final = "scratch"
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
 GOODBYE_S: Final = 3
@@ -47,6 +52,14 @@ WAITING_MAX: Final = 2048
 """Connections that may wait to be taken up."""
 
 ADMIN: Final = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A certificate and its key, in PEM."""
+
+    cert: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,14 @@ class UpSettings:
     keep_s: float = inf
     """Seconds after which jobs that have ended are moved to the archive."""
     bounds: ServerBounds = field(default_factory=ServerBounds)
+    tls: TlsFiles | None = None
+    behind_proxy: bool = False
+    """Somebody else encrypts, and says where requests come from."""
+
+    @property
+    def scheme(self) -> str:
+        """How clients speak to it."""
+        return "http" if self.tls is None else "https"
 
 
 Say = Callable[[str], None]
@@ -98,9 +119,10 @@ def serve(
     mount: Mount | None = None,
 ) -> None:
     """Serve until told to end, with web pages if they are mounted; jobs run on."""
+    _must_be_safe(settings)
     prepare(settings.state)
     with locked(settings.state), _listening(settings) as listener:
-        address = f"http://{settings.host}:{listener.getsockname()[1]}"
+        address = f"{settings.scheme}://{settings.host}:{listener.getsockname()[1]}"
         archive = Archive(settings.state / ARCHIVE_FOLDER)
         store = _store(settings, archive, say)
         driver = Driver(store, plan, engine, trained=trained)
@@ -118,9 +140,15 @@ def serve(
         etas.start()
         keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
         keeping.start()
-        bounds = settings.bounds
-        desk = QuestionDesk(bounds)
-        service = LiveService(View(driver, etas), driver, tokens, desk, bounds)
+        service = LiveService(
+            View(driver, etas),
+            driver,
+            tokens,
+            QuestionDesk(settings.bounds),
+            settings.bounds,
+            AuditLog(settings.state, driver.now_s),
+            _emptied(settings.state / SCRATCH_FOLDER),
+        )
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
             assert isinstance(app, FastAPI)
@@ -130,7 +158,7 @@ def serve(
             say(settings.greeting)
         say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
         try:
-            _run(service, app, listener)
+            _run(service, app, listener, settings)
         finally:
             keeping.close()
             etas.close()
@@ -183,16 +211,60 @@ def _say_link(door: Door, state: Path, address: str, say: Say) -> None:
         say(f"Web pages, by a link that lets one browser in: {address}{path}")
 
 
-def _run(service: LiveService, app: FastAPI | Door, listener: socket.socket) -> None:
+def _must_be_safe(settings: UpSettings) -> None:
+    """Refuse to let tokens travel in the open, and files that encrypt nothing."""
+    if settings.tls is not None:
+        must_be_certificate(settings.tls)
+    elif not (settings.behind_proxy or _is_loopback(settings.host)):
+        raise InvalidInput(
+            f"Whoever speaks to {settings.host} would send their token in the open; give "
+            "--tls-cert and --tls-key, or --behind-proxy if something in front of it encrypts."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def must_be_certificate(tls: TlsFiles) -> None:
+    """Refuse files that are no certificate and its key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, lambda: "")
+    except OSError as error:
+        said = getattr(error, "reason", None) or error.strerror or error
+        raise InvalidInput(
+            f"{tls.cert} and {tls.key} are no certificate and its key without a password "
+            f"({said}); give both in PEM."
+        ) from None
+
+
+def _emptied(folder: Path) -> Path:
+    """Return a folder in which nothing is left of servers before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _run(
+    service: LiveService, app: FastAPI | Door, listener: socket.socket, settings: UpSettings
+) -> None:
+    tls = settings.tls
     config = uvicorn.Config(
         app,
         log_level=logging.WARNING,
         access_log=False,
         timeout_graceful_shutdown=GOODBYE_S,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=settings.behind_proxy,
+        forwarded_allow_ips="*" if settings.behind_proxy else None,
+        ssl_certfile=None if tls is None else tls.cert,
+        ssl_keyfile=None if tls is None else tls.key,
     )
-    server = BoundedServer(config, Connections(service.bounds))
+    held = Connections(service.bounds, count_addresses=not settings.behind_proxy)
+    server = BoundedServer(config, held)
 
     def end() -> None:
         server.should_exit = True

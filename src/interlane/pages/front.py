@@ -7,7 +7,7 @@ no other site may show a page or speak for whoever looks at it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from html import escape
 from http import HTTPStatus
@@ -24,11 +24,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller
 from interlane.live.bounds import ServerBounds
 from interlane.live.http.access import PREFIX
 from interlane.live.http.body_limit import BodyLimit
 from interlane.live.http.problems import problem
+from interlane.live.http.service import address_of
 from interlane.live.http.watchers import Watchers
 from interlane.live.questions.desk import TooManyRequests
 from interlane.live.rates import RateLimit
@@ -84,6 +86,7 @@ class Front:
         build: Callable[[], FastAPI],
         sessions: Sessions,
         bounds: ServerBounds,
+        audit: AuditLog,
         beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self._api = api
@@ -91,6 +94,7 @@ class Front:
         """Runs as long as the server does."""
         self._build = build
         self._sessions = sessions
+        self._audit = audit
         self._logins = RateLimit(bounds.logins_per_minute / 60, bounds.logins_per_minute)
         self._pages: asyncio.Future[ASGIApp]
         self._life = Starlette(lifespan=self._lived)
@@ -192,7 +196,14 @@ class Front:
         else:
             token = form.get("token", [""])[0].strip()
             secret, said = self._sessions.enter_by_token(token), "This token is not valid."
-        return _login_page(request, said) if secret is None else _let_in(request, secret)
+        caller = None if secret is None else self._sessions.caller(secret)
+        if secret is None or caller is None:
+            self._audit.deny(None, _address(request), path=LOGIN)
+            return _login_page(request, said)
+        how = "token" if ticket is None else "link"
+        note = self._audit.note
+        await asyncio.to_thread(note, "signed in", caller.name, _address(request), by=how)
+        return _let_in(request, secret)
 
     async def _make_link(self, request: Request) -> Response:
         """Return the path of a link that lets its bearer in once, to whoever has a token."""
@@ -262,7 +273,7 @@ def _let_in(request: Request, secret: str) -> Response:
 
 
 def _address(asked: HTTPConnection) -> str:
-    return "" if asked.client is None else asked.client.host
+    return address_of(asked.scope)
 
 
 def _confirm_page(caller: Caller, ticket: str) -> Response:
@@ -320,9 +331,7 @@ async def _small_body(request: Request) -> str:
     return body.decode("utf-8", "replace")
 
 
-async def _while_it_counts(
-    end: Coroutine[Any, Any, None], shown: Coroutine[Any, Any, None]
-) -> None:
+async def _while_it_counts(end: Awaitable[None], shown: Awaitable[None]) -> None:
     """Show a page as long as the visitor's token counts."""
     ending, showing = asyncio.ensure_future(end), asyncio.ensure_future(shown)
     try:

@@ -74,6 +74,8 @@ def _canceller(visit: Visit, record: JobRecord) -> None:
         now = await asyncio.to_thread(visit.site.view.job, record.id)
         caller.insist_may_cancel(now)
         await asyncio.wrap_future(visit.site.service.driver.cancel(record.id, caller.name))
+        if record.user != caller.name:
+            await visit.note("job cancelled", caller, job=record.id, of=record.user)
 
     confirmed(
         f"Cancel {record.id}",

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from interlane.live.http.service import LiveService
+from interlane.pages.away import Away
 from interlane.pages.front import Front
-from interlane.pages.reports import PATH
+from interlane.pages.reports import PATH, ReportPages
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
@@ -27,8 +28,16 @@ def mount(service: LiveService, api: FastAPI) -> Front:
     view = service.view
     sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
     starts, usage = Starts(service), Usage(view)
-    site = Site(service, view.policy(), sessions, starts, usage)
-    return Front(api, lambda: _built(site), sessions, service.bounds, beside=usage.follow)
+    away, reports = Away(service.bounds), ReportPages(service.scratch)
+    site = Site(service, view.policy(), sessions, starts, usage, away, reports)
+    return Front(
+        api,
+        lambda: _built(site),
+        sessions,
+        service.bounds,
+        service.audit,
+        beside=usage.follow,
+    )
 
 
 def _built(site: Site) -> FastAPI:

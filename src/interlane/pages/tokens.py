@@ -31,11 +31,13 @@ def _maker(visit: Visit) -> None:
         role = ui.select([one.word for one in Role], value=Role.USER.word, label="Role")
         role.props("dense outlined")
 
-        async def make(_: Caller) -> None:
+        async def make(caller: Caller) -> None:
             made = visit.site.service.tokens.make
-            token, _row = await asyncio.to_thread(
+            token, row = await asyncio.to_thread(
                 made, name.value or "", Role[role.value.upper()]
             )
+            said = {"token": row.id, "name": row.name, "role": row.role}
+            await visit.note("token made", caller, **said)
             told = Markup('<p role="status">Shown this once: <code class="token">{}</code></p>')
             shown.show(told.format(token))
             name.value = ""
@@ -86,8 +88,9 @@ def _row(visit: Visit, row: TokenRow) -> None:
 
 
 def _revoker(visit: Visit, row: TokenRow) -> None:
-    async def revoke(_: Caller) -> None:
+    async def revoke(caller: Caller) -> None:
         await asyncio.to_thread(visit.site.service.tokens.revoke, row.id)
+        await visit.note("token revoked", caller, token=row.id)
         _listed.refresh()
 
     confirmed(

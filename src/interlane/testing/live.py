@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import uvicorn
@@ -16,6 +17,7 @@ from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Role, Tokens
 from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
@@ -141,12 +143,15 @@ def make_service(
     driver: Driver,
     functions: FunctionSettings | None = None,
     bounds: ServerBounds | None = None,
+    folder: Path | None = None,
 ) -> tuple[Mapping[Role, str], FastAPI]:
     """Return a token for every role, and the API of a driver."""
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role, same_account=True)[0] for role in Role}
     kept = bounds or ServerBounds()
-    service = LiveService(view_of(driver), driver, tokens, QuestionDesk(kept), kept)
+    audit, scratch = AuditLog(folder, driver.now_s), folder or Path(gettempdir())
+    desk = QuestionDesk(kept)
+    service = LiveService(view_of(driver), driver, tokens, desk, kept, audit, scratch)
     (machine,) = driver.snapshot().cluster
     replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine))
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
@@ -164,9 +169,10 @@ def serving(
     driver: Driver,
     functions: FunctionSettings | None = None,
     bounds: ServerBounds | None = None,
+    folder: Path | None = None,
 ) -> Iterator[tuple[str, Mapping[Role, str]]]:
     """Serve a driver over HTTP; yields the address and a token for every role."""
-    made, app = make_service(driver, functions, bounds)
+    made, app = make_service(driver, functions, bounds, folder)
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = BoundedServer(config, Connections(bounds or ServerBounds()))
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)

@@ -1,5 +1,6 @@
 """Functions over HTTP."""
 
+import asyncio
 from http import HTTPStatus
 from math import ceil
 from typing import Annotated, Any, Final
@@ -15,6 +16,8 @@ from interlane.live.functions.gateway import Gateway
 from interlane.live.http.access import PREFIX, PROBLEMS, User, Viewer, also
 from interlane.live.http.presence import first_of
 from interlane.live.http.problems import problem
+from interlane.live.http.service import Address
+from interlane.live.http.service import The as Service
 from interlane.model import amounts
 
 PIECE_BYTES: Final = 1 << 18
@@ -41,9 +44,13 @@ functions = APIRouter(prefix=f"{PREFIX}/functions", responses=PROBLEMS, tags=["f
 
 
 @functions.post("", status_code=HTTPStatus.CREATED, responses=also(403, 409))
-async def deploy(function: FunctionSpec, caller: User, the: The) -> Response:
+async def deploy(
+    function: FunctionSpec, caller: User, the: The, service: Service, address: Address
+) -> Response:
     """Deploy a function, in place of one of its name; the answer means that it is stored."""
     made = await the.deploy(function, caller.name, is_admin=caller.role >= Role.ADMIN)
+    said = {"function": made.name, "version": made.version}
+    await asyncio.to_thread(service.note, "function deployed", caller, address, **said)
     headers = {"Location": f"{PREFIX}/functions/{made.name}"}
     return JSONResponse(made.document(), HTTPStatus.CREATED, headers)
 
@@ -61,9 +68,12 @@ async def function(name: FunctionPath, caller: Viewer, the: The) -> Response:
 
 
 @functions.delete("/{name}", status_code=HTTPStatus.NO_CONTENT, responses=also(403, 404))
-async def delete(name: FunctionPath, caller: User, the: The) -> Response:
+async def delete(
+    name: FunctionPath, caller: User, the: The, service: Service, address: Address
+) -> Response:
     """Forget a function."""
     await the.delete(name, caller.name, is_admin=caller.role >= Role.ADMIN)
+    await asyncio.to_thread(service.note, "function deleted", caller, address, function=name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

@@ -15,11 +15,18 @@ from interlane.live.http.feed import Feed
 from interlane.live.http.gate import Gate
 from interlane.live.http.news import News
 from interlane.live.http.problems import answer_with_problems
-from interlane.live.http.routes import jobs, machine, probes, tokens
+from interlane.live.http.routes import audit, jobs, machine, probes, tokens
 from interlane.live.http.service import LiveService
 from interlane.live.http.watchers import Watchers
 
-ROUTERS: Final = (jobs.routes, machine.routes, tokens.routes, functions, probes.routes)
+ROUTERS: Final = (
+    jobs.routes,
+    machine.routes,
+    tokens.routes,
+    audit.routes,
+    functions,
+    probes.routes,
+)
 
 
 def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastAPI:
@@ -53,7 +60,7 @@ def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastA
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(FastPath, state=app.state, service=service)
-    app.add_middleware(Gate, tokens=service.tokens, bounds=service.bounds)
+    app.add_middleware(Gate, tokens=service.tokens, bounds=service.bounds, audit=service.audit)
     answer_with_problems(app)
     return app
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from typing import Any, Final
 
 import uvicorn
@@ -129,7 +129,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether no request is in hand."""
         if self._is_upgraded:
             return False
-        return self.cycle is None or self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is None or bool(cycle.response_complete)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a header."""
@@ -269,7 +270,8 @@ class BoundedServer(uvicorn.Server):
             _, protocol = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._protocol(found), found.socket, ssl=self.config.ssl, **handshake
             )
-        except (OSError, asyncio.CancelledError):
+        except (Exception, asyncio.CancelledError) as error:
+            log.debug("A connection could not begin: %s", error)
             found.socket.close()
             self._held.leave(found)
         else:
@@ -295,7 +297,7 @@ def _turn_away(taken: socket.socket, *, is_encrypted: bool) -> None:
 def _group(peer: tuple[Any, ...]) -> str:
     """Return what counts as one address: of IPv6, the network of one customer."""
     address = ip_address(str(peer[0]).partition("%")[0])
-    if address.version == 4:
+    if isinstance(address, IPv4Address):
         return str(address)
-    mapped = address.ipv4_mapped  # type: ignore[union-attr] # it is of version 6
+    mapped = address.ipv4_mapped
     return str(mapped) if mapped else address.exploded[:19]

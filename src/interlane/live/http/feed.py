@@ -5,7 +5,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from interlane.live.auth import Caller
 from interlane.live.http.access import PAGE_MAX, SERIAL_MAX
@@ -64,7 +64,8 @@ class Feed:
 
     async def _sent(self, seq: int, ending: "asyncio.Future[None]") -> AsyncIterator[str]:
         while not ending.done():
-            more = asyncio.ensure_future(self._told.wait())
+            more: asyncio.Future[Any] = asyncio.ensure_future(self._told.wait())
+            either: set[asyncio.Future[Any]] = {more, ending}
             try:
                 found = self._since(seq) if seq >= self._first else await self._older(seq)
                 if found:
@@ -72,7 +73,7 @@ class Feed:
                     yield "".join(text for _, text in found)
                     continue
                 await asyncio.wait(
-                    {more, ending},
+                    either,
                     timeout=HEARTBEAT_S,
                     return_when=asyncio.FIRST_COMPLETED,
                 )

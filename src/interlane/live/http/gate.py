@@ -11,13 +11,18 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller, Tokens
 from interlane.live.bounds import ServerBounds
 from interlane.live.http.access import BODY_BYTES_MAX, CALLER, NO_TOKEN, PREFIX
 from interlane.live.http.body_limit import length_of
 from interlane.live.http.problems import problem
+from interlane.live.http.service import address_of
 
 MIB: Final = 1 << 20
+PATH_MAX: Final = 200
+"""Characters of a path that are written into the audit log."""
+
 RETRY: Final = {"Retry-After": "1"}
 METRICS: Final = "/metrics"
 WATCH: Final = f"{PREFIX}/watch"
@@ -41,6 +46,7 @@ class Gate:
     app: Asgi
     tokens: Tokens
     bounds: ServerBounds
+    audit: AuditLog
     _in_hand: dict[str, _InHand] = field(default_factory=dict)
     _bytes: int = 0
 
@@ -52,6 +58,7 @@ class Gate:
         headers = dict(scope["headers"])
         caller = self._caller(headers)
         if caller is None:
+            self._deny(None, scope, HTTPStatus.UNAUTHORIZED)
             await _closing(problem(*NO_TOKEN), scope, receive, send)
             return
         length = length_of(headers, BODY_BYTES_MAX)
@@ -60,7 +67,17 @@ class Gate:
             await _closing(said, scope, receive, send)
             return
         scope[CALLER] = caller
-        await self._passed(caller.name, length, scope, receive, send)
+
+        async def sent(message: Any) -> None:  # noqa: ANN401 - ASGI
+            if message.get("status") == HTTPStatus.FORBIDDEN:
+                self._deny(caller.name, scope, HTTPStatus.FORBIDDEN)
+            await send(message)
+
+        await self._passed(caller.name, length, scope, receive, sent)
+
+    def _deny(self, name: str | None, scope: Any, status: HTTPStatus) -> None:  # noqa: ANN401 - ASGI
+        asked = {"method": scope["method"], "path": scope["path"][:PATH_MAX]}
+        self.audit.deny(name, address_of(scope), **asked, status=status.value)
 
     async def _passed(self, name: str, length: int, scope: Any, *line: Any) -> None:  # noqa: ANN401 - ASGI
         mine = self._in_hand.setdefault(

@@ -22,8 +22,9 @@ async def first_of(receive: Any, answer: "asyncio.Future[Found]") -> Found:  # n
     The body of the request must have been read.
     """
     gone = asyncio.ensure_future(_gone(receive))
+    either: set[asyncio.Future[Any]] = {answer, gone}
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise CallerGone
         return answer.result()

@@ -1,11 +1,13 @@
 """What the routes speak to."""
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from interlane.live.auth import Tokens
+from interlane.live.audit import AuditLog
+from interlane.live.auth import Caller, Tokens
 from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
 from interlane.live.questions.desk import QuestionDesk
@@ -22,7 +24,14 @@ class LiveService:
     tokens: Tokens
     desk: QuestionDesk
     """For questions that take long."""
-    bounds: ServerBounds = field(default_factory=ServerBounds)
+    bounds: ServerBounds
+    audit: AuditLog
+    scratch: Path
+    """A folder for what need not outlive the server."""
+
+    def note(self, what: str, caller: Caller, address: str, **detail: object) -> None:
+        """Write into the audit log what somebody did."""
+        self.audit.note(what, caller.name, address, **detail)
 
 
 async def _service(request: Request) -> LiveService:
@@ -31,3 +40,16 @@ async def _service(request: Request) -> LiveService:
 
 
 The = Annotated[LiveService, Depends(_service)]
+
+
+async def _address(request: Request) -> str:
+    return address_of(request.scope)
+
+
+def address_of(scope: Any) -> str:  # noqa: ANN401 - ASGI
+    """Return where a request comes from."""
+    client = scope.get("client")
+    return "" if client is None else str(client[0])
+
+
+Address = Annotated[str, Depends(_address)]

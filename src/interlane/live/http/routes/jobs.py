@@ -23,7 +23,7 @@ from interlane.live.http.access import (
 )
 from interlane.live.http.documents import entry_document, job_document
 from interlane.live.http.presence import while_there
-from interlane.live.http.service import The
+from interlane.live.http.service import Address, The
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
 from interlane.live.view import Why
@@ -107,6 +107,7 @@ async def cancel(
     job_id: JobPath,
     caller: User,
     the: The,
+    address: Address,
     if_match: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
     """Take a job back: out of the queue at once, or with its signal and grace if it runs."""
@@ -114,7 +115,11 @@ async def cancel(
     caller.insist_may_cancel(record)
     version = None if if_match in (None, "*") else _version(if_match)
     asked = the.driver.cancel(record.id, caller.name, version)
-    return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.ACCEPTED)
+    answer = await asyncio.wrap_future(asked)
+    if record.user != caller.name:
+        said = {"job": record.id, "of": record.user}
+        await asyncio.to_thread(the.note, "job cancelled", caller, address, **said)
+    return _job_answer(answer, HTTPStatus.ACCEPTED)
 
 
 @routes.get("/jobs/{job_id}/log", responses=also(404))

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import Field
 
+from interlane.live.auth import Caller
 from interlane.live.http.access import (
     PAGE_MAX,
     PREFIX,
@@ -20,7 +21,7 @@ from interlane.live.http.access import (
 from interlane.live.http.documents import entry_document, machine_document
 from interlane.live.http.feed import Feed
 from interlane.live.http.presence import while_there
-from interlane.live.http.service import LiveService, The
+from interlane.live.http.service import Address, LiveService, The
 from interlane.model import MachineId
 from interlane.traces.cluster_file import cluster_document
 
@@ -51,20 +52,26 @@ def machines(caller: Viewer, the: The) -> Response:
 
 
 @routes.put("/machines/{machine_id}/drain", responses=also(404))
-async def drain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
+async def drain(machine_id: MachinePath, caller: Admin, the: The, address: Address) -> Response:
     """Let a machine take nothing new; what runs there runs on."""
-    return await _drained(the, machine_id, caller.name, drained=True)
+    return await _drained(the, machine_id, caller, address, drained=True)
 
 
 @routes.delete("/machines/{machine_id}/drain", responses=also(404))
-async def undrain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
+async def undrain(
+    machine_id: MachinePath, caller: Admin, the: The, address: Address
+) -> Response:
     """Let a machine take work again."""
-    return await _drained(the, machine_id, caller.name, drained=False)
+    return await _drained(the, machine_id, caller, address, drained=False)
 
 
-async def _drained(the: LiveService, machine_id: str, by: str, *, drained: bool) -> Response:
-    asked = the.driver.drain(MachineId(machine_id), by, drained=drained)
+async def _drained(
+    the: LiveService, machine_id: str, caller: Caller, address: str, *, drained: bool
+) -> Response:
+    asked = the.driver.drain(MachineId(machine_id), caller.name, drained=drained)
     await asyncio.wrap_future(asked)
+    what = "machine drained" if drained else "machine undrained"
+    await asyncio.to_thread(the.note, what, caller, address, machine=machine_id)
     found = await asyncio.to_thread(the.view.machines)
     (machine,) = (one for one in found if one.machine.id == machine_id)
     return JSONResponse(machine_document(machine))

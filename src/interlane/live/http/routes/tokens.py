@@ -10,7 +10,7 @@ from pydantic import Field
 
 from interlane.live.auth import NewToken, role_of
 from interlane.live.http.access import PREFIX, PROBLEMS, Admin, also
-from interlane.live.http.service import The
+from interlane.live.http.service import Address, The
 from interlane.live.store.rows import TokenRow
 from interlane.model import amounts
 
@@ -20,7 +20,7 @@ routes = APIRouter(prefix=f"{PREFIX}/tokens", responses=PROBLEMS, tags=["tokens"
 
 
 @routes.post("", status_code=HTTPStatus.CREATED)
-def make_token(wanted: NewToken, caller: Admin, the: The) -> Response:
+def make_token(wanted: NewToken, caller: Admin, the: The, address: Address) -> Response:
     """Make a token; it is shown this once."""
     expires_s = _seconds("expires", wanted.expires)
     made = the.tokens.make(
@@ -29,6 +29,7 @@ def make_token(wanted: NewToken, caller: Admin, the: The) -> Response:
         expires_s=expires_s,
         same_account=wanted.same_account,
     )
+    the.note("token made", caller, address, **_about(made[1]))
     return _shown_once(*made)
 
 
@@ -37,6 +38,7 @@ def rotate_token(
     token_id: TokenPath,
     caller: Admin,
     the: The,
+    address: Address,
     grace: Annotated[
         str | None, Query(max_length=32, description="So long the old one counts yet.")
     ] = None,
@@ -47,7 +49,13 @@ def rotate_token(
     """Make another token in the place of one; it is shown this once."""
     grace_s = _seconds("grace", grace) or 0.0
     expires_s = _seconds("expires", expires)
-    return _shown_once(*the.tokens.rotate(token_id, grace_s=grace_s, expires_s=expires_s))
+    made = the.tokens.rotate(token_id, grace_s=grace_s, expires_s=expires_s)
+    the.note("token rotated", caller, address, old=token_id, **_about(made[1]))
+    return _shown_once(*made)
+
+
+def _about(row: TokenRow) -> dict[str, str]:
+    return {"token": row.id, "name": row.name, "role": row.role}
 
 
 def _shown_once(token: str, row: TokenRow) -> Response:
@@ -71,8 +79,9 @@ def list_tokens(caller: Admin, the: The) -> Response:
 
 
 @routes.delete("/{token_id}", status_code=HTTPStatus.NO_CONTENT, responses=also(404))
-def revoke_token(token_id: TokenPath, caller: Admin, the: The) -> Response:
+def revoke_token(token_id: TokenPath, caller: Admin, the: The, address: Address) -> Response:
     """Let a token count no longer."""
     if not the.tokens.revoke(token_id):
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no valid token {token_id!r}.")
+    the.note("token revoked", caller, address, token=token_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
