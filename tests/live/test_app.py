@@ -395,6 +395,34 @@ def test_metrics_count_jobs(live: Live, user: httpx.Client) -> None:
     assert "interlane_ready 1.0" in page
 
 
+def test_values_of_variables_are_for_owners_and_admins(live: Live) -> None:
+    secret = {"WANDB_KEY": "s3cr3t"}
+    tasks = [{"role": "w", "run": "true", "resources": {"cpu": 1}, "env": {"OTHER": "s3cr3t"}}]
+    jobs = ({**JOB, "env": secret}, {"name": "roles", "tasks": tasks})
+    with live.client(Role.USER) as user:
+        ids = [user.post("/api/v1/jobs", json=one).json()["id"] for one in jobs]
+        own = [user.get(f"/api/v1/jobs/{one}").text.count("s3cr3t") for one in ids]
+        timeline = user.get(f"/api/v1/jobs/{ids[1]}/timeline").text
+    assert (own, timeline.count("s3cr3t")) == ([1, 1], 1)
+    paths = [f"/api/v1/jobs/{one}{part}" for one in ids for part in ("", "/why", "/timeline")]
+    log = "/api/v1/log?limit=500"
+    with live.client(Role.VIEWER) as viewer, live.client(Role.ADMIN) as admin:
+        for path in (*paths, log, "/api/v1/jobs"):
+            found = viewer.get(path)
+            assert found.status_code == 200
+            assert "s3cr3t" not in found.text
+        assert "(hidden)" in viewer.get(log).text
+        assert "WANDB_KEY" in viewer.get(paths[0]).text
+        assert all("s3cr3t" in admin.get(path).text for path in (*paths, log))
+        watched = ""
+        with viewer.stream("GET", "/api/v1/watch", params={"after": 0}) as news:
+            for line in news.iter_lines():
+                watched += line
+                if ids[1] in line:
+                    break
+    assert "s3cr3t" not in watched
+
+
 # -- bad input ----------------------------------------------------------------------------
 
 

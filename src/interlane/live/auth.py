@@ -61,6 +61,10 @@ class Caller:
                 f"{role.word}; ask an admin for another."
             )
 
+    def owns(self, user: str) -> bool:
+        """Tell whether what is somebody's is the caller's, or the caller an admin."""
+        return self.role >= Role.ADMIN or user == self.name
+
     def insist_may_cancel(self, record: JobRecord) -> None:
         """Raise unless a job is the caller's own, or the caller an admin."""
         self.insist(Role.USER)
@@ -71,7 +75,7 @@ class Caller:
 
     def may_cancel(self, record: JobRecord) -> bool:
         """Tell whether a job is the caller's own, or the caller an admin."""
-        return self.role >= Role.ADMIN or (self.role >= Role.USER and record.user == self.name)
+        return self.role >= Role.USER and self.owns(record.user)
 
 
 class NewToken(Strict):

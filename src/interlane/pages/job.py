@@ -7,6 +7,7 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
+from interlane.live.http.documents import shown_spec
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.store.record import JobRecord
 from interlane.metrics.phases import phases
@@ -62,7 +63,9 @@ async def job(visit: Visit) -> None:
     LiveMarkup(Markup('<h2 id="log">Output</h2>'))
     printed = await live(visit, view.printed, LOG_EVERY_S, follow=True)
     printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
-    LiveMarkup(card("As submitted", as_yaml(record.job.document)))
+    caller = visit.caller
+    whole = caller is not None and caller.owns(record.user)
+    LiveMarkup(card("As submitted", as_yaml(shown_spec(record.job.document, whole=whole))))
 
 
 def _may_cancel(visit: Visit, record: JobRecord) -> bool:

@@ -135,5 +135,5 @@ class Feed:
 
 
 def _text(entry: LogEntry) -> str:
-    data = json.dumps(entry_document(entry))
+    data = json.dumps(entry_document(entry, whole=False))
     return f"id: {entry.seq}\nevent: {entry.kind}\ndata: {data}\n\n"

@@ -77,7 +77,9 @@ def jobs(
     view = the.view
     states = None if not state else frozenset(state)
     found = view.jobs(limit, before=cursor, states=states, user=user)
-    shown = [job_document(record, process=view.on_device(record.id)) for record in found]
+    shown = [
+        job_document(record, process=view.on_device(record.id), whole=False) for record in found
+    ]
     for document in shown:
         del document["spec"]
     more = str(found[-1].serial) if len(found) == limit else None
@@ -96,7 +98,8 @@ def job(
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
     view = the.view
-    document = job_document(record, view.use(record.id), view.on_device(record.id))
+    owns = caller.owns(record.user)
+    document = job_document(record, view.use(record.id), view.on_device(record.id), whole=owns)
     sides = view.functions.sides
     document["beside_functions"] = [asdict(one) for one in sides.of_job(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
@@ -154,7 +157,8 @@ def timeline(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Return everything that happened to a job; ``story`` is its name in the version before."""
     record = the.view.job(job_id)
     entries = the.view.log(job_id=record.id, limit=PAGE_MAX)
-    return JSONResponse({"entries": [entry_document(entry) for entry in entries]})
+    owns = caller.owns(record.user)
+    return JSONResponse({"entries": [entry_document(one, whole=owns) for one in entries]})
 
 
 @routes.get("/jobs/{job_id}/why", responses=also(404))
@@ -167,7 +171,9 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     why = await view.why(record.id) if waits else Why(None)
     return JSONResponse(
         {
-            **job_document(record, process=view.on_device(record.id)),
+            **job_document(
+                record, process=view.on_device(record.id), whole=caller.owns(record.user)
+            ),
             **refusal_document(why.refusal),
             "ahead_count": why.ahead_count,
             "ahead": list(why.ahead),
@@ -198,7 +204,7 @@ def _job_answer(
     record: JobRecord, status: int, headers: dict[str, str] | None = None
 ) -> Response:
     return JSONResponse(
-        job_document(record), status, {"ETag": _etag(record), **(headers or {})}
+        job_document(record, whole=True), status, {"ETag": _etag(record), **(headers or {})}
     )
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import Field
 
-from interlane.live.auth import Caller
+from interlane.live.auth import Caller, Role
 from interlane.live.http.access import (
     PAGE_MAX,
     PREFIX,
@@ -108,7 +108,8 @@ def entries(
     """Return entries of the log, the oldest first."""
     found = the.view.log(after, limit)
     more = str(found[-1].seq) if len(found) == limit else None
-    shown = [entry_document(entry) for entry in found]
+    whole = caller.role >= Role.ADMIN
+    shown = [entry_document(entry, whole=whole) for entry in found]
     return JSONResponse({"entries": shown, "next_after": more})
 
 
