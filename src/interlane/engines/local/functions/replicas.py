@@ -102,6 +102,7 @@ class LocalEnvironment:
         self._owner = owner
         self._spec = spec
         self._memory_bytes = terms_of(spec).memory_mib << 20
+        self._answer_bytes = terms_of(spec).answer_mib << 20
         self._heard, self._output = os.pipe2(os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(
             self._heard, lambda: printed(os.read(self._heard, PRINTED_BYTES))
@@ -110,7 +111,8 @@ class LocalEnvironment:
     def load(self, number: int, gpu: GpuRef, tell: Tell) -> "LocalReplica":
         """Have a replica forked."""
         loop = asyncio.get_running_loop()
-        replica = LocalReplica(tell, is_capped=self._owner.devices().emulated)
+        answers_bytes = ANSWERS_BYTES if self._spec.batch.max > 1 else self._answer_bytes
+        replica = LocalReplica(tell, answers_bytes, is_capped=self._owner.devices().emulated)
         ours, theirs = socket.socketpair()
         page = os.memfd_create("begun")
         with theirs:
@@ -153,7 +155,7 @@ class LocalEnvironment:
             spec.path,
             spec.concurrency,
             spec.batch.max > 1,
-            terms_of(spec).answer_mib << 20,
+            self._answer_bytes,
             ANSWERS_BYTES,
             self._owner.secrets.values(spec.secrets) | own,
         )
@@ -179,14 +181,14 @@ class LocalEnvironment:
 class LocalReplica(asyncio.Protocol):
     """One process, and the line to it."""
 
-    def __init__(self, tell: Tell, *, is_capped: bool) -> None:
+    def __init__(self, tell: Tell, answers_bytes: int, *, is_capped: bool) -> None:
         self.process: ReplicaProcess | None = None
         self.begun = memoryview(b"")
         """Numbers of the calls that it began with last, one place for each of its threads."""
         self._tell = tell
         self._is_capped = is_capped
         """Whether its memory is the machine's, and so can be watched."""
-        self._reader = Reader(ANSWERS_BYTES + SLACK_BYTES)
+        self._reader = Reader(answers_bytes + SLACK_BYTES)
         self._line: asyncio.WriteTransport | None = None
         self._is_cut_off = False
         self._why: str | None = None
