@@ -16,6 +16,7 @@ from interlane.engines.local.devices import emulated
 from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.runner import ProcessRunner, ShimOrder
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.archive import Archive
 from interlane.live.driver import (
     AlreadyEnded,
     Driver,
@@ -473,7 +474,8 @@ def test_the_server_is_ready_again_only_when_its_disk_has_room(
 ) -> None:
     monkeypatch.setattr("interlane.live.driver.loop.AGAIN_S", 0.02)
     large = {f"V{number}": "x" * 50_000 for number in range(10)}
-    with driving(small_disk) as driver:
+    store = Store(f"sqlite:///{small_disk / 'state.db'}", Archive(small_disk / "archive"))
+    with driving(small_disk, store=store) as driver:
         driver.submit(spec("first"), "ann").result()
         until(lambda: not driver.open_records(), "the end of the first")
         fill = small_disk / "fill"

@@ -22,11 +22,11 @@ from interlane.live.archive import Archive
 from interlane.live.audit import AuditLog
 from interlane.live.auth import Role, Tokens
 from interlane.live.bounds import ServerBounds
+from interlane.live.connections import BoundedServer, Connections
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
-from interlane.live.http.connections import BoundedServer, Connections
 from interlane.live.http.service import LiveService
 from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
@@ -147,7 +147,7 @@ def serve(
             QuestionDesk(settings.bounds),
             settings.bounds,
             AuditLog(settings.state, driver.now_s),
-            _emptied(settings.state / SCRATCH_FOLDER),
+            str(_emptied(settings.state / SCRATCH_FOLDER)),
         )
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:

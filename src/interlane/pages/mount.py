@@ -1,6 +1,7 @@
 """Puts the pages beside the API, in one application."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI
@@ -28,7 +29,7 @@ def mount(service: LiveService, api: FastAPI) -> Front:
     view = service.view
     sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
     starts, usage = Starts(service), Usage(view)
-    away, reports = Away(service.bounds), ReportPages(service.scratch)
+    away, reports = Away(service.bounds), ReportPages(Path(service.scratch))
     site = Site(service, view.policy(), sessions, starts, usage, away, reports)
     return Front(
         api,

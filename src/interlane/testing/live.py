@@ -20,13 +20,13 @@ from interlane.kernel.scheduler import Scheduler
 from interlane.live.audit import AuditLog
 from interlane.live.auth import Role, Tokens
 from interlane.live.bounds import ServerBounds
+from interlane.live.connections import BoundedServer, Connections
 from interlane.live.driver import Driver
 from interlane.live.driver.machines import MachinesSeen
 from interlane.live.driver.state import MakeScheduler, SchedulerPlan, Snapshot
 from interlane.live.files.job import JobSpec, Origin, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
-from interlane.live.http.connections import BoundedServer, Connections
 from interlane.live.http.service import LiveService
 from interlane.live.port import Attempt, Engine, Launch, Traits
 from interlane.live.questions.desk import QuestionDesk
@@ -149,7 +149,7 @@ def make_service(
     tokens = Tokens(driver.store, driver.now_s)
     made = {role: tokens.make(role.word, role, same_account=True)[0] for role in Role}
     kept = bounds or ServerBounds()
-    audit, scratch = AuditLog(folder, driver.now_s), folder or Path(gettempdir())
+    audit, scratch = AuditLog(folder, driver.now_s), str(folder or gettempdir())
     desk = QuestionDesk(kept)
     service = LiveService(view_of(driver), driver, tokens, desk, kept, audit, scratch)
     (machine,) = driver.snapshot().cluster

@@ -1,7 +1,6 @@
 """What the routes speak to."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -26,7 +25,7 @@ class LiveService:
     """For questions that take long."""
     bounds: ServerBounds
     audit: AuditLog
-    scratch: Path
+    scratch: str
     """A folder for what need not outlive the server."""
 
     def note(self, what: str, caller: Caller, address: str, **detail: object) -> None:

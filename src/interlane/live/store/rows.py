@@ -116,6 +116,10 @@ class Past(Protocol):
         """The end of the last day of which something is there; 0 if nothing is."""
         ...
 
+    def must_have_room(self) -> None:
+        """Raise ``OSError`` unless there is room to keep more."""
+        ...
+
     def job(self, job_id: str) -> str | None:
         """Return the record of a job, as JSON."""
         ...

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from os import fsync, urandom
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -73,10 +71,6 @@ CAUSE_MAX: Final = 200
 
 class StoreFailed(InterlaneError):
     """The database did not take what it was given, or did not answer."""
-
-
-ROOM_BYTES: Final = 1 << 20
-"""What a disk must take before it counts as having room again."""
 
 
 class Superseded(InterlaneError):
@@ -155,25 +149,9 @@ class Store:
         self._ends = ends
 
     def must_have_room(self) -> None:
-        """Raise unless there is room for more than the smallest of commits.
-
-        SQLite writes over what its log has held before: a disk may be full, and yet take
-        a few bytes.
-        """
-        if self._engine.dialect.name != "sqlite" or not self._engine.url.database:
-            return
-        file = Path(f"{self._engine.url.database}.room")
-        try:
-            with file.open("wb") as room:
-                room.write(urandom(ROOM_BYTES))
-                room.flush()
-                fsync(room.fileno())
-        except OSError as error:
-            raise StoreFailed(
-                f"The disk of {safe_url(self.url)} has no room ({error.strerror}); make some."
-            ) from error
-        finally:
-            file.unlink(missing_ok=True)
+        """Raise unless the server's disk has room for more than the smallest of commits."""
+        if self._past is not None:
+            self._past.must_have_room()
 
     def _claim(self, connection: Connection, ends: Ends | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
