@@ -98,6 +98,30 @@ def test_half_open_connections_keep_nobody_out(tmp_path: Path) -> None:
                 assert user.get("/healthz").text == "ok\n"
 
 
+@pytest.mark.parametrize("with_token", [False, True], ids=["strangers", "another user"])
+def test_who_opens_many_connections_loses_their_own(tmp_path: Path, with_token: bool) -> None:  # noqa: FBT001
+    bounds = {"connections": 40, "header_s": PATIENCE_S}
+    with (
+        served(tmp_path, **bounds) as server,
+        server.client(Role.USER) as user,
+        ExitStack() as held,
+    ):
+        assert user.get("/api/v1/summary").status_code == 200
+        pool = user._transport._pool  # type: ignore[attr-defined]
+        before = pool.connections
+        for number in range(200):
+            many = held.enter_context(server.socket())
+            if number % 20 == 0:  # none is kept open for ever
+                assert user.get("/api/v1/summary").status_code == 200
+            if with_token:
+                many.sendall(server.head("GET", "/api/v1/cluster", Role.VIEWER, 0))
+                many.recv(1 << 16)
+            else:
+                many.sendall(HALF)
+        assert user.get("/api/v1/summary").status_code == 200
+        assert pool.connections == before
+
+
 def test_one_address_has_a_bound_of_its_own(tmp_path: Path) -> None:
     bounds = {"connections_per_address": 4, "header_s": PATIENCE_S}
     with served(tmp_path, **bounds) as server, ExitStack() as held:

@@ -130,6 +130,26 @@ def test_the_link_that_the_server_prints_opens_the_pages(
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
+def test_an_open_page_ends_with_its_token(machine: Machine) -> None:
+    head = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
+    }
+    path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    with machine.api() as api, machine.browserlike() as eve:
+        made = api.post("/tokens", json={"name": "eve-page", "role": "viewer"}).json()
+        assert eve.post("/login", data={"token": made["token"]}).status_code == 200
+        with eve.stream("GET", path, headers=head) as answer:
+            assert answer.status_code == 101
+            line = answer.extensions["network_stream"]
+            assert line.read(1 << 16, timeout=60)  # socket.io's first words
+            assert api.delete(f"/tokens/{made['id']}").status_code == 204
+            while line.read(1 << 16, timeout=60):  # until it ends
+                pass
+
+
 def test_a_revoked_token_ends_its_sessions(machine: Machine) -> None:
     with machine.api() as api:
         made = api.post("/tokens", json={"name": "gone", "role": "user"}).json()

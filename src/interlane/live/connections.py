@@ -1,17 +1,19 @@
 """Connections have bounds: how many there are, and how long a request or an answer may take.
 
 The server takes connections up itself, one by one, so that they are counted before anything is
-read of them.  Where there are too many, the one that has been idle for longest makes way:
-whoever opens many and says nothing only loses their own.
+read of them.  Where there are too many, an idle one makes way: the oldest of whoever has most,
+so that who opens many only loses their own.
 """
 
 import asyncio
 import logging
 import resource
 import socket
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, ip_address
 from typing import Any, Final
@@ -19,7 +21,9 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from interlane.live.auth import Caller
 from interlane.live.bounds import ServerBounds
+from interlane.live.http.access import CALLER
 
 HEADER_BYTES_MAX: Final = 1 << 16
 BODY_BYTES_PER_S: Final = 1 << 18
@@ -39,6 +43,12 @@ class _Connection:
     socket: socket.socket
     protocol: "BoundedProtocol | None" = None
     """None as long as the two sides have not agreed on how to encrypt."""
+
+    @property
+    def owner(self) -> str:
+        """Whose it is: the caller's whose token was seen on it, else the address's."""
+        known = None if self.protocol is None else self.protocol.caller
+        return self.address if known is None else f"token {known}"
 
     @property
     def is_open(self) -> bool:
@@ -87,17 +97,19 @@ class Connections:
         self._all.pop(one, None)
 
     def _make_way(self, among: list[_Connection]) -> bool:
-        """Close the one that has been idle for longest; return whether there was any."""
+        """Close an idle one, of whoever has most; return whether there was any."""
         for one in among:
             if not one.is_open:  # a websocket that has ended
                 self.leave(one)
                 return True
-        for one in among:
-            if one.is_idle:
-                one.close()
-                self.leave(one)
-                return True
-        return False
+        held = Counter(one.owner for one in among)
+        idle = [one for one in among if one.is_idle]
+        if not idle:
+            return False
+        chosen = max(idle, key=lambda one: held[one.owner])  # the first of equals is oldest
+        chosen.close()
+        self.leave(chosen)
+        return True
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -118,6 +130,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_header = True
         self._header_bytes = 0
         self._is_upgraded = False
+        self.caller: str | None = None
+        """Whose token was seen on it last."""
 
     @property
     def is_closing(self) -> bool:
@@ -176,6 +190,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect(None)
         self._in_header = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Note whose request it was."""
+        known: Caller | None = self.cycle.scope.get(CALLER)  # type: ignore[assignment]
+        if known is not None:
+            self.caller = known.name
+        super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
         """Give the connection to another protocol."""
@@ -260,7 +281,13 @@ class BoundedServer(uvicorn.Server):
                 continue
             task = asyncio.create_task(self._begin(found))
             self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            task.add_done_callback(partial(self._begun, found))
+
+    def _begun(self, found: _Connection, task: "asyncio.Task[None]") -> None:
+        self._beginning.discard(task)
+        if task.cancelled():  # perhaps before it did anything
+            found.socket.close()
+            self._held.leave(found)
 
     async def _begin(self, found: _Connection) -> None:
         """Let a connection speak HTTP."""
@@ -270,7 +297,7 @@ class BoundedServer(uvicorn.Server):
             _, protocol = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._protocol(found), found.socket, ssl=self.config.ssl, **handshake
             )
-        except (Exception, asyncio.CancelledError) as error:
+        except Exception as error:
             log.debug("A connection could not begin: %s", error)
             found.socket.close()
             self._held.leave(found)

@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket
 from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller
 from interlane.live.bounds import ServerBounds
-from interlane.live.http.access import PREFIX
+from interlane.live.http.access import CALLER, PREFIX
 from interlane.live.http.body_limit import BodyLimit
 from interlane.live.http.problems import problem
 from interlane.live.http.service import address_of
@@ -151,6 +151,7 @@ class Front:
             await _send_to_login(asked, receive, send)
         else:
             scope[SECRET] = secret
+            scope[CALLER] = self._sessions.caller(secret)
             await self._show(scope, receive, send)
 
     async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
