@@ -101,6 +101,8 @@ COMMANDS: Final = (
     ("token", "create"),
     ("token", "list"),
     ("token", "revoke"),
+    ("token", "rotate"),
+    ("audit",),
     ("version",),
 )
 """Commands in the order of the page."""
