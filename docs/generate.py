@@ -102,6 +102,8 @@ COMMANDS: Final = (
     ("token", "create"),
     ("token", "list"),
     ("token", "revoke"),
+    ("token", "rotate"),
+    ("audit",),
     ("state",),
     ("state", "backup"),
     ("state", "restore"),

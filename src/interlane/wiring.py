@@ -7,7 +7,7 @@ sentence.  Policies of other packages are found through the entry-point group
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from math import inf, isfinite
@@ -62,12 +62,13 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 if TYPE_CHECKING:
     from interlane.device.probe import ProbeFinding
     from interlane.engines.local.run_findings import RunFindings
+    from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
     from interlane.live.questions.etas import Known
     from interlane.live.store.record import JobRecord
-    from interlane.live.up import Begin, Mount
+    from interlane.live.up import Begin, Mount, TlsFiles
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -315,6 +316,9 @@ def serve(
     durations: Path | None,
     typical: Path | None,
     keep: str,
+    bounds: Iterable[str],
+    tls: tuple[Path | None, Path | None],
+    behind_proxy: bool,
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
@@ -330,6 +334,7 @@ def serve(
     from interlane.engines.local.launch import bounds_of
     from interlane.engines.local.make import local
     from interlane.live import up
+    from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import SchedulerPlan
     from interlane.live.functions.gateway import Gateway
     from interlane.model import amounts
@@ -340,11 +345,12 @@ def serve(
     expected = () if typical is None else workload_in(typical)
     named = {"order": words.order, "placer": words.placer, "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
-    functions = function_settings(slot, forecast)
+    bounded = ServerBounds.of(bounds)
+    functions = function_settings(slot, forecast, bounded)
     keep_s = amounts.seconds("keep", keep) or inf
     runs_as = accounts_of(accounts, trusts_users=trust_users, work=work)
-    bounds = bounds_of(processes_per_job, instances_per_job)
-    made = local(state, devices, turns, sharing, keep_s, runs_as, bounds)
+    job_bounds = bounds_of(processes_per_job, instances_per_job)
+    made = local(state, devices, turns, sharing, keep_s, runs_as, job_bounds)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
         state,
@@ -357,6 +363,9 @@ def serve(
         keep_s,
         begin or up.Begin(),
         made.engine.unreachable,
+        bounds=bounded,
+        tls=_tls_files(*tls),
+        behind_proxy=behind_proxy,
     )
     up.serve(
         settings,
@@ -382,6 +391,16 @@ def look_through_runs(runs: Path, records: "Iterable[JobRecord]") -> "RunFinding
     from interlane.engines.local.run_findings import look_through
 
     return look_through(runs, records)
+
+
+def _tls_files(cert: Path | None, key: Path | None) -> "TlsFiles | None":
+    from interlane.live.up import TlsFiles
+
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise InvalidInput("A certificate needs its key: give both --tls-cert and --tls-key.")
+    return TlsFiles(cert.absolute(), key.absolute())
 
 
 def live_scheduler_maker(
@@ -439,7 +458,9 @@ def _trained(path: Path) -> Recall:
     return found
 
 
-def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
+def function_settings(
+    slot: str, forecast: Path | None, bounds: "ServerBounds"
+) -> "FunctionSettings":
     """Return how functions are kept warm: how often it is decided, and by which model."""
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.functions.warmth import forecasts_of
@@ -450,14 +471,17 @@ def function_settings(slot: str, forecast: Path | None) -> "FunctionSettings":
 
     slot_s = seconds("slot", slot)
     must_be_slot(slot_s)
+    settings = FunctionSettings(
+        slot_s, functions_per_user=bounds.functions_per_user, answers_mib=bounds.answers_mib
+    )
     if forecast is None:
-        return FunctionSettings(slot_s)
+        return settings
     model = load(forecast)
     if not isinstance(model.forecaster, Trees):
         raise InvalidField("forecast", model.name, "the server forecasts with trees only")
     if model.slot_s != slot_s:
         raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
-    return FunctionSettings(slot_s, forecasts_of(model.forecaster, slot_s))
+    return replace(settings, forecast=forecasts_of(model.forecaster, slot_s))
 
 
 def _beside(model: Path, gpu_type: str) -> "Beside":

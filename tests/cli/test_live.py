@@ -162,7 +162,10 @@ def test_roles_and_tokens(
         (("up", "--devices", "gpu:1"), 2, "devices is 'gpu:1', but it must read like"),
         (("up", "--order", "none"), 2, "order 'none' is not known"),
         (("up", "--database-url", "nonsense"), 2, "cannot be understood"),
-        (("up", "--host", "203.0.113.1"), 1, "cannot be listened on"),
+        (("up", "--host", "203.0.113.1"), 2, "would send their token in the open"),
+        (("up", "--host", "203.0.113.1", "--behind-proxy"), 1, "cannot be listened on"),
+        (("up", "--tls-cert", "cert.pem"), 2, "A certificate needs its key"),
+        (("up", "--bound", "conections=3"), 2, "bound 'conections' is not known"),
         (("down",), 2, "there is nothing to end"),
     ],
 )

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import stat
 import subprocess
@@ -248,6 +249,20 @@ def test_nvidia_smi_is_driven_to_the_target(
     told = [tuple(line.split()[:2]) for line in heard.read_text().splitlines()]
     wanted = [(s["verb"], s["service"]) for s in steps if s["verb"] in ("start", "drain")]
     assert sorted(told) == sorted(wanted)
+
+
+def test_two_journals_do_not_change_one_host_at_once(
+    call: Call, way: Path, host: Path, tmp_path: Path
+) -> None:
+    before = host.read_text()
+    words = ("mig", "apply", way, "--executor", "nvidia-smi", "--service-command", "true")
+    with (tmp_path / "bin" / "nvidia-smi").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # as another run does, whatever its journal
+        said = call(*words, "--journal", tmp_path / "another.journal")
+    assert said.code == 2
+    assert "Another process changes the GPUs of this host" in said.err
+    assert host.read_text() == before
+    assert call(*words, "--journal", tmp_path / "another.journal").code == 0
 
 
 def test_nvidia_smi_needs_a_command_for_services(call: Call, way: Path) -> None:

@@ -88,3 +88,18 @@ def never_loads() -> Any:  # noqa: ANN401 - it never returns
 
 def has_no_weights() -> None:
     raise FileNotFoundError("there are no weights")
+
+
+def picky(asked: list[object]) -> list[object]:
+    """Raise if one of a batch is bad; answer what is no JSON for another."""
+    if "bad" in asked:
+        raise ValueError("bad")
+    return [object() if one == "odd" else one for one in asked]
+
+
+def long(length: int) -> str:
+    return "x" * length
+
+
+def longs(asked: list[int]) -> list[str]:
+    return ["x" * one for one in asked]

@@ -47,6 +47,8 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("POST", "/api/v1/tokens"): Role.ADMIN,
     ("GET", "/api/v1/tokens"): Role.ADMIN,
     ("DELETE", "/api/v1/tokens/{token_id}"): Role.ADMIN,
+    ("POST", "/api/v1/tokens/{token_id}/rotate"): Role.ADMIN,
+    ("GET", "/api/v1/audit"): Role.ADMIN,
     ("POST", "/api/v1/functions"): Role.USER,
     ("GET", "/api/v1/functions"): Role.VIEWER,
     ("GET", "/api/v1/functions/{name}"): Role.VIEWER,
@@ -165,6 +167,49 @@ def test_a_job_belongs_to_whom_handed_it_in(live: Live, user: httpx.Client) -> N
         refused = user.delete(f"/api/v1/jobs/{made['id']}", headers=headers)
         assert "only they or an admin" in problem(refused, 403)
         assert admin.delete(f"/api/v1/jobs/{made['id']}").status_code == 202
+
+
+def test_a_name_has_one_token_unless_it_is_said_to_be_another(live: Live) -> None:
+    ann = {"name": "ann-once", "role": "user"}
+    with live.client(Role.ADMIN) as admin:
+        first = admin.post("/api/v1/tokens", json=ann).json()
+        assert "has a token already" in problem(admin.post("/api/v1/tokens", json=ann), 409)
+        assert problem(admin.post("/api/v1/tokens", json={**ann, "role": "admin"}), 409)
+        other = admin.post("/api/v1/tokens", json={**ann, "same_account": True})
+        assert other.status_code == 201
+        for one in (first, other.json()):
+            assert admin.delete(f"/api/v1/tokens/{one['id']}").status_code == 204
+        assert admin.post("/api/v1/tokens", json=ann).status_code == 201
+
+
+def test_a_token_is_rotated_and_expires(live: Live) -> None:
+    with live.client(Role.ADMIN) as admin:
+
+        def works(token: str) -> bool:
+            head = {"Authorization": f"Bearer {token}"}
+            return httpx.get(f"{live.url}/api/v1/summary", headers=head).status_code == 200
+
+        made = admin.post(
+            "/api/v1/tokens", json={"name": "rob", "role": "viewer", "expires": "30d"}
+        ).json()
+        assert made["expires_s"] - live.driver.now_s() == pytest.approx(30 * 86_400, abs=600)
+        path = f"/api/v1/tokens/{made['id']}/rotate"
+        second = admin.post(path, params={"grace": "1h", "expires": "1s"}).json()
+        third = admin.post(path).json()
+        assert (second["name"], third["name"]) == ("rob", "rob")
+        assert not works(made["token"])
+        assert works(third["token"])
+        until(lambda: not works(second["token"]), "the end of the token")
+        assert problem(admin.post(path), 404)
+        for wrong in ("-1s", "0s", "soon", "999999d"):
+            asked = admin.post(
+                "/api/v1/tokens", json={"name": "x", "role": "user", "expires": wrong}
+            )
+            assert problem(asked, 422)
+        listed = {
+            one["id"]: one["valid"] for one in admin.get("/api/v1/tokens").json()["tokens"]
+        }
+        assert [listed[one["id"]] for one in (made, second, third)] == [False, False, True]
 
 
 def test_a_revoked_token_counts_no_longer(live: Live) -> None:
@@ -349,6 +394,34 @@ def test_metrics_count_jobs(live: Live, user: httpx.Client) -> None:
     assert 'interlane_jobs{state="cancelled"}' in page
     assert "interlane_gpu_allocated_ratio 0.5" in page
     assert "interlane_ready 1.0" in page
+
+
+def test_values_of_variables_are_for_owners_and_admins(live: Live) -> None:
+    secret = {"WANDB_KEY": "s3cr3t"}
+    tasks = [{"role": "w", "run": "true", "resources": {"cpu": 1}, "env": {"OTHER": "s3cr3t"}}]
+    jobs = ({**JOB, "env": secret}, {"name": "roles", "tasks": tasks})
+    with live.client(Role.USER) as user:
+        ids = [user.post("/api/v1/jobs", json=one).json()["id"] for one in jobs]
+        own = [user.get(f"/api/v1/jobs/{one}").text.count("s3cr3t") for one in ids]
+        timeline = user.get(f"/api/v1/jobs/{ids[1]}/timeline").text
+    assert (own, timeline.count("s3cr3t")) == ([1, 1], 1)
+    paths = [f"/api/v1/jobs/{one}{part}" for one in ids for part in ("", "/why", "/timeline")]
+    log = "/api/v1/log?limit=500"
+    with live.client(Role.VIEWER) as viewer, live.client(Role.ADMIN) as admin:
+        for path in (*paths, log, "/api/v1/jobs"):
+            found = viewer.get(path)
+            assert found.status_code == 200
+            assert "s3cr3t" not in found.text
+        assert "(hidden)" in viewer.get(log).text
+        assert "WANDB_KEY" in viewer.get(paths[0]).text
+        assert all("s3cr3t" in admin.get(path).text for path in (*paths, log))
+        watched = ""
+        with viewer.stream("GET", "/api/v1/watch", params={"after": 0}) as news:
+            for line in news.iter_lines():
+                watched += line
+                if ids[1] in line:
+                    break
+    assert "s3cr3t" not in watched
 
 
 # -- bad input ----------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from interlane.engines.local.devices import emulated
 from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.runner import ProcessRunner, ShimOrder
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.archive import Archive
 from interlane.live.driver import (
     AlreadyEnded,
     Driver,
@@ -453,6 +456,48 @@ def test_a_disk_that_stays_full_is_not_asked_without_end(tmp_path: Path) -> None
         assert time.monotonic() - began_s > AGAIN_S
         store.failures = 0
         assert ended(driver, record).state is JobState.SUCCEEDED
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of a few MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ("mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(disk)), capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    yield disk
+    subprocess.run(("umount", "-l", str(disk)), check=True)
+
+
+def test_the_server_is_ready_again_only_when_its_disk_has_room(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.live.driver.loop.AGAIN_S", 0.02)
+    large = {f"V{number}": "x" * 50_000 for number in range(10)}
+    store = Store(f"sqlite:///{small_disk / 'state.db'}", Archive(small_disk / "archive"))
+    with driving(small_disk, store=store) as driver:
+        driver.submit(spec("first"), "ann").result()
+        until(lambda: not driver.open_records(), "the end of the first")
+        fill = small_disk / "fill"
+        with suppress(OSError), fill.open("wb", buffering=0) as full:
+            while True:
+                full.write(bytes(4096))
+        os.truncate(fill, fill.stat().st_size - (64 << 10))  # enough for small commits
+        with pytest.raises(NotReady):
+            driver.submit(spec("lost", env=large), "ann").result()
+        seen = [driver.is_ready]
+        for _ in range(50):
+            time.sleep(0.02)
+            seen.append(driver.is_ready)
+        fill.unlink()
+        until(lambda: driver.is_ready, "room")
+        after = driver.submit(spec("after", env=large), "ann").result()
+        assert ended(driver, after).state is JobState.SUCCEEDED
+
+    assert not any(seen)
 
 
 def test_an_engine_that_cannot_be_looked_at_is_asked_again(

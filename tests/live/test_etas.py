@@ -31,7 +31,7 @@ def test_bands_move_when_jobs_start_later_than_was_told(tmp_path: Path) -> None:
         return {job_id: [now_s] for job_id in job_ids}
 
     with driving(tmp_path) as driver:
-        told = Etas(driver.snapshot, driver.store, at_once, pause_s=0.05)
+        told = Etas(driver.snapshot, driver.store, at_once, pause_s=0.05, kept_s=0.0)
         runs = driver.submit(spec("runs", "sleep 100", gpus=2), "ann").result()
         second = driver.submit(spec("second", "sleep 100", gpus=2), "ann").result()
         told.start()

@@ -415,6 +415,96 @@ def test_what_a_handler_raises_is_told_and_it_lives_on(
     assert "Traceback" in user.get("/functions/bad/log").text
 
 
+def test_one_bad_member_hurts_nobody_else_in_its_batch(user: Client) -> None:
+    user.ready("picky", "picky", batch={"max": 8, "window": "10m"}, deadline="10m")
+    pids = user.pids("picky")
+    deep = b"[" * 100_000
+    bodies = [deep, b'"bad"', b'"odd"', b"1" * 10_000, b"\xff", b"5", b"6", b"7"]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda body: user.post("/functions/picky/invoke", content=body), bodies)
+        )
+
+    assert [one.status_code for one in answers] == [422, 502, 502, 422, 422, 200, 200, 200]
+    assert [one.json() for one in answers[-3:]] == [5, 6, 7]
+    assert user.pids("picky") == pids
+
+
+def test_a_call_whose_caller_is_gone_is_dropped(user: Client, tmp_path: Path) -> None:
+    user.ready("gate", "passes", deadline="10m", replicas={"max": 1})
+    gate = {"gate": str(tmp_path)}
+
+    def call_and_leave(name: str) -> None:
+        with pytest.raises(httpx.ReadTimeout):
+            user.post("/functions/gate/invoke", json={**gate, "name": name}, timeout=1.0)
+
+    call_and_leave("begun")
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(lambda n: call_and_leave(f"left-{n}"), range(20)))
+    until(lambda: user.look("gate")["abandoned"] == 21, "the end of all who left")
+    assert user.look("gate")["waiting"] == 0
+    (tmp_path / "open").touch()
+    assert user.call("gate", {**gate, "name": "last"}).status_code == 200
+    assert (tmp_path / "passed").read_text() == "begunlast"
+
+
+def test_a_user_has_so_many_functions_and_no_more(tmp_path: Path) -> None:
+    with gateway(tmp_path, functions_per_user=2) as client:
+        for name in ("a", "b", "b"):
+            assert client.deploy(name, "echo").status_code == 201
+        assert "has 2 functions" in said(client.deploy("c", "echo"), 409)
+        assert client.delete("/functions/a").status_code == 204
+        assert client.deploy("c", "echo").status_code == 201
+
+
+def test_answers_that_nobody_reads_are_bounded_for_all(tmp_path: Path) -> None:
+    with gateway(tmp_path, answers_mib=20) as client:
+        client.ready("long", "long", memory="1GB", replicas={"max": 2})
+        with client.stream("POST", "/functions/long/invoke", json=15 << 20) as unread:
+            assert unread.status_code == 200
+            assert "wait to be sent" in said(client.call("long", 15 << 20), 503)
+            assert len(unread.read()) == (15 << 20) + 2
+        assert client.call("long", 15 << 20).status_code == 200
+
+
+def test_fork_servers_without_a_replica_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.engines.local.functions.fork_servers.IDLE_MAX", 2)
+    others = _fork_servers()
+    with gateway(tmp_path, slot_s=0.2, first_s=0.0) as client:
+        for number in range(5):
+            client.deploy(f"f{number}", "echo", env={"N": str(number)}, keep="0s")
+            assert client.call(f"f{number}", number).json() == number
+        until(lambda: len(_fork_servers() - others) <= 2, "the end of idle fork servers")
+        assert client.call("f0", 7).json() == 7  # and comes back when it is needed
+
+
+def _fork_servers() -> set[int]:
+    """The fork servers of this process."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (
+                parent_of(int(folder.name)) == os.getpid()
+                and b"fork_server" in (folder / "cmdline").read_bytes()
+            ):
+                found.add(int(folder.name))
+    return found
+
+
+def test_answers_are_bounded(user: Client) -> None:
+    user.ready("long", "long", answer_max="1MiB")
+    assert len(user.call("long", 1_000_000).json()) == 1_000_000
+    assert "may be sent" in said(user.call("long", 1 << 20), 502)
+    batch = {"max": 2, "window": "10m"}
+    user.ready("longs", "longs", batch=batch, deadline="10m", answer_max="64MiB", memory="2GB")
+    with ThreadPoolExecutor(2) as pool:
+        sizes = list(pool.map(lambda n: user.call("longs", n).status_code, [40 << 20] * 2))
+    assert sorted(sizes) == [200, 502]
+
+
 def test_a_batch_whose_answers_do_not_match_fails(user: Client) -> None:
     user.ready("bad", "too_few", batch={"max": 4})
 

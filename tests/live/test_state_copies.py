@@ -186,15 +186,15 @@ def test_what_runs_and_cannot_be_read_is_left_running(tmp_path: Path) -> None:
 # -- clocks, tokens, modes ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("days", [2, -2, 3_650])
-def test_a_clock_far_from_the_log_is_refused(days: float) -> None:
-    with pytest.raises(InvalidInput, match=r"days (after|before) .*--clock-is-right"):
+@pytest.mark.parametrize("days", [31, 3_650])
+def test_a_clock_far_ahead_of_the_log_is_refused(days: float) -> None:
+    with pytest.raises(InvalidInput, match=r"days after .*--clock-is-right"):
         _check_clock(time.time() - days * 86_400)
 
 
-@pytest.mark.parametrize("hours", [0, 12, -12])
-def test_a_clock_near_the_log_is_not(hours: float) -> None:
-    _check_clock(time.time() - hours * 3_600)
+@pytest.mark.parametrize("days", [0, 3, 29, -30])
+def test_a_weekend_off_or_a_clock_that_is_behind_is_not(days: float) -> None:
+    _check_clock(time.time() - days * 86_400)
     _check_clock(0.0)  # nothing has happened yet
 
 

@@ -147,8 +147,8 @@ def test_tokens_are_kept_until_they_are_revoked(url: str) -> None:
         store.add_token(row)
 
         assert store.tokens() == [row]
-        assert store.revoke_token("id1", 2.0)
-        assert not store.revoke_token("id1", 3.0)
+        assert store.end_token("id1", 2.0)
+        assert not store.end_token("id1", 3.0)
         assert store.tokens() == [replace(row, revoked_s=2.0)]
 
 

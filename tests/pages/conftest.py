@@ -75,6 +75,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     state = tmp_path_factory.mktemp("machine")
     command = [sys.executable, "-m", "interlane", "up", "--port", "0", "--state", str(state)]
     command += ["--devices", f"cpu:{GPUS}:16GB", "--trust-users"]
+    command += ["--bound", "logins_per_minute=10000"]
     env = {**os.environ, "INTERLANE_STATE": str(state)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None

@@ -1,6 +1,7 @@
 """Who gets in, and how far: every page, every role."""
 
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -90,10 +91,18 @@ def test_a_link_lets_one_browser_in(machine: Machine) -> None:
     with machine.browserlike() as first, machine.browserlike() as second:
         token = {"Authorization": f"Bearer {machine.tokens[Role.USER]}"}
         path = first.post("/api/v1/pages", headers=token).json()["path"]
-        assert first.get(path).status_code == 200
+        ticket = parse_qs(urlsplit(path).query)["ticket"]
+        for look in (first.head, first.get):  # as previews do
+            shown = look(path)
+            assert (shown.status_code, shown.headers.get("set-cookie")) == (200, None)
+            assert shown.headers["cache-control"] == "no-store"
+        assert "signs you in as <strong>user</strong>" in shown.text
+        assert first.get("/").status_code == 303
+        assert first.post("/login", data={"ticket": ticket}).status_code == 200
         assert first.get("/").status_code == 200
-        again = second.get(path)
+        again = second.post("/login", data={"ticket": ticket})
         assert (again.status_code, again.headers.get("set-cookie")) == (401, None)
+        assert second.get(path).status_code == 401
         assert second.post("/api/v1/pages").status_code == 401
 
 
@@ -116,8 +125,29 @@ def test_the_link_that_the_server_prints_opens_the_pages(
     page.context.clear_cookies()
 
     page.goto(machine.link)
+    page.get_by_role("button", name="Sign in").click()
 
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_an_open_page_ends_with_its_token(machine: Machine) -> None:
+    head = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
+    }
+    path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    with machine.api() as api, machine.browserlike() as eve:
+        made = api.post("/tokens", json={"name": "eve-page", "role": "viewer"}).json()
+        assert eve.post("/login", data={"token": made["token"]}).status_code == 200
+        with eve.stream("GET", path, headers=head) as answer:
+            assert answer.status_code == 101
+            line = answer.extensions["network_stream"]
+            assert line.read(1 << 16, timeout=60)  # socket.io's first words
+            assert api.delete(f"/tokens/{made['id']}").status_code == 204
+            while line.read(1 << 16, timeout=60):  # until it ends
+                pass
 
 
 def test_a_revoked_token_ends_its_sessions(machine: Machine) -> None:
@@ -145,6 +175,7 @@ def test_the_api_is_as_it_was(machine: Machine) -> None:
     with machine.browserlike(Role.ADMIN) as client:
         assert client.get("/healthz").text == "ok\n"
         assert client.get("/api/v1/summary").status_code == 401
-        missing = client.get("/api/v1/nothing")
+        head = {"Authorization": f"Bearer {machine.tokens[Role.VIEWER]}"}
+        missing = client.get("/api/v1/nothing", headers=head)
         assert missing.status_code == 404
         assert missing.headers["content-type"] == "application/problem+json"

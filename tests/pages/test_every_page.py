@@ -194,6 +194,6 @@ def test_a_token_is_shown_once_and_revoked(machine: Machine, open_page: Open) ->
     row.get_by_role("button").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
 
-    expect(row).to_contain_text("revoked")
+    expect(row).to_contain_text("ended")
     with bob.api(Role.USER) as api:
         assert api.get("/summary").status_code == 401

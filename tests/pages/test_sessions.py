@@ -1,11 +1,18 @@
 """Sessions and tickets: how long they last, and what ends them."""
 
+import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller, Role, Tokens
+from interlane.live.bounds import ServerBounds
+from interlane.live.rates import KNOWN_MAX, RateLimit
 from interlane.live.store.store import Store
+from interlane.pages.front import Front
 from interlane.pages.sessions import SESSION_S, TICKET_S, Sessions
 
 
@@ -85,3 +92,82 @@ def test_the_oldest_sessions_make_way(tokens: Tokens, clock: Clock) -> None:
     made = [known.enter_by_token(token) or "" for _ in range(5)]
 
     assert [known.caller(one) is not None for one in made] == [False, False, True, True, True]
+
+
+def test_many_logins_of_one_token_sign_nobody_else_out(tokens: Tokens, clock: Clock) -> None:
+    admin, _ = tokens.make("admin", Role.ADMIN)
+    viewer, _ = tokens.make("eve", Role.VIEWER)
+    known = Sessions(tokens, clock, kept_max=3)
+    kept, ticket = known.enter_by_token(admin), known.ticket(admin)
+    assert kept is not None
+    assert ticket is not None
+
+    own = [known.enter_by_token(viewer) or "" for _ in range(1_000)]
+    for _ in range(1_000):
+        known.ticket(viewer)
+
+    assert known.caller(kept) == Caller("admin", Role.ADMIN)
+    assert known.enter_by_ticket(ticket) is not None
+    assert [known.caller(one) is not None for one in own].count(True) == 3
+    assert known.caller(own[-1]) == Caller("eve", Role.VIEWER)
+
+
+def test_a_ticket_is_not_used_up_by_a_look_at_it(tokens: Tokens, clock: Clock) -> None:
+    token, row = tokens.make("ann", Role.USER)
+    known = Sessions(tokens, clock)
+    ticket = known.ticket(token)
+    assert ticket is not None
+
+    assert [known.ticket_holder(ticket) for _ in range(3)] == [Caller("ann", Role.USER)] * 3
+    assert known.enter_by_ticket(ticket) is not None
+    assert known.ticket_holder(ticket) is None
+    other = known.ticket(token)
+    tokens.revoke(row.id)
+    assert known.ticket_holder(other or "") is None
+
+
+def test_a_session_ends_when_its_token_expires(tokens: Tokens, clock: Clock) -> None:
+    token, _ = tokens.make("ann", Role.USER, expires_s=60.0)
+    known = Sessions(tokens, clock)
+    session = known.enter_by_token(token)
+    assert session is not None
+
+    clock.now_s += 59.0
+    assert known.caller(session) is not None
+    clock.now_s += 1.0
+    assert known.caller(session) is None
+    assert known.enter_by_token(token) is None
+
+
+def test_an_address_signs_in_so_often_and_no_more(tokens: Tokens, clock: Clock) -> None:
+    token, _ = tokens.make("ann", Role.USER)
+
+    async def nothing() -> None:
+        pass
+
+    bounds = ServerBounds(logins_per_minute=5)
+    audit = AuditLog(None, clock)
+    front = Front(FastAPI(), FastAPI, Sessions(tokens, clock), bounds, audit, nothing)
+
+    async def log_in(address: str, shown: str) -> httpx.Response:
+        way = httpx.ASGITransport(front, client=(address, 1))
+        async with httpx.AsyncClient(transport=way, base_url="http://here") as browser:
+            return await browser.post("/login", data={"token": shown})
+
+    told = [asyncio.run(log_in("10.0.0.1", "wrong")).status_code for _ in range(6)]
+    refused = asyncio.run(log_in("10.0.0.1", token))
+
+    assert told == [401] * 5 + [429]
+    assert (refused.status_code, "set-cookie" in refused.headers) == (429, False)
+    assert 1 <= int(refused.headers["retry-after"]) <= 12
+    assert asyncio.run(log_in("10.0.0.2", token)).status_code == 200
+
+
+def test_rates_come_back_with_time_and_are_kept_of_few(clock: Clock) -> None:
+    rates = RateLimit(2.0, 3.0, clock)
+    assert [rates.wait_s("a") for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
+    clock.now_s += 0.5
+    assert [rates.wait_s("a"), rates.wait_s("a")] == [0.0, 0.5]
+    for who in range(3 * KNOWN_MAX):
+        assert rates.wait_s(who) == 0.0
+    assert len(rates._left) <= KNOWN_MAX

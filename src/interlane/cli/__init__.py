@@ -17,6 +17,7 @@ import typer
 
 from interlane.cli import (
     about,
+    audit,
     compare,
     demo,
     doctor,
@@ -102,6 +103,7 @@ app.add_typer(share.app, name="share")
 app.command()(doctor.doctor)
 app.add_typer(token.app, name="token")
 app.add_typer(state.app, name="state")
+app.command()(audit.audit)
 app.command()(about.version)
 
 

@@ -16,6 +16,7 @@ from interlane.model.errors import InterlaneError, InvalidInput, Unreachable
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
+    from ssl import SSLContext
 
 DENIED: Final = 4
 STALE: Final = 5
@@ -54,12 +55,24 @@ StateOption = Annotated[
 ]
 
 
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="Whom to trust instead of the system's authorities (or INTERLANE_CA).",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """Which server to speak to."""
 
     server: ServerOption = None
     state: StateOption = None
+    ca: CaOption = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +113,13 @@ class ApiClient:
                 f"The server's address is {self._url!r}, but must read like "
                 "http://127.0.0.1:7411; set --server or INTERLANE_SERVER."
             )
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+        host, port = parts.hostname, parts.port
+        self._connection: HTTPConnection
+        if parts.scheme == "https":
+            trust = _trust(options.ca)
+            self._connection = HTTPSConnection(host, port, timeout=TIMEOUT_S, context=trust)
+        else:
+            self._connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
 
     @property
     def url(self) -> str:
@@ -170,6 +188,20 @@ class ApiClient:
         if answer.status >= 400:
             raise Failure(_detail(answer), _EXIT.get(answer.status, 1))
         return answer
+
+
+def _trust(given: Path | None) -> "SSLContext":
+    """Return how servers prove who they are."""
+    import ssl
+
+    file = given or os.environ.get("INTERLANE_CA")
+    try:
+        return ssl.create_default_context(cafile=file or None)
+    except OSError as error:
+        raise InvalidInput(
+            f"{file} holds no certificates ({error.strerror or error}); set --ca or "
+            "INTERLANE_CA to a file in PEM."
+        ) from None
 
 
 def job_path(job_id: str) -> str:

@@ -11,7 +11,16 @@ from interlane.cli.beside import beside_told
 from interlane.cli.client import ApiClient, Failure, ServerOptions
 from interlane.cli.jobs import LOOK_AT_MOST_S, LOOK_FIRST_S, document_in
 from interlane.cli.options import takes
-from interlane.cli.output import OutputFormat, OutputOption, emit, grid, lines, say
+from interlane.cli.output import (
+    OutputFormat,
+    OutputOption,
+    RawOption,
+    as_shown,
+    emit,
+    grid,
+    lines,
+    say,
+)
 from interlane.model.errors import InvalidInput
 
 app = typer.Typer(
@@ -170,16 +179,15 @@ def invoke(
     body = sys.stdin.buffer.read() if data == "-" else data.encode()
     headers = None if deadline is None else {"X-Deadline": deadline}
     answer = ApiClient(options).send(f"{_path(name)}/invoke", body, headers)
-    typer.echo(answer.body.decode())
+    typer.echo(as_shown(answer.body.decode(errors="replace")))
 
 
 @app.command()
 @takes(ServerOptions)
-def logs(name: FunctionName, *, options: ServerOptions) -> None:
+def logs(name: FunctionName, *, raw: RawOption = False, options: ServerOptions) -> None:
     """Print the newest of what a function printed."""
-    typer.echo(
-        ApiClient(options).get(f"{_path(name)}/log").body.decode(errors="replace"), nl=False
-    )
+    printed = ApiClient(options).get(f"{_path(name)}/log").body.decode(errors="replace")
+    typer.echo(as_shown(printed, raw=raw), nl=False)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from interlane.cli.client import ApiClient, ServerOptions
 from interlane.cli.options import takes
-from interlane.cli.output import OutputFormat, OutputOption, emit, grid
+from interlane.cli.output import OutputFormat, OutputOption, emit, grid, harmless
 
 BAR: Final = 20
 MILLI: Final = 1000
@@ -35,9 +35,9 @@ def top(
     while True:
         told = _top_told(client)
         if once or not sys.stdout.isatty():
-            typer.echo(told)
+            typer.echo(harmless(told))
             return
-        typer.echo(f"{CLEAR}{told}")
+        typer.echo(f"{CLEAR}{harmless(told)}")
         time.sleep(every)
 
 

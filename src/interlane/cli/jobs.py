@@ -12,7 +12,16 @@ import typer
 from interlane.cli.beside import beside_told
 from interlane.cli.client import ApiClient, Failure, ServerOptions, job_path
 from interlane.cli.options import takes
-from interlane.cli.output import OutputFormat, OutputOption, emit, grid, lines, say
+from interlane.cli.output import (
+    OutputFormat,
+    OutputOption,
+    RawOption,
+    as_shown,
+    emit,
+    grid,
+    lines,
+    say,
+)
 from interlane.model.errors import InvalidInput, Unreachable
 
 OPEN: Final = ("queued", "starting", "running", "stopping", "unknown")
@@ -77,7 +86,7 @@ def run(
     made = handed_in(client, job, None)
     say(f"{made['id']} {made['state']}")
     try:
-        ended = _followed(client, made["id"], 0)
+        ended = _followed(client, made["id"], 0, raw=True)  # it is one's own
     except KeyboardInterrupt:
         client.delete(job_path(made["id"]))
         say(f"{made['id']} cancelled")
@@ -157,15 +166,16 @@ def logs(
     everything: Annotated[
         bool, typer.Option("--all", help=f"Not only the last {TAIL_BYTES >> 10} KiB.")
     ] = False,
+    raw: RawOption = False,
     options: ServerOptions,
 ) -> None:
     """Print what a job printed."""
     client = ApiClient(options)
     begin = 0 if everything else -TAIL_BYTES
     if follow:
-        _followed(client, job, begin)
+        _followed(client, job, begin, raw=raw)
         return
-    while (after := _print_from(client, job, begin).next) != begin:
+    while (after := _print_from(client, job, begin, raw=raw).next) != begin:
         begin = after
 
 
@@ -221,11 +231,11 @@ def handed_in(client: ApiClient, job: dict[str, Any], key: str | None) -> dict[s
         return client.post("/jobs", job, headers).document()
 
 
-def _followed(client: ApiClient, job: str, begin: int) -> dict[str, Any]:
+def _followed(client: ApiClient, job: str, begin: int, *, raw: bool) -> dict[str, Any]:
     """Print what a job prints until it has ended; return the job."""
     pause_s = LOOK_FIRST_S
     while True:
-        read = _print_from(client, job, begin)
+        read = _print_from(client, job, begin, raw=raw)
         if read.next == begin:
             if read.state not in OPEN:
                 return client.get(job_path(job)).document()
@@ -243,10 +253,10 @@ class _Read:
     state: str
 
 
-def _print_from(client: ApiClient, job: str, begin: int) -> _Read:
+def _print_from(client: ApiClient, job: str, begin: int, *, raw: bool) -> _Read:
     answer = client.get(f"{job_path(job)}/log", offset=begin, limit=CHUNK_BYTES)
     if answer.body:
-        sys.stdout.write(answer.body.decode(errors="replace"))
+        sys.stdout.write(as_shown(answer.body.decode(errors="replace"), raw=raw))
         sys.stdout.flush()
     headers = {name.lower(): value for name, value in answer.headers.items()}
     return _Read(int(headers["x-next-offset"]), headers["x-job-state"])

@@ -1,11 +1,12 @@
 """How answers are printed, the same for every command: data on stdout, talk on stderr."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -24,12 +25,39 @@ OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="How 
 def say(text: str) -> None:
     """Talk to the user, beside the data; where nobody can hear it, that is all the same."""
     with suppress(OSError):
-        typer.echo(text, err=True)
+        typer.echo(harmless(text), err=True)
+
+
+def harmless(text: str) -> str:
+    """Return text in which nothing commands a terminal, but for bold words of our own.
+
+    What others named, wrote or printed may hold sequences that move the cursor, change the
+    title or answer as if the reader had typed.
+    """
+    parts = _OWN.split(text)
+    return "".join(one if _OWN.fullmatch(one) else _COMMANDS.sub(_seen, one) for one in parts)
+
+
+RawOption = Annotated[
+    bool, typer.Option("--raw", help="Let what was printed command the terminal, too.")
+]
+
+
+def as_shown(text: str, *, raw: bool = False) -> str:
+    """Return what others printed: harmless on a terminal, as it is elsewhere."""
+    if raw or not sys.stdout.isatty():
+        return text
+    return "\r".join(map(harmless, text.split("\r")))  # bars that count up need it
+
+
+def _seen(found: "re.Match[str]") -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def emit(answer: Mapping[str, object], output: OutputFormat, table: str | None = None) -> None:
     """Print an answer; ``table`` is what people read, aligned lines unless given."""
-    typer.echo(printed(answer, output) if table is None else _chosen(answer, output, table))
+    text = printed(answer, output) if table is None else _chosen(answer, output, table)
+    typer.echo(harmless(text))
 
 
 def _chosen(answer: Mapping[str, object], output: OutputFormat, table: str) -> str:
@@ -89,6 +117,11 @@ def _grid_line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
 
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_OWN: Final = re.compile("(\x1b\\[[01]m)")
+_COMMANDS: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+"""Controls but for tab and new line, and marks that turn the direction of writing."""
 
 
 def strong(text: str) -> str:

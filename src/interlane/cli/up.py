@@ -166,9 +166,31 @@ class UpOptions:
         bool,
         typer.Option(
             "--clock-is-right",
-            help="Accept a clock that is more than a day from the last moment on record.",
+            help="Accept a clock that is more than a month after the last moment on record.",
         ),
     ] = False
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate in PEM, to serve https.", show_default=False
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate's key.", show_default=False),
+    ] = None
+    behind_proxy: Annotated[
+        bool,
+        typer.Option("--behind-proxy", help="A proxy encrypts, and says who calls."),
+    ] = False
+    bound: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Bound what one caller or all may take, as in header_s=5; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @takes(UpOptions)
@@ -211,6 +233,9 @@ def up(
         durations=options.durations,
         typical=options.typical,
         keep=options.keep,
+        bounds=options.bound or (),
+        tls=(options.tls_cert, options.tls_key),
+        behind_proxy=options.behind_proxy,
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
@@ -249,8 +274,9 @@ def _detached(
     words = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in asdict(options).items()
-        if value is not None and not isinstance(value, bool)
+        if name != "bound" and value is not None and not isinstance(value, bool)
     ]
+    words.extend(f"--bound={one}" for one in options.bound or ())
     words.append("--pages" if options.pages else "--no-pages")
     words += [
         f"--{name.replace('_', '-')}"

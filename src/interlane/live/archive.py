@@ -25,6 +25,9 @@ from interlane.traces.entry_file import SCHEMA as ENTRIES
 from interlane.traces.entry_file import entry_frame, rows_entries
 
 DAY_S: Final = 86_400.0
+ROOM_BYTES: Final = 1 << 20
+"""What a disk must take to count as having room."""
+
 PART_JOBS: Final = 2_000
 """Jobs of one part: so many are moved at a time."""
 
@@ -58,6 +61,21 @@ class Archive:
         self._jobs = _parts(folder, "jobs")
         self._log = _parts(folder, "log")
         self._counts: dict[Path, Counter[str]] = {}
+
+    def must_have_room(self) -> None:
+        """Raise ``OSError`` unless the disk takes more than the smallest of commits.
+
+        SQLite writes over what its log has held before: a disk may be full, and yet take
+        a few bytes.
+        """
+        file = self._folder.with_name("room")
+        try:
+            with file.open("wb") as room:
+                room.write(os.urandom(ROOM_BYTES))
+                room.flush()
+                os.fsync(room.fileno())
+        finally:
+            file.unlink(missing_ok=True)
 
     # -- reading ----------------------------------------------------------------------
 

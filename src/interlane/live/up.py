@@ -3,11 +3,14 @@
 import json
 import logging
 import os
+import shutil
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,7 +20,10 @@ from fastapi import FastAPI
 
 from interlane.live import folder
 from interlane.live.archive import Archive
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Role, Tokens
+from interlane.live.bounds import ServerBounds
+from interlane.live.connections import BoundedServer, Connections
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan
 from interlane.live.functions.gateway import FunctionSettings, Gateway
@@ -27,6 +33,7 @@ from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
 from interlane.live.port import Engine
+from interlane.live.questions.desk import QuestionDesk
 from interlane.live.questions.etas import Etas, PlayForward
 from interlane.live.store.database import safe_url
 from interlane.live.store.store import Store, StoreFailed
@@ -38,6 +45,7 @@ from interlane.predict.recall import Recall
 
 DATABASE_FILE: Final = "state.db"
 ARCHIVE_FOLDER: Final = "archive"
+SCRATCH_FOLDER: Final = "scratch"
 TOKEN_FILE: Final = "token"
 ADDRESS_FILE: Final = "server.json"
 GOODBYE_S: Final = 3
@@ -48,7 +56,8 @@ WAITING_MAX: Final = 2048
 
 ADMIN: Final = "admin"
 RUNS_FOLDER: Final = "runs"
-CLOCK_JUMP_S: Final = 86_400.0
+CLOCK_AHEAD_S: Final = 30 * 86_400.0
+"""A server that was off for a month is rarer than a clock that is wrong."""
 RESTORE_STATE: Final = (
     "restore it with 'interlane state restore', or say --begin-anew if what it held may be lost"
 )
@@ -64,6 +73,14 @@ class Begin:
     """Whether a folder that was used may get another database."""
     clock_is_right: bool = False
     """Whether the clock may be far from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A certificate and its key, in PEM."""
+
+    cert: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,15 @@ class UpSettings:
     """What is accepted at the start."""
     unreachable: Unreachable = lambda holder: None
     """What the engine says of attempts that others hold."""
+    bounds: ServerBounds = field(default_factory=ServerBounds)
+    tls: TlsFiles | None = None
+    behind_proxy: bool = False
+    """Somebody else encrypts, and says where requests come from."""
+
+    @property
+    def scheme(self) -> str:
+        """How clients speak to it."""
+        return "http" if self.tls is None else "https"
 
 
 Say = Callable[[str], None]
@@ -118,12 +144,13 @@ def serve(
     mount: Mount | None = None,
 ) -> None:
     """Serve until told to end, with web pages if they are mounted; jobs run on."""
+    _must_be_safe(settings)
     with (
         locked(settings, say),
         _opened(settings, engine, say) as opened,
         _listening(settings) as listener,
     ):
-        address = f"http://{settings.host}:{listener.getsockname()[1]}"
+        address = f"{settings.scheme}://{settings.host}:{listener.getsockname()[1]}"
         store, archive = opened.store, opened.archive
         driver = Driver(store, plan, engine, trained=trained)
         driver.start()
@@ -142,7 +169,15 @@ def serve(
         etas.start()
         keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
         keeping.start()
-        service = LiveService(View(driver, etas), driver, tokens)
+        service = LiveService(
+            View(driver, etas),
+            driver,
+            tokens,
+            QuestionDesk(settings.bounds),
+            settings.bounds,
+            AuditLog(settings.state, driver.now_s),
+            str(_emptied(settings.state / SCRATCH_FOLDER)),
+        )
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:
             assert isinstance(app, FastAPI)
@@ -152,7 +187,7 @@ def serve(
             say(settings.greeting)
         say(f"Serving at {address}; state in {settings.state}. Control-C ends it; jobs run on.")
         try:
-            _run(service, app, listener)
+            _run(service, app, listener, settings)
         finally:
             keeping.close()
             etas.close()
@@ -213,13 +248,15 @@ def _used_runs(state: Path) -> int:
 
 
 def _check_clock(last_s: float) -> None:
-    """Refuse a clock that is far from the last moment that is on record."""
-    jump_s = time.time() - last_s
-    if last_s and abs(jump_s) > CLOCK_JUMP_S:
-        days = f"{abs(jump_s) / 86_400:,.1f} days {'after' if jump_s > 0 else 'before'}"
+    """Refuse a clock that is far ahead of the log: all that follows would be ahead for good.
+
+    One that is behind does no harm, since time on record never goes back.
+    """
+    ahead_s = time.time() - last_s
+    if last_s and ahead_s > CLOCK_AHEAD_S:
         raise InvalidInput(
-            f"The clock is {days} the last moment on record; set it, or say --clock-is-right "
-            "if it is (after a long pause, say)."
+            f"The clock is {ahead_s / 86_400:,.0f} days after the last moment on record; set "
+            "it, or say --clock-is-right if it is (after a long pause, say)."
         )
 
 
@@ -264,15 +301,60 @@ def _say_link(door: Door, state: Path, address: str, say: Say) -> None:
         say(f"Web pages, by a link that lets one browser in: {address}{path}")
 
 
-def _run(service: LiveService, app: FastAPI | Door, listener: socket.socket) -> None:
+def _must_be_safe(settings: UpSettings) -> None:
+    """Refuse to let tokens travel in the open, and files that encrypt nothing."""
+    if settings.tls is not None:
+        must_be_certificate(settings.tls)
+    elif not (settings.behind_proxy or _is_loopback(settings.host)):
+        raise InvalidInput(
+            f"Whoever speaks to {settings.host} would send their token in the open; give "
+            "--tls-cert and --tls-key, or --behind-proxy if something in front of it encrypts."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def must_be_certificate(tls: TlsFiles) -> None:
+    """Refuse files that are no certificate and its key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, lambda: "")
+    except OSError as error:
+        said = getattr(error, "reason", None) or error.strerror or error
+        raise InvalidInput(
+            f"{tls.cert} and {tls.key} are no certificate and its key without a password "
+            f"({said}); give both in PEM."
+        ) from None
+
+
+def _emptied(folder: Path) -> Path:
+    """Return a folder in which nothing is left of servers before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _run(
+    service: LiveService, app: FastAPI | Door, listener: socket.socket, settings: UpSettings
+) -> None:
+    tls = settings.tls
     config = uvicorn.Config(
         app,
         log_level=logging.WARNING,
         access_log=False,
         timeout_graceful_shutdown=GOODBYE_S,
         server_header=False,
+        proxy_headers=settings.behind_proxy,
+        forwarded_allow_ips="*" if settings.behind_proxy else None,
+        ssl_certfile=None if tls is None else tls.cert,
+        ssl_keyfile=None if tls is None else tls.key,
     )
-    server = uvicorn.Server(config)
+    held = Connections(service.bounds, count_addresses=not settings.behind_proxy)
+    server = BoundedServer(config, held)
 
     def end() -> None:
         server.should_exit = True

@@ -197,6 +197,14 @@ class EventLog:
         self.add(at_s, MACHINE_EVENTS[type(event)], self._machine_numbers[name])
         self.machine_events.append(event)
 
+    def starts_since(self, line: int) -> list[tuple[float, int]]:
+        """Return the starts from a line on: when, and the job's number."""
+        return [
+            (self._at_s[at], self._subjects[at])
+            for at in range(line, len(self._at_s))
+            if self._events[at] == LogEvent.STARTED
+        ]
+
     # -- from and to entries ----------------------------------------------------------
 
     @classmethod

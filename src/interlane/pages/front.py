@@ -7,11 +7,12 @@ no other site may show a page or speak for whoever looks at it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from html import escape
 from http import HTTPStatus
 from importlib.resources import files
+from math import ceil
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
@@ -23,9 +24,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from interlane.live.http.access import PREFIX
+from interlane.live.audit import AuditLog
+from interlane.live.auth import Caller
+from interlane.live.bounds import ServerBounds
+from interlane.live.http.access import CALLER, PREFIX
 from interlane.live.http.body_limit import BodyLimit
 from interlane.live.http.problems import problem
+from interlane.live.http.service import address_of
+from interlane.live.http.watchers import Watchers
+from interlane.live.questions.desk import TooManyRequests
+from interlane.live.rates import RateLimit
 from interlane.pages.sessions import SESSION_S, Sessions
 
 LOGIN: Final = "/login"
@@ -39,6 +47,8 @@ SECRET: Final = "interlane.secret"
 """Where a request's scope says which session it belongs to."""
 
 FORM_BYTES_MAX: Final = 4096
+NO_STORE: Final = {"Cache-Control": "no-store"}
+USED: Final = "This link has been used, or is too old."
 UPLOAD_BYTES_MAX: Final = 64 << 20
 
 POLICY: Final = "; ".join(
@@ -75,6 +85,8 @@ class Front:
         api: FastAPI,
         build: Callable[[], FastAPI],
         sessions: Sessions,
+        bounds: ServerBounds,
+        audit: AuditLog,
         beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self._api = api
@@ -82,6 +94,8 @@ class Front:
         """Runs as long as the server does."""
         self._build = build
         self._sessions = sessions
+        self._audit = audit
+        self._logins = RateLimit(bounds.logins_per_minute / 60, bounds.logins_per_minute)
         self._pages: asyncio.Future[ASGIApp]
         self._life = Starlette(lifespan=self._lived)
         self._open = Starlette(
@@ -137,8 +151,21 @@ class Front:
             await _send_to_login(asked, receive, send)
         else:
             scope[SECRET] = secret
-            pages = await asyncio.shield(self._pages)
+            scope[CALLER] = self._sessions.caller(secret)
+            await self._show(scope, receive, send)
+
+    async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pages = await asyncio.shield(self._pages)
+        caller = self._sessions.caller(scope[SECRET])
+        if scope["type"] != "websocket" or caller is None:
             await pages(scope, receive, send)
+            return
+        watchers: Watchers = self._api.state.watchers
+        try:
+            with watchers.watching(caller.name):
+                await _while_it_counts(watchers.end(caller), pages(scope, receive, send))
+        except TooManyRequests:
+            await _refuse(scope, receive, send, HTTPStatus.TOO_MANY_REQUESTS)
 
     def _secret(self, asked: HTTPConnection) -> str | None:
         secret = asked.cookies.get(cookie_name(asked), "")
@@ -150,16 +177,33 @@ class Front:
         ticket = request.query_params.get("ticket")
         if ticket is None:
             return _login_page(request)
-        secret = self._sessions.enter_by_ticket(ticket)
-        if secret is None:
-            return _login_page(request, "This link has been used, or is too old.")
-        return _let_in(request, secret)
+        # Previews fetch links, and a link may be a stranger's: only a button uses it up.
+        caller = self._sessions.ticket_holder(ticket)
+        if caller is None:
+            return _login_page(request, USED)
+        return _confirm_page(caller, ticket)
 
     async def _log_in(self, request: Request) -> Response:
+        wait_s = self._logins.wait_s(_address(request))
+        if wait_s:
+            said = "Too many tried to sign in from your address; try again in a moment."
+            answer = _login_page(request, said, HTTPStatus.TOO_MANY_REQUESTS)
+            answer.headers["Retry-After"] = str(ceil(wait_s))
+            return answer
         form = parse_qs(await _small_body(request))
-        secret = self._sessions.enter_by_token(form.get("token", [""])[0].strip())
-        if secret is None:
-            return _login_page(request, "This token is not valid.")
+        ticket = form.get("ticket", [None])[0]
+        if ticket is not None:
+            secret, said = self._sessions.enter_by_ticket(ticket), USED
+        else:
+            token = form.get("token", [""])[0].strip()
+            secret, said = self._sessions.enter_by_token(token), "This token is not valid."
+        caller = None if secret is None else self._sessions.caller(secret)
+        if secret is None or caller is None:
+            self._audit.deny(None, _address(request), path=LOGIN)
+            return _login_page(request, said)
+        how = "token" if ticket is None else "link"
+        note = self._audit.note
+        await asyncio.to_thread(note, "signed in", caller.name, _address(request), by=how)
         return _let_in(request, secret)
 
     async def _make_link(self, request: Request) -> Response:
@@ -168,7 +212,7 @@ class Front:
         path = self.login_path(token)
         if path is None:
             return problem(HTTPStatus.UNAUTHORIZED, "This needs a token that is valid.")
-        return JSONResponse({"path": path}, HTTPStatus.CREATED)
+        return JSONResponse({"path": path}, HTTPStatus.CREATED, NO_STORE)
 
     def login_path(self, token: str) -> str | None:
         """Return the path of a link that lets its bearer in once."""
@@ -215,7 +259,8 @@ def _let_in(request: Request, secret: str) -> Response:
         _document(
             '<p>You are in. <a href="/">Go on</a>.</p>',
             '<meta http-equiv="refresh" content="0;url=/">',
-        )
+        ),
+        headers=NO_STORE,
     )
     answer.set_cookie(
         cookie_name(request),
@@ -228,7 +273,22 @@ def _let_in(request: Request, secret: str) -> Response:
     return answer
 
 
-def _login_page(request: Request, said: str = "") -> Response:
+def _address(asked: HTTPConnection) -> str:
+    return address_of(asked.scope)
+
+
+def _confirm_page(caller: Caller, ticket: str) -> Response:
+    body = f"""<form method="post" action="{LOGIN}">
+<h1>interlane</h1>
+<p>This link signs you in as <strong>{escape(caller.name)}</strong> ({caller.role.word}).</p>
+<input name="ticket" value="{escape(ticket)}" hidden>
+<button type="submit" autofocus>Sign in</button></form>"""
+    return HTMLResponse(_document(body), headers=NO_STORE)
+
+
+def _login_page(
+    request: Request, said: str = "", status: HTTPStatus = HTTPStatus.UNAUTHORIZED
+) -> Response:
     alert = f'<p class="alert" role="alert">{escape(said)}</p>' if said else ""
     body = f"""<form method="post" action="{LOGIN}">
 <h1>interlane</h1>
@@ -239,8 +299,7 @@ def _login_page(request: Request, said: str = "") -> Response:
 <input id="token" name="token" type="password" autocomplete="current-password" required
 autofocus>
 <button type="submit">Sign in</button></form>"""
-    status = HTTPStatus.UNAUTHORIZED if said else HTTPStatus.OK
-    return HTMLResponse(_document(body), status)
+    return HTMLResponse(_document(body), status if said else HTTPStatus.OK, NO_STORE)
 
 
 def _document(body: str, head: str = "") -> str:
@@ -271,6 +330,20 @@ async def _small_body(request: Request) -> str:
         if len(body) > FORM_BYTES_MAX:
             return ""
     return body.decode("utf-8", "replace")
+
+
+async def _while_it_counts(end: Awaitable[None], shown: Awaitable[None]) -> None:
+    """Show a page as long as the visitor's token counts."""
+    ending, showing = asyncio.ensure_future(end), asyncio.ensure_future(shown)
+    try:
+        await asyncio.wait({ending, showing}, return_when=asyncio.FIRST_COMPLETED)
+        if showing.done():
+            showing.result()
+    finally:
+        ending.cancel()
+        showing.cancel()
+        with suppress(asyncio.CancelledError):
+            await showing
 
 
 # -- refusals -------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
+from interlane.live.http.documents import shown_spec
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.store.record import JobRecord
 from interlane.metrics.phases import phases
@@ -62,7 +63,9 @@ async def job(visit: Visit) -> None:
     LiveMarkup(Markup('<h2 id="log">Output</h2>'))
     printed = await live(visit, view.printed, LOG_EVERY_S, follow=True)
     printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
-    LiveMarkup(card("As submitted", as_yaml(record.job.document)))
+    caller = visit.caller
+    whole = caller is not None and caller.owns(record.user)
+    LiveMarkup(card("As submitted", as_yaml(shown_spec(record.job.document, whole=whole))))
 
 
 def _may_cancel(visit: Visit, record: JobRecord) -> bool:
@@ -74,6 +77,8 @@ def _canceller(visit: Visit, record: JobRecord) -> None:
         now = await asyncio.to_thread(visit.site.view.job, record.id)
         caller.insist_may_cancel(now)
         await asyncio.wrap_future(visit.site.service.driver.cancel(record.id, caller.name))
+        if record.user != caller.name:
+            await visit.note("job cancelled", caller, job=record.id, of=record.user)
 
     confirmed(
         f"Cancel {record.id}",
@@ -86,7 +91,7 @@ def _canceller(visit: Visit, record: JobRecord) -> None:
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
         if visit.caller is not None and view.record.state is JobState.QUEUED:
-            view.starts_in = await asyncio.to_thread(view.start)
+            view.starts_in = await view.start()
 
     ui.timer(5.0, play)
 
@@ -104,9 +109,9 @@ class _View:
         """The job as it stands."""
         return self._site.view.job(self._id)
 
-    def start(self) -> str:
+    async def start(self) -> str:
         """Return when it is likely to start; takes its time."""
-        found = self._site.starts.bands([self._id]).get(self._id)
+        found = (await self._site.starts.bands([self._id])).get(self._id)
         return start_words(found, self._site.view.now_s())
 
     # -- head -------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Puts the pages beside the API, in one application."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI
@@ -8,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from interlane.live.http.service import LiveService
+from interlane.pages.away import Away
 from interlane.pages.front import Front
-from interlane.pages.reports import PATH
+from interlane.pages.reports import PATH, ReportPages
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
@@ -25,10 +27,18 @@ BUILT_WITHIN_S: Final = 30.0
 def mount(service: LiveService, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     view = service.view
-    sessions = Sessions(service.tokens, view.now_s)
-    starts, usage = Starts(view), Usage(view)
-    site = Site(service, view.policy(), sessions, starts, usage)
-    return Front(api, lambda: _built(site), sessions, beside=usage.follow)
+    sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
+    starts, usage = Starts(service), Usage(view)
+    away, reports = Away(service.bounds), ReportPages(Path(service.scratch))
+    site = Site(service, view.policy(), sessions, starts, usage, away, reports)
+    return Front(
+        api,
+        lambda: _built(site),
+        sessions,
+        service.bounds,
+        service.audit,
+        beside=usage.follow,
+    )
 
 
 def _built(site: Site) -> FastAPI:

@@ -1,6 +1,5 @@
 """The queue: every job in a line, why it waits and when it may start."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
@@ -58,7 +57,7 @@ def _number(text: str) -> int:
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
         if visit.caller is not None:
-            view.bands = await asyncio.to_thread(visit.site.starts.bands, view.shown)
+            view.bands = await visit.site.starts.bands(view.shown)
 
     ui.timer(STARTS_EVERY_S, play)
 

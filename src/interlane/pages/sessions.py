@@ -16,8 +16,8 @@ from interlane.live.auth import Caller, Tokens
 
 SESSION_S: Final = 12 * 3600.0
 TICKET_S: Final = 600.0
-KEPT_MAX: Final = 10_000
-"""Sessions or tickets; the oldest make way."""
+KEPT_MAX: Final = 20
+"""Sessions or tickets of one token; its oldest make way."""
 
 SECRET_BYTES: Final = 32
 
@@ -46,8 +46,9 @@ class Passes:
         now_s = self._now_s()
         with self._lock:
             self._kept = {of: one for of, one in self._kept.items() if one.ends_s > now_s}
-            while len(self._kept) >= self._kept_max:
-                del self._kept[next(iter(self._kept))]
+            own = [of for of, one in self._kept.items() if one.token_id == token_id]
+            for of in own[: max(0, len(own) - self._kept_max + 1)]:
+                del self._kept[of]
             self._kept[_digest(secret)] = _Pass(token_id, now_s + self._life_s)
         return secret
 
@@ -77,6 +78,11 @@ class Sessions:
         """Return a ticket that lets its bearer in once; None if the token is not valid."""
         token_id = self._tokens.id_of(token)
         return None if token_id is None else self._tickets.make(token_id)
+
+    def ticket_holder(self, ticket: str) -> Caller | None:
+        """Return who would be signed in by a ticket; it is not used up."""
+        token_id = self._tickets.token_id(ticket)
+        return None if token_id is None else self._tokens.holder(token_id)
 
     def enter_by_token(self, token: str) -> str | None:
         """Begin a session; return its secret."""

@@ -1,11 +1,12 @@
 """What pages stand on: the service behind them, and who looks at one."""
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from interlane.live.auth import Caller, Role, acting
-from interlane.live.http.service import LiveService
+from interlane.live.http.service import LiveService, address_of
 from interlane.live.view import View
 from interlane.pages.away import Away
 from interlane.pages.front import SECRET
@@ -25,8 +26,8 @@ class Site:
     sessions: Sessions
     starts: Starts
     usage: Usage
-    away: Away = field(default_factory=Away)
-    reports: ReportPages = field(default_factory=ReportPages)
+    away: Away
+    reports: ReportPages
 
     @property
     def view(self) -> View:
@@ -49,6 +50,11 @@ class Visit:
     def insist(self, role: Role) -> Caller:
         """Return who acts, or raise unless they may."""
         return acting(self.caller, role)
+
+    async def note(self, what: str, caller: Caller, **detail: object) -> None:
+        """Write into the audit log what somebody did."""
+        address = address_of(self.request.scope)
+        await asyncio.to_thread(self.site.service.note, what, caller, address, **detail)
 
     def asked(self, name: str, default: str = "") -> str:
         """Return a part of the page's address."""

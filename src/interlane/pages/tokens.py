@@ -31,11 +31,13 @@ def _maker(visit: Visit) -> None:
         role = ui.select([one.word for one in Role], value=Role.USER.word, label="Role")
         role.props("dense outlined")
 
-        async def make(_: Caller) -> None:
+        async def make(caller: Caller) -> None:
             made = visit.site.service.tokens.make
-            token, _row = await asyncio.to_thread(
+            token, row = await asyncio.to_thread(
                 made, name.value or "", Role[role.value.upper()]
             )
+            said = {"token": row.id, "name": row.name, "role": row.role}
+            await visit.note("token made", caller, **said)
             told = Markup('<p role="status">Shown this once: <code class="token">{}</code></p>')
             shown.show(told.format(token))
             name.value = ""
@@ -62,25 +64,33 @@ _HEAD: Final = Markup("<tr>{}</tr>").format(
 )
 
 
+def _state(row: TokenRow, is_valid: bool) -> str:  # noqa: FBT001 - it says which
+    if row.revoked_s is None:
+        return "valid"
+    return f"{'valid until' if is_valid else 'ended'} {_date(row.revoked_s)}"
+
+
 def _row(visit: Visit, row: TokenRow) -> None:
+    is_valid = row.is_valid(visit.site.view.now_s())
     cells = (
         Markup("<code>{}</code>").format(row.id),
         row.name,
         row.role,
         _date(row.created_s),
-        "valid" if row.revoked_s is None else f"revoked {_date(row.revoked_s)}",
+        _state(row, is_valid),
     )
     with ui.element("tr"):
         for cell in cells:
             LiveMarkup(Markup("{}").format(cell), tag="td")
         with ui.element("td"):
-            if row.revoked_s is None:
+            if is_valid:
                 _revoker(visit, row)
 
 
 def _revoker(visit: Visit, row: TokenRow) -> None:
-    async def revoke(_: Caller) -> None:
+    async def revoke(caller: Caller) -> None:
         await asyncio.to_thread(visit.site.service.tokens.revoke, row.id)
+        await visit.note("token revoked", caller, token=row.id)
         _listed.refresh()
 
     confirmed(

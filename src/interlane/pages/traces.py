@@ -48,10 +48,11 @@ async def _reported(visit: Visit, event: events.UploadEventArguments) -> str:
     ending = next((one for one in ENDINGS if event.file.name.lower().endswith(one)), None)
     if ending is None:
         raise InvalidInput(f"Files end in {', '.join(ENDINGS)}; {event.file.name!r} does not.")
-    with TemporaryDirectory(prefix="interlane-trace-") as folder:
+    site = visit.site
+    with site.away.room(), TemporaryDirectory(dir=site.service.scratch) as folder:
         path = Path(folder) / f"trace{ending}"
         await event.file.save(path)
-        page = await visit.site.away.run(LIMIT_S, rendered, path, event.file.name)
+        page = await site.away.run_in_room(LIMIT_S, rendered, path, event.file.name)
     return f"{PATH}/{visit.site.reports.add(page)}"
 
 

@@ -103,12 +103,17 @@ def _starts(
     left_s = [job.left_s(now_s, rng) for job in jobs]
     engine = Simulator(make(), [job.event.job for job in jobs], left_s)
     engine.resume([job.event for job in jobs], now_s)
+    wanted = set(job_ids)
+    awaited = {
+        at: job.event.job.id for at, job in enumerate(jobs) if job.event.job.id in wanted
+    }
     starts_s: dict[JobId, float] = {}
-    awaited = list(job_ids)
+    seen = 0
     while True:
-        placed = [one for one in awaited if engine.scheduler.placement(one) is not None]
-        starts_s |= dict.fromkeys(placed, engine.now_s)
-        awaited = [one for one in awaited if one not in starts_s]
+        for start_s, number in engine.log.starts_since(seen):
+            if number in awaited:
+                starts_s[awaited.pop(number)] = start_s
+        seen = len(engine.log)
         at_s = engine.next_moment_s()
         if not awaited or at_s == inf:
             return starts_s

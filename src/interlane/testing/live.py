@@ -1,9 +1,11 @@
 """Builders for the live machine: real stores, real processes, a real server."""
 
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import uvicorn
@@ -15,7 +17,10 @@ from interlane.engines.local.functions.replicas import LocalReplicas
 from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
+from interlane.live.audit import AuditLog
 from interlane.live.auth import Role, Tokens
+from interlane.live.bounds import ServerBounds
+from interlane.live.connections import BoundedServer, Connections
 from interlane.live.driver import Driver
 from interlane.live.driver.machines import MachinesSeen
 from interlane.live.driver.state import MakeScheduler, SchedulerPlan, Snapshot
@@ -24,6 +29,7 @@ from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import LiveService
 from interlane.live.port import Attempt, Engine, Launch, Traits
+from interlane.live.questions.desk import QuestionDesk
 from interlane.live.questions.etas import Etas
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
@@ -134,12 +140,18 @@ def view_of(driver: Driver) -> View:
 
 
 def make_service(
-    driver: Driver, functions: FunctionSettings | None = None
+    driver: Driver,
+    functions: FunctionSettings | None = None,
+    bounds: ServerBounds | None = None,
+    folder: Path | None = None,
 ) -> tuple[Mapping[Role, str], FastAPI]:
     """Return a token for every role, and the API of a driver."""
     tokens = Tokens(driver.store, driver.now_s)
-    made = {role: tokens.make(role.word, role)[0] for role in Role}
-    service = LiveService(view_of(driver), driver, tokens)
+    made = {role: tokens.make(role.word, role, same_account=True)[0] for role in Role}
+    kept = bounds or ServerBounds()
+    audit, scratch = AuditLog(folder, driver.now_s), str(folder or gettempdir())
+    desk = QuestionDesk(kept)
+    service = LiveService(view_of(driver), driver, tokens, desk, kept, audit, scratch)
     (machine,) = driver.snapshot().cluster
     replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine))
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
@@ -154,16 +166,20 @@ def secrets_of(driver: Driver) -> Secrets:
 
 @contextmanager
 def serving(
-    driver: Driver, functions: FunctionSettings | None = None
+    driver: Driver,
+    functions: FunctionSettings | None = None,
+    bounds: ServerBounds | None = None,
+    folder: Path | None = None,
 ) -> Iterator[tuple[str, Mapping[Role, str]]]:
     """Serve a driver over HTTP; yields the address and a token for every role."""
-    made, app = make_service(driver, functions)
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    made, app = make_service(driver, functions, bounds, folder)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+    server = BoundedServer(config, Connections(bounds or ServerBounds()))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     until(lambda: server.started, "the server")
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}", made
     finally:

@@ -8,6 +8,7 @@ share no code with what makes transitions.  One that either rejects is never ret
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -41,6 +42,7 @@ from interlane.mig.transition.steps import (
     waves,
 )
 from interlane.migctl.at_once import AtOnce
+from interlane.migctl.host_lock import host_locked
 from interlane.migctl.journal_file import JournalFile, StateFile
 from interlane.migctl.nvidia_smi import NvidiaSmi
 from interlane.model import InvalidField, InvalidInput, UnknownName
@@ -351,7 +353,8 @@ def apply(
 ) -> AppliedTransition:
     """Carry a transition out, or go on with one that was interrupted, as the journal says."""
     way, problem, name = read_transition(json_in(file), file.name)
-    with JournalFile(journal) as book:
+    alone = host_locked() if isinstance(gpus, Real) else nullcontext()
+    with JournalFile(journal) as book, alone:
         records = book.read.records
         progress = resumed(way, problem, name, records, "the journal")
         executor = _executor(way, gpus, len(records))

@@ -376,6 +376,7 @@ class Driver:
             self._failures += 1
             try:
                 self._rebuild()
+                self.store.must_have_room()
                 self._cycle([Ticked()])
             except Exception as another:
                 error = another

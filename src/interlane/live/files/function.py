@@ -15,6 +15,8 @@ AUTO: Final = "auto"
 DEADLINE_S_MAX: Final = 3_600.0
 KEEP_S_MAX: Final = 86_400.0
 MEMORY_MIB_MAX: Final = 1 << 30
+ANSWER_MIB_MAX: Final = 64
+"""Also what the answers of one batch may be together."""
 
 Callable = Annotated[str, Field(max_length=512, pattern=CALLABLE)]
 Module = Annotated[str, Field(max_length=256, pattern=MODULE)]
@@ -64,6 +66,7 @@ class FunctionSpec(Strict):
         description="auto: forecasts decide; else how long replicas stay after a request.",
     )
     queue: int = Field(default=1_000, ge=0, le=100_000, description="Requests that may wait.")
+    answer_max: str = Field(default="16MiB", description="Bytes of an answer, as JSON.")
     env: dict[Variable, Text] = Field(default_factory=dict, max_length=100)
     secrets: list[Variable] = Field(
         default_factory=list,
@@ -82,6 +85,8 @@ class FunctionAmounts:
     batch_window_s: float
     keep_s: float | None
     """Seconds that replicas stay after a request; None where forecasts decide."""
+    answer_mib: int
+    """What an answer may be at most."""
 
 
 def terms_of(spec: FunctionSpec) -> FunctionAmounts:
@@ -100,7 +105,15 @@ def terms_of(spec: FunctionSpec) -> FunctionAmounts:
         _span("load_deadline", spec.load_deadline),
         _window(spec),
         None if spec.keep == AUTO else _keep(spec.keep),
+        _answer_mib(spec.answer_max),
     )
+
+
+def _answer_mib(text: str) -> int:
+    answer_mib = amounts.memory_mib("answer_max", text)
+    if not 0 < answer_mib <= ANSWER_MIB_MAX:
+        raise InvalidField("answer_max", text, f"it must be 1 to {ANSWER_MIB_MAX} MiB")
+    return answer_mib
 
 
 def _span(field: str, text: Amount) -> float:

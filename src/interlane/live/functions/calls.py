@@ -1,11 +1,15 @@
 """Requests: what becomes of them, and how they wait for a replica."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+LEFT_MAX: Final = 64
+"""Calls that wait no longer, and that a queue may hold nevertheless."""
 
 
 class CallOutcome(Enum):
@@ -26,6 +30,25 @@ class Reply(NamedTuple):
     outcome: CallOutcome
     data: bytes
     retry_s: float | None = None
+
+
+class UnsentAnswers:
+    """Counts the bytes of answers that have not been sent."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[bool]:
+        """Hold so many bytes for a while; yields whether there is room for them."""
+        if size > self._left:
+            yield False
+            return
+        self._left -= size
+        try:
+            yield True
+        finally:
+            self._left += size
 
 
 class Call:
@@ -87,7 +110,14 @@ class CallQueue:
         self._open_window()
 
     def drop(self, call: Call) -> None:
-        """Let a call wait no longer."""
+        """Let a call wait no longer, and forget what it asked."""
+        self._take_out(call)
+        call.body = b""
+        if len(self._heap) > 2 * self.waiting + LEFT_MAX:
+            self._heap = [one for one in self._heap if one[2].is_waiting]
+            heapify(self._heap)
+
+    def _take_out(self, call: Call) -> None:
         call.is_waiting = False
         self.waiting -= 1
 
@@ -114,7 +144,7 @@ class CallQueue:
         while len(found) < most and self._heap:
             call = heappop(self._heap)[2]
             if call.is_waiting:
-                self.drop(call)
+                self._take_out(call)
                 found.append(call)
         return found
 

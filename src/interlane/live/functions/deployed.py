@@ -124,6 +124,7 @@ class Deployed:
             call.answer.set_result(refusal)
         else:
             call.timer = self._loop.call_at(call.until_s, self._late, call)
+            call.answer.add_done_callback(partial(self._abandoned, call))
             self.take(call)
         answer: asyncio.Future[Reply] = call.answer
         return answer
@@ -165,6 +166,16 @@ class Deployed:
             self._queue.drop(call)
         if call.end(_reply(CallOutcome.LATE, f"{said}.")):
             self.counts.late += 1
+
+    def _abandoned(self, call: Call, answer: "asyncio.Future[Reply]") -> None:
+        """Drop a call if whoever made it is gone; one that was begun goes on."""
+        if not answer.cancelled():
+            return
+        if call.timer is not None:
+            call.timer.cancel()
+        if call.is_waiting:
+            self._queue.drop(call)
+        self.counts.abandoned += 1
 
     # -- who answers whom -------------------------------------------------------------
 

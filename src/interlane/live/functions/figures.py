@@ -58,6 +58,8 @@ class Counts:
     """Requests for which there was no room in the queue, or no replica to be had."""
     lost: int = 0
     """Requests whose replica ended before it answered."""
+    abandoned: int = 0
+    """Requests whose caller went before they were answered."""
     loads: int = 0
     failed_loads: int = 0
     killed: int = 0

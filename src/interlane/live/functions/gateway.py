@@ -17,7 +17,7 @@ from typing import Final
 from interlane.functions.costs import Prices
 from interlane.functions.pool import LoadReplica, PoolAction
 from interlane.live.files.function import FunctionSpec, terms_of
-from interlane.live.functions.calls import Call, CallOutcome, Reply
+from interlane.live.functions.calls import Call, CallOutcome, Reply, UnsentAnswers
 from interlane.live.functions.colocation import Allocator, holdings_of
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.interference_reports import Sides
@@ -68,6 +68,9 @@ class FunctionSettings:
     first_s: float = 30.0
     """Seconds that a function which was just deployed stays warm, whatever is forecast."""
     functions_max: int = 1_000
+    functions_per_user: int = 100
+    answers_mib: int = 256
+    """Answers that have not been sent, of all functions."""
 
 
 class Gateway:
@@ -91,6 +94,7 @@ class Gateway:
         self._wanting: dict[str, None] = {}
         """Functions for whose next replica others are leaving."""
         self._tasks: list[asyncio.Task[None]] = []
+        self.answers = UnsentAnswers(settings.answers_mib << 20)
         self._warmed_up = self._loop.run_in_executor(None, warm_up)
         """Loads compiled code before the first decision, while others are served."""
         self._next_slot = self._loop.create_future()
@@ -134,6 +138,9 @@ class Gateway:
             elif len(self._functions) >= self.settings.functions_max:
                 most = self.settings.functions_max
                 raise TooManyFunctions(f"There are {most:,} functions; delete one first.")
+            elif self._owned_by(user) >= self.settings.functions_per_user:
+                most = self.settings.functions_per_user
+                raise TooManyFunctions(f"{user} has {most:,} functions; delete one first.")
             said = spec.model_dump(mode="json", exclude_defaults=True)
             version = 1 if old is None else old.version + 1
             row = FunctionRow(spec.name, user, version, self.jobs.now_s(), json.dumps(said))
@@ -154,6 +161,9 @@ class Gateway:
             self.sides.forget(name)
             for call in self._let_go(deployed):
                 call.end(Reply(CallOutcome.UNAVAILABLE, f"{name} was deleted.".encode()))
+
+    def _owned_by(self, user: str) -> int:
+        return sum(one.user == user for one in self._functions.values())
 
     def _put(self, row: FunctionRow) -> Deployed:
         spec = FunctionSpec.model_validate_json(row.spec)

@@ -57,6 +57,7 @@ class FunctionStatus:
     raised: int
     refused: int
     lost: int
+    abandoned: int
     loads: int
     failed_loads: int
     killed: int
@@ -123,6 +124,7 @@ def status_of(
         raised=counts.raised,
         refused=counts.refused,
         lost=counts.lost,
+        abandoned=counts.abandoned,
         loads=counts.loads,
         failed_loads=counts.failed_loads,
         killed=counts.killed,

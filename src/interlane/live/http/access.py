@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from interlane.live.auth import Caller, Role, Tokens
+from interlane.live.auth import Caller, Role
 from interlane.live.http.problems import MEDIA_TYPE
 
 PREFIX: Final = "/api/v1"
@@ -15,6 +15,14 @@ PAGE_MAX: Final = 500
 """Things that one answer lists."""
 
 SERIAL_MAX: Final = 1 << 62
+CALLER: Final = "interlane.caller"
+"""Where a request's scope says who calls."""
+
+NO_TOKEN: Final = (
+    HTTPStatus.UNAUTHORIZED,
+    "This needs a token that is valid; send it as 'Authorization: Bearer TOKEN'.",
+    {"WWW-Authenticate": "Bearer"},
+)
 
 
 class RequiresRole:
@@ -31,15 +39,10 @@ class RequiresRole:
             HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))
         ],
     ) -> Caller:
-        """Return who calls, or refuse."""
-        tokens: Tokens = request.app.state.service.tokens
-        caller = None if shown is None else tokens.caller(shown.credentials)
+        """Return who calls, as the gate has found out, or refuse."""
+        caller: Caller | None = request.scope.get(CALLER)
         if caller is None:
-            raise HTTPException(
-                HTTPStatus.UNAUTHORIZED,
-                "This needs a token that is valid; send it as 'Authorization: Bearer TOKEN'.",
-                {"WWW-Authenticate": "Bearer"},
-            )
+            raise HTTPException(*NO_TOKEN)
         caller.insist(self.role)
         return caller
 
@@ -53,7 +56,8 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     401: {"description": "No valid token.", **_PROBLEM},
     403: {"description": "The token's role does not suffice.", **_PROBLEM},
     422: {"description": "Something in the request breaks its rule.", **_PROBLEM},
-    503: {"description": "The database cannot be reached; try again.", **_PROBLEM},
+    429: {"description": "The caller asks too often, or too much at a time.", **_PROBLEM},
+    503: {"description": "The server cannot do this now; try again.", **_PROBLEM},
 }
 
 

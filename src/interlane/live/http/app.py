@@ -10,14 +10,23 @@ from fastapi import FastAPI
 from interlane import __version__
 from interlane.live.functions.gateway import Gateway
 from interlane.live.functions.routes import functions
-from interlane.live.http.body_limit import BodyLimit
 from interlane.live.http.fast_path import FastPath
+from interlane.live.http.feed import Feed
+from interlane.live.http.gate import Gate
 from interlane.live.http.news import News
 from interlane.live.http.problems import answer_with_problems
-from interlane.live.http.routes import jobs, machine, probes, tokens
+from interlane.live.http.routes import audit, jobs, machine, probes, tokens
 from interlane.live.http.service import LiveService
+from interlane.live.http.watchers import Watchers
 
-ROUTERS: Final = (jobs.routes, machine.routes, tokens.routes, functions, probes.routes)
+ROUTERS: Final = (
+    jobs.routes,
+    machine.routes,
+    tokens.routes,
+    audit.routes,
+    functions,
+    probes.routes,
+)
 
 
 def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastAPI:
@@ -26,14 +35,18 @@ def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastA
     @asynccontextmanager
     async def epoch(app: FastAPI) -> AsyncIterator[None]:
         loop, news = asyncio.get_running_loop(), News()
-        app.state.news = news
+        watchers = app.state.watchers = Watchers(service.tokens, service.bounds)
+        app.state.feed = Feed(service.view, watchers, news)
         service.driver.on_commit = lambda seq: _tell(loop, news)
+        service.tokens.on_revoke = lambda: _tell(loop, watchers.revoked)
         gateway = make_gateway()
         app.state.functions = service.view.functions = gateway
         await gateway.start(news.wait)
         yield
         await gateway.close()
         service.driver.on_commit = lambda seq: None
+        service.tokens.on_revoke = lambda: None
+        service.desk.close()
 
     app = FastAPI(
         title="interlane",
@@ -47,7 +60,7 @@ def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastA
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(FastPath, state=app.state, service=service)
-    app.add_middleware(BodyLimit)
+    app.add_middleware(Gate, tokens=service.tokens, bounds=service.bounds, audit=service.audit)
     answer_with_problems(app)
     return app
 

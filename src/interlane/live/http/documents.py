@@ -1,14 +1,18 @@
 """What the API shows of jobs and devices: documents made from records."""
 
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, Final
 
 from interlane.lanes.report import ProcessReport
 from interlane.live.measure.monitor import Use
-from interlane.live.store.record import JobRecord, placement_document
+from interlane.live.store.record import SPEC, JobRecord, placement_document
 from interlane.live.view import MachineStatus
 from interlane.model import MILLI, LogEntry
 from interlane.model.codec import plain
+
+HIDDEN: Final = "(hidden)"
 
 OLD_KINDS: Final = {
     "Submitted": "submitted",
@@ -30,10 +34,28 @@ OLD_KINDS: Final = {
 """What kinds of entries were called before; shown for one more version."""
 
 
+def shown_spec(document: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
+    """Return a job as it was written; values of variables are for its owner and admins."""
+    if whole:
+        return dict(document)
+    shown: dict[str, Any] = deepcopy(dict(document))
+    for part in (shown, *shown.get("tasks", ())):
+        if "env" in part:
+            part["env"] = dict.fromkeys(part["env"], HIDDEN)
+    return shown
+
+
 def job_document(
-    record: JobRecord, use: Use | None = None, process: ProcessReport | None = None
+    record: JobRecord,
+    use: Use | None = None,
+    process: ProcessReport | None = None,
+    *,
+    whole: bool,
 ) -> dict[str, Any]:
-    """Return a job as the API shows it; the others are of one that is on a device now."""
+    """Return a job as the API shows it, whole to its owner and admins.
+
+    ``use`` and ``process`` are of one that is on a device now.
+    """
     return {
         "id": record.id,
         "name": record.name,
@@ -54,7 +76,7 @@ def job_document(
         "device_state": None if process is None else process.state.value,
         "device_why": None if process is None else process.why,
         "placement": record.placement and placement_document(record.placement),
-        "spec": dict(record.job.document),
+        "spec": shown_spec(record.job.document, whole=whole),
         "version": record.version,
     }
 
@@ -68,8 +90,11 @@ def _estimate_document(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def entry_document(entry: LogEntry) -> dict[str, Any]:
-    """Return an entry of the log as the API shows it."""
+def entry_document(entry: LogEntry, *, whole: bool) -> dict[str, Any]:
+    """Return an entry of the log as the API shows it, whole to the job's owner and admins."""
+    detail = dict(entry.detail)
+    if SPEC in detail:
+        detail[SPEC] = shown_spec(detail[SPEC], whole=whole)
     return {
         "seq": entry.seq,
         "at_s": entry.at_s,
@@ -78,7 +103,7 @@ def entry_document(entry: LogEntry) -> dict[str, Any]:
         "job_id": entry.job_id,
         "machine_id": entry.machine_id,
         "what": plain(entry.what),
-        "detail": dict(entry.detail),
+        "detail": detail,
     }
 
 

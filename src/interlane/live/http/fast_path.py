@@ -12,7 +12,8 @@ from typing import Any, Final
 from interlane.live.auth import Caller, Role
 from interlane.live.files.job import JobSpec
 from interlane.live.functions.routes import answer_of
-from interlane.live.http.access import PREFIX
+from interlane.live.http.access import CALLER, PREFIX
+from interlane.live.http.presence import CallerGone, first_of
 from interlane.live.http.routes.jobs import KEY_LENGTH_MAX, handed_in
 from interlane.live.http.service import LiveService
 from interlane.model import InterlaneError
@@ -23,7 +24,7 @@ INVOKE: Final = "/invoke"
 
 Headers = dict[bytes, bytes]
 Asgi = Callable[..., Awaitable[None]]
-Short = Callable[[bytes], Awaitable[Asgi | None]]
+Short = Callable[[bytes, Any], Awaitable[Asgi | None]]
 """Answers a body; None where the router must say what is wrong, and nothing has happened."""
 
 
@@ -39,36 +40,43 @@ class FastPath:
         """Answer a request, or pass it on."""
         short = None
         if scope["type"] == "http" and scope["method"] == "POST":
-            short = self._short(scope["path"], dict(scope["headers"]))
+            short = self._short(scope)
         if short is None:
             await self._app(scope, receive, send)
             return
         body = await _body(receive)
         if body is None:
             return
-        answer = await short(body)
+        try:
+            answer = await short(body, receive)
+        except CallerGone:
+            return
         if answer is None:
             await self._app(scope, _again(body, receive), send)
         else:
             await answer(scope, receive, send)
 
-    def _short(self, path: str, headers: Headers) -> Short | None:
+    def _short(self, scope: Any) -> Short | None:  # noqa: ANN401 - ASGI
         """Return who answers a request; None if it is not plain."""
+        caller: Caller | None = scope.get(CALLER)
+        if caller is None or caller.role < Role.USER:
+            return None
+        path: str = scope["path"]
         if path == JOBS:
-            return self._submission(headers)
+            return self._submission(caller, dict(scope["headers"]))
         if path.startswith(INVOKED) and path.endswith(INVOKE):
-            return self._invocation(path[len(INVOKED) : -len(INVOKE)], headers)
+            return self._invocation(path[len(INVOKED) : -len(INVOKE)], dict(scope["headers"]))
         return None
 
-    def _submission(self, headers: Headers) -> Short | None:
-        caller, shown = self._caller(headers), headers.get(b"idempotency-key")
+    def _submission(self, caller: Caller, headers: Headers) -> Short | None:
+        shown = headers.get(b"idempotency-key")
         is_json = headers.get(b"content-type") == b"application/json"
         is_fine = shown is None or 0 < len(shown) <= KEY_LENGTH_MAX
-        if caller is None or not is_json or not is_fine:
+        if not is_json or not is_fine:
             return None
         key = None if shown is None else shown.decode("latin-1")
 
-        async def short(body: bytes) -> Asgi | None:
+        async def short(body: bytes, receive: Any) -> Asgi | None:  # noqa: ANN401 - ASGI
             try:
                 job = JobSpec.model_validate(json.loads(body))
                 return await handed_in(self._service.driver, job, caller, key)
@@ -79,21 +87,15 @@ class FastPath:
 
     def _invocation(self, name: str, headers: Headers) -> Short | None:
         functions = self._state.functions
-        if name not in functions or b"x-deadline" in headers or self._caller(headers) is None:
+        if name not in functions or b"x-deadline" in headers:
             return None
 
-        async def short(body: bytes) -> Asgi:
-            return answer_of(await functions.ask(name, body))
+        async def short(body: bytes, receive: Any) -> Asgi:  # noqa: ANN401 - ASGI
+            return answer_of(
+                await first_of(receive, functions.ask(name, body)), functions.answers
+            )
 
         return short
-
-    def _caller(self, headers: Headers) -> Caller | None:
-        """Return who calls; None if it is nobody, or a mere viewer."""
-        word, _, token = headers.get(b"authorization", b"").partition(b" ")
-        if word.lower() != b"bearer":
-            return None
-        caller = self._service.tokens.caller(token.decode("latin-1"))
-        return caller if caller is not None and caller.role >= Role.USER else None
 
 
 async def _body(receive: Any) -> bytes | None:  # noqa: ANN401 - ASGI

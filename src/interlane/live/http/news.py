@@ -1,6 +1,8 @@
 """Wakes those who watch the log."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 
 class News:
@@ -14,6 +16,6 @@ class News:
         self._event.set()
         self._event = asyncio.Event()
 
-    async def wait(self) -> None:
-        """Wait for the next thing written."""
-        await self._event.wait()
+    def wait(self) -> Coroutine[Any, Any, object]:
+        """Wait for the next thing written, from the moment of this call on."""
+        return self._event.wait()

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from interlane.live.auth import Denied, LastAdmin, NewToken
+from interlane.live.auth import Denied, LastAdmin, NameTaken, NewToken, NoSuchToken
 from interlane.live.driver import (
     AlreadyEnded,
     KeyReused,
@@ -25,6 +25,8 @@ from interlane.live.files.fields import sentence
 from interlane.live.files.function import FunctionSpec
 from interlane.live.files.job import JobSpec
 from interlane.live.functions.gateway import NoSuchFunction, NotYours, TooManyFunctions
+from interlane.live.http.presence import CallerGone
+from interlane.live.questions.desk import TooManyQuestions, TooManyRequests
 from interlane.live.store.store import StoreFailed
 from interlane.model import InterlaneError, InvalidInput
 
@@ -33,6 +35,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
     {
         Denied: HTTPStatus.FORBIDDEN,
+        NameTaken: HTTPStatus.CONFLICT,
+        NoSuchToken: HTTPStatus.NOT_FOUND,
         NoSuchJob: HTTPStatus.NOT_FOUND,
         NoSuchMachine: HTTPStatus.NOT_FOUND,
         NoSuchFunction: HTTPStatus.NOT_FOUND,
@@ -45,6 +49,8 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
         NotReady: HTTPStatus.SERVICE_UNAVAILABLE,
         StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+        TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
+        TooManyQuestions: HTTPStatus.SERVICE_UNAVAILABLE,
         InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
@@ -71,11 +77,19 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(InterlaneError, _interlane)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(CallerGone, _gone)
 
 
 def _interlane(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InterlaneError)
-    return problem(status_of(error), str(error))
+    retry_s = getattr(error, "retry_s", None)
+    headers = None if retry_s is None else {"Retry-After": str(retry_s)}
+    return problem(status_of(error), str(error), headers)
+
+
+def _gone(_: Request, __: Exception) -> Response:
+    """Return what nobody will see."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
 def status_of(error: InterlaneError) -> HTTPStatus:

@@ -101,6 +101,7 @@ _COUNTED: Final = {
     "raised": "Requests for which the handler raised.",
     "refused": "Requests that were not taken in.",
     "lost": "Requests whose replica ended.",
+    "abandoned": "Requests whose caller went before they were answered.",
     "loads": "Replicas that were loaded or should have been.",
     "failed_loads": "Replicas that could not be loaded.",
     "evicted": "Replicas that made way for jobs.",

@@ -1,12 +1,15 @@
 """What the routes speak to."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from interlane.live.auth import Tokens
+from interlane.live.audit import AuditLog
+from interlane.live.auth import Caller, Tokens
+from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
+from interlane.live.questions.desk import QuestionDesk
 from interlane.live.view import View
 
 
@@ -18,6 +21,16 @@ class LiveService:
     driver: Driver
     """To submit, to cancel and to drain; nobody reads from it."""
     tokens: Tokens
+    desk: QuestionDesk
+    """For questions that take long."""
+    bounds: ServerBounds
+    audit: AuditLog
+    scratch: str
+    """A folder for what need not outlive the server."""
+
+    def note(self, what: str, caller: Caller, address: str, **detail: object) -> None:
+        """Write into the audit log what somebody did."""
+        self.audit.note(what, caller.name, address, **detail)
 
 
 async def _service(request: Request) -> LiveService:
@@ -26,3 +39,16 @@ async def _service(request: Request) -> LiveService:
 
 
 The = Annotated[LiveService, Depends(_service)]
+
+
+async def _address(request: Request) -> str:
+    return address_of(request.scope)
+
+
+def address_of(scope: Any) -> str:  # noqa: ANN401 - ASGI
+    """Return where a request comes from."""
+    client = scope.get("client")
+    return "" if client is None else str(client[0])
+
+
+Address = Annotated[str, Depends(_address)]

@@ -1,5 +1,8 @@
 """When waiting jobs start: what is known, played forward; bands learn from true starts.
 
+A play costs seconds where thousands wait, and tells of all of them.  So there is one at a time,
+and what it found is kept for a while, the longer the more it cost, for all who ask.
+
 A thread asks about some of the jobs as they come in, at most a small part of the time and not
 while very many wait, and compares what was told with what came; so bands are right whether or
 not anybody asks.
@@ -30,6 +33,12 @@ PLAYED_MOST: Final = 300
 """With more jobs than this the thread asks nothing: a play of them all would be felt by those
 who hand jobs in."""
 
+KEPT_S: Final = 1.0
+"""Seconds for which what a play found is told, at least."""
+
+KEPT_TIMES: Final = 5.0
+"""Times as long as a play took for which it is told."""
+
 YOUNG: Final = 20
 """True starts below which bands are those of simulated weeks, not of this cluster."""
 
@@ -44,6 +53,20 @@ class Known:
     seconds: float
     low_s: float
     high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """What a play found."""
+
+    job_ids: frozenset[JobId]
+    """Those that it was asked about."""
+    starts_s: Mapping[JobId, Sequence[float]]
+    at_s: float
+    """The moment that it began with."""
+    good_until_s: float = 0.0
+    rest_until_s: float = 0.0
+    """Before that nobody plays again, not even for jobs that came meanwhile."""
 
 
 class PlayForward(Protocol):
@@ -71,12 +94,16 @@ class Etas:
         *,
         pause_s: float = PAUSE_S,
         played_most: int = PLAYED_MOST,
+        kept_s: float = KEPT_S,
     ) -> None:
         self._snapshot = snapshot
         self._store = store
         self._play = play
         self._pause_s = pause_s
         self._played_most = played_most
+        self._kept_s = kept_s
+        self._playing = threading.Lock()
+        self._played = _Played(frozenset(), {}, 0.0)
         self._calibrated = Calibrated()
         self._asked_serial = 0
         self._closing = threading.Event()
@@ -115,11 +142,12 @@ class Etas:
 
     def _told(self, job_id: JobId, now: Snapshot) -> StartBand | None:
         """Return a band, and remember it: what people were told is what must hold."""
-        starts_s = self._starts([job_id], now).get(job_id)
+        played = self._found([job_id], now)
+        starts_s = played.starts_s.get(job_id)
         if starts_s is None:
             return None
-        self._calibrated.note(job_id, starts_s, now.now_s)
-        return self._calibrated.band(starts_s, now.now_s)
+        self._calibrated.note(job_id, starts_s, played.at_s)
+        return self._calibrated.band(starts_s, played.at_s)
 
     def _because(self, record: JobRecord) -> str:
         """Say what a band rests on."""
@@ -130,23 +158,50 @@ class Etas:
 
     def bands(self, job_ids: Sequence[JobId]) -> dict[JobId, StartBand]:
         """Return when jobs are likely to start, but for those that nothing known lets start."""
-        return self._bands(job_ids, self._snapshot())
+        played = self._found(job_ids, self._snapshot())
+        return {
+            one: self._calibrated.band(starts_s, played.at_s)
+            for one in job_ids
+            if (starts_s := played.starts_s.get(one)) is not None
+        }
 
-    def _bands(self, job_ids: Sequence[JobId], now: Snapshot) -> dict[JobId, StartBand]:
-        starts_s = self._starts(job_ids, now)
-        return {one: self._calibrated.band(told, now.now_s) for one, told in starts_s.items()}
+    def _found(self, job_ids: Sequence[JobId], now: Snapshot) -> _Played:
+        """Return a play that tells of these jobs: the last one, or another."""
+        # One that was looked at a moment ago may have ended.
+        here = {one.id for one in now.records}
+        wanted = frozenset(one for one in job_ids if one in here)
+        with self._playing:
+            played = self._played
+            if not wanted or self._is_good(played, wanted):
+                return played
+            self._closing.wait(played.rest_until_s - time.monotonic())
+            self._played = self._played_now(wanted)
+            return self._played
 
-    def _starts(
-        self, job_ids: Sequence[JobId], now: Snapshot
-    ) -> Mapping[JobId, Sequence[float]]:
+    def _is_good(self, played: _Played, wanted: frozenset[JobId]) -> bool:
+        return wanted <= played.job_ids and time.monotonic() < played.good_until_s
+
+    def _played_now(self, wanted: frozenset[JobId]) -> _Played:
+        """Play with all who wait, whoever was asked about."""
+        now = self._snapshot()
+        begin_s = time.monotonic()
         known = [
             Known(now.recovered(one), one.estimate_s, one.low_s, one.high_s)
             for one in holders_first(now.records)
         ]
-        here = {one.event.job.id for one in known}
-        # One that was looked at a moment ago may have ended.
-        asked = [one for one in job_ids if one in here]
-        return self._play(now.empty_scheduler, known, asked, now.now_s) if asked else {}
+        asked = [
+            one.id for one in now.records if one.state is JobState.QUEUED or one.id in wanted
+        ]
+        starts_s = self._play(now.empty_scheduler, known, asked, now.now_s) if asked else {}
+        end_s = time.monotonic()
+        took_s = end_s - begin_s
+        return _Played(
+            frozenset(asked) | wanted,
+            starts_s,
+            now.now_s,
+            end_s + max(self._kept_s, KEPT_TIMES * took_s),
+            end_s + took_s,
+        )
 
     # -- learning ---------------------------------------------------------------------
 
@@ -180,6 +235,7 @@ class Etas:
         if newest is None or newest.serial <= self._asked_serial:
             return
         self._asked_serial = newest.serial
-        starts_s = self._starts([newest.id], now).get(newest.id)
+        played = self._found([newest.id], now)
+        starts_s = played.starts_s.get(newest.id)
         if starts_s is not None:
-            self._calibrated.note(newest.id, starts_s, now.now_s)
+            self._calibrated.note(newest.id, starts_s, played.at_s)

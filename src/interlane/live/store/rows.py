@@ -28,6 +28,11 @@ class TokenRow:
     digest: str
     created_s: float
     revoked_s: float | None = None
+    """From when on it counts no longer; in the future if it expires then."""
+
+    def is_valid(self, now_s: float) -> bool:
+        """Tell whether it counts."""
+        return self.revoked_s is None or now_s < self.revoked_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,10 @@ class Past(Protocol):
     @property
     def until_s(self) -> float:
         """The end of the last day of which something is there; 0 if nothing is."""
+        ...
+
+    def must_have_room(self) -> None:
+        """Raise ``OSError`` unless there is room to keep more."""
         ...
 
     def job(self, job_id: str) -> str | None:

@@ -185,6 +185,11 @@ class Store:
             _insert(connection, DRAINS, _last_of_each(drains))
         self._ends = ends
 
+    def must_have_room(self) -> None:
+        """Raise unless the server's disk has room for more than the smallest of commits."""
+        if self._past is not None:
+            self._past.must_have_room()
+
     def _claim(self, connection: Connection, new: dict[str, Any] | None = None) -> None:
         """Make sure that nobody else has begun to write; holds others off until the end."""
         ours = update(EPOCH).where(EPOCH.c.number == self._epoch)
@@ -411,9 +416,10 @@ class Store:
         with self._transaction() as connection:
             return [TokenRow(**row) for row in connection.execute(asked).mappings()]
 
-    def revoke_token(self, token_id: str, at_s: float) -> bool:
-        """Note that a token no longer counts; return whether it did."""
-        still = (TOKENS.c.id == token_id) & TOKENS.c.revoked_s.is_(None)
+    def end_token(self, token_id: str, at_s: float) -> bool:
+        """Let a token count until then, unless it ends before; return whether it did not."""
+        ends_s = TOKENS.c.revoked_s
+        still = (TOKENS.c.id == token_id) & (ends_s.is_(None) | (ends_s > at_s))
         with self._transaction() as connection:
             done = connection.execute(update(TOKENS).where(still).values(revoked_s=at_s))
         return done.rowcount == 1

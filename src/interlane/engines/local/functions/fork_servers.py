@@ -25,6 +25,12 @@ ONE_THREAD: Final = dict.fromkeys(
 MODULE: Final = "interlane.engines.local.functions.fork_server"
 
 
+IDLE_MAX: Final = 16
+"""Fork servers without a replica; the one that was used longest ago makes way."""
+
+IDLE_S: Final = 600.0
+"""Seconds after which a fork server without a replica ends; the next replica starts another."""
+
 END_S: Final = 2.0
 """Seconds that a fork server gets to end its replicas."""
 
@@ -62,6 +68,8 @@ class _ForkServer:
     line: socket.socket
     replicas: dict[int, ReplicaProcess] = field(default_factory=dict)
     broken: str | None = None
+    idle_s: float = 0.0
+    """Since when it had no replica, while it has none."""
 
 
 class ForkServers:
@@ -75,6 +83,7 @@ class ForkServers:
         """See to it that there is a fork server, so that imports are over when it is needed."""
         if needs not in self._fork_servers:
             self._fork_servers[needs] = self._start(needs)
+            self._watch(self._fork_servers[needs])
 
     def fork(
         self,
@@ -103,12 +112,31 @@ class ForkServers:
             raise NoForkServer(said) from None
         process = ReplicaProcess(on_end, lambda: _send(fork_server, kill=number))
         fork_server.replicas[number] = process
+        self._fork_servers[needs] = self._fork_servers.pop(needs)  # used last
         return process
+
+    def _watch(self, fork_server: _ForkServer) -> None:
+        """End a fork server that is idle now, unless it is used again soon."""
+        fork_server.idle_s = (loop := asyncio.get_running_loop()).time()
+        loop.call_later(IDLE_S, self._end_if_idle, fork_server, fork_server.idle_s)
+        self._end_idle(IDLE_MAX)
+
+    def _end_if_idle(self, fork_server: _ForkServer, since_s: float) -> None:
+        if not fork_server.replicas and fork_server.idle_s == since_s:
+            self._let_go([one for one, it in self._fork_servers.items() if it is fork_server])
+
+    def _end_idle(self, most: int) -> None:
+        """End fork servers that have no replica, the one that was used longest ago first."""
+        idle = [needs for needs, one in self._fork_servers.items() if not one.replicas]
+        self._let_go(idle[: max(0, len(idle) - most)])
+
+    def _let_go(self, unneeded: list[ForkServerNeeds]) -> None:
+        for needs in unneeded:
+            self._fork_servers.pop(needs).line.shutdown(socket.SHUT_WR)
 
     def keep_only(self, needed: set[ForkServerNeeds]) -> None:
         """End fork servers that nobody needs any more."""
-        for needs in [one for one in self._fork_servers if one not in needed]:
-            self._fork_servers.pop(needs).line.shutdown(socket.SHUT_WR)
+        self._let_go([one for one in self._fork_servers if one not in needed])
 
     def close(self) -> None:
         """End all fork servers, and with them all replicas."""
@@ -157,6 +185,8 @@ class ForkServers:
             replica.pid, replica.inherited_pages = said["pid"], said["pages"]
         elif "ended" in said:
             fork_server.replicas.pop(said["ended"]).on_end(_ending(said["code"]))
+            if not fork_server.replicas and fork_server.broken is None:
+                self._watch(fork_server)
 
     def _ended(self, fork_server: _ForkServer) -> None:
         """Note the end of a fork server; the next fork starts another."""

@@ -48,6 +48,10 @@ class ReplicaOrder:
     concurrency: int
     in_batches: bool
     """The handler takes a list and returns one."""
+    answer_bytes: int
+    """What an answer may be at most."""
+    answers_bytes: int
+    """What the answers to one call may be together."""
     env: Mapping[str, str]
 
 
@@ -63,7 +67,8 @@ def run(order: ReplicaOrder, line: socket.socket, page: int) -> None:
     took = json.dumps(time.perf_counter() - begin_s).encode()
     line.sendall(packed(ReplicaFrameKind.READY, 0, [(Status.GOOD, took)]))
     answer = _in_batches(handler) if order.in_batches else _one_by_one(handler)
-    _serve(answer, line, shared_numbers(page, order.concurrency))
+    bounded = _bounded(answer, order.answer_bytes, order.answers_bytes)
+    _serve(bounded, line, shared_numbers(page, order.concurrency))
 
 
 def shared_numbers(page: int, count: int) -> memoryview:
@@ -121,7 +126,7 @@ def _one_by_one(handler: Handler) -> Answer:
 def _answered(handler: Handler, data: bytes) -> tuple[int, bytes]:
     try:
         asked = json.loads(data)
-    except ValueError as error:
+    except Exception as error:  # brackets without end are no ValueError
         return Status.NOT_JSON, _said(error)
     try:
         return Status.GOOD, _as_json(handler(asked))
@@ -138,7 +143,7 @@ def _in_batches(handler: Handler) -> Answer:
             try:
                 asked.append(json.loads(item.data))
                 answers.append(None)
-            except ValueError as error:
+            except Exception as error:
                 answers.append((Status.NOT_JSON, _said(error)))
         given = iter(_together(handler, asked))
         return [next(given) if one is None else one for one in answers]
@@ -147,14 +152,41 @@ def _in_batches(handler: Handler) -> Answer:
 
 
 def _together(handler: Handler, asked: list[Any]) -> list[tuple[int, bytes]]:
+    """Answer a batch; if that fails, every input by itself, so that one spoils no other."""
     try:
         given = list(handler(asked)) if asked else []
         if len(given) != len(asked):
             raise ValueError(f"{len(asked)} inputs gave {len(given)} outputs")
-        return [(Status.GOOD, _as_json(one)) for one in given]
     except Exception as error:
         traceback.print_exc()
-        return [(Status.RAISED, _said(error))] * len(asked)
+        if len(asked) == 1:
+            return [(Status.RAISED, _said(error))]
+        return [reply for one in asked for reply in _together(handler, [one])]
+    return [_written(one) for one in given]
+
+
+def _written(given: object) -> tuple[int, bytes]:
+    try:
+        return Status.GOOD, _as_json(given)
+    except Exception as error:
+        return Status.RAISED, _said(error)
+
+
+def _bounded(answer: Answer, bytes_max: int, together_max: int) -> Answer:
+    """Replace answers that are too long, each or together, by a sentence."""
+
+    def bounded(items: list[Item]) -> list[tuple[int, bytes]]:
+        left, replies = together_max, []
+        for status, data in answer(items):
+            if len(data) > min(left, bytes_max):
+                most = f"at most {bytes_max:,} in one and {together_max:,} in a batch"
+                said = f"Its answer is {len(data):,} bytes; {most} may be sent."
+                status, data = Status.RAISED, said.encode()
+            left -= len(data)
+            replies.append((status, data))
+        return replies
+
+    return bounded
 
 
 def _as_json(given: object) -> bytes:

@@ -21,6 +21,7 @@ from interlane.engines.local.functions.fork_servers import (
 )
 from interlane.engines.local.functions.replica import ReplicaOrder, shared_numbers
 from interlane.engines.local.functions.wire import (
+    SLACK_BYTES,
     Reader,
     ReplicaFrame,
     ReplicaFrameKind,
@@ -28,7 +29,7 @@ from interlane.engines.local.functions.wire import (
     packed,
 )
 from interlane.engines.local.launch import Secrets
-from interlane.live.files.function import FunctionSpec, terms_of
+from interlane.live.files.function import ANSWER_MIB_MAX, FunctionSpec, terms_of
 from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.port import (
     Answered,
@@ -44,6 +45,7 @@ from interlane.model import GpuRef, InterlaneError, InvalidField
 LAST_WORDS_S: Final = 0.1
 """Seconds after the end of a process in which what it said last is heard."""
 PRINTED_BYTES: Final = 1 << 16
+ANSWERS_BYTES: Final = ANSWER_MIB_MAX << 20
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _OUTCOMES: Final[Mapping[int, CallOutcome]] = {
@@ -114,6 +116,7 @@ class LocalEnvironment:
         self._spec = spec
         self._user = user
         self._memory_bytes = terms_of(spec).memory_mib << 20
+        self._answer_bytes = terms_of(spec).answer_mib << 20
         self._heard, self._output = os.pipe2(os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(
             self._heard, lambda: printed(os.read(self._heard, PRINTED_BYTES))
@@ -122,7 +125,8 @@ class LocalEnvironment:
     def load(self, number: int, gpu: GpuRef, tell: Tell) -> "LocalReplica":
         """Have a replica forked."""
         loop = asyncio.get_running_loop()
-        replica = LocalReplica(tell, is_capped=self._owner.devices().emulated)
+        answers_bytes = ANSWERS_BYTES if self._spec.batch.max > 1 else self._answer_bytes
+        replica = LocalReplica(tell, answers_bytes, is_capped=self._owner.devices().emulated)
         ours, theirs = socket.socketpair()
         page = os.memfd_create("begun")
         with theirs:
@@ -165,6 +169,8 @@ class LocalEnvironment:
             spec.path,
             spec.concurrency,
             spec.batch.max > 1,
+            self._answer_bytes,
+            ANSWERS_BYTES,
             self._owner.secrets.values(spec.secrets, self._user) | own,
         )
         cores = devices.shared[device].cores if devices.emulated else ()
@@ -189,14 +195,14 @@ class LocalEnvironment:
 class LocalReplica(asyncio.Protocol):
     """One process, and the line to it."""
 
-    def __init__(self, tell: Tell, *, is_capped: bool) -> None:
+    def __init__(self, tell: Tell, answers_bytes: int, *, is_capped: bool) -> None:
         self.process: ReplicaProcess | None = None
         self.begun = memoryview(b"")
         """Numbers of the calls that it began with last, one place for each of its threads."""
         self._tell = tell
         self._is_capped = is_capped
         """Whether its memory is the machine's, and so can be watched."""
-        self._reader = Reader()
+        self._reader = Reader(answers_bytes + SLACK_BYTES)
         self._line: asyncio.WriteTransport | None = None
         self._is_cut_off = False
         self._why: str | None = None

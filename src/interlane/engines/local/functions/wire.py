@@ -16,6 +16,9 @@ _AFTER_LENGTH: Final = _HEAD.size - 4
 FRAME_BYTES_MAX: Final = 1 << 28
 """A frame that claims more is no frame: whoever sent it is broken."""
 
+SLACK_BYTES: Final = 1 << 20
+"""What a frame of answers has beside them."""
+
 
 class ReplicaFrameKind(IntEnum):
     """What a frame is."""
@@ -67,8 +70,9 @@ def packed(kind: ReplicaFrameKind, number: int, items: Sequence[tuple[int, bytes
 class Reader:
     """Makes frames of bytes as they come in."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._bytes = bytearray()
+        self._frame_bytes_max = frame_bytes_max
 
     def take(self, data: bytes) -> Iterator[ReplicaFrame]:
         """Yield the frames that are complete; raise ``ValueError`` where there is none."""
@@ -77,7 +81,7 @@ class Reader:
         begin = 0
         while len(held) - begin >= _HEAD.size:
             length, kind, number = _HEAD.unpack_from(held, begin)
-            if not _AFTER_LENGTH <= length <= FRAME_BYTES_MAX:
+            if not _AFTER_LENGTH <= length <= self._frame_bytes_max:
                 raise ValueError(f"a frame of {length} bytes")
             end = begin + 4 + length
             if len(held) < end:

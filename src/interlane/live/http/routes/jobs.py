@@ -5,7 +5,7 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
@@ -24,7 +24,8 @@ from interlane.live.http.access import (
     also,
 )
 from interlane.live.http.documents import entry_document, job_document
-from interlane.live.http.service import The
+from interlane.live.http.presence import while_there
+from interlane.live.http.service import Address, The
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
 from interlane.live.view import Why
@@ -81,7 +82,9 @@ def jobs(
     view = the.view
     states = None if not state else frozenset(state)
     found = view.jobs(limit, before=cursor, states=states, user=user)
-    shown = [job_document(record, process=view.on_device(record.id)) for record in found]
+    shown = [
+        job_document(record, process=view.on_device(record.id), whole=False) for record in found
+    ]
     for document in shown:
         del document["spec"]
     more = str(found[-1].serial) if len(found) == limit else None
@@ -100,7 +103,8 @@ def job(
     if if_none_match == _etag(record):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
     view = the.view
-    document = job_document(record, view.use(record.id), view.on_device(record.id))
+    owns = caller.owns(record.user)
+    document = job_document(record, view.use(record.id), view.on_device(record.id), whole=owns)
     sides = view.functions.sides
     document["beside_functions"] = [asdict(one) for one in sides.of_job(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
@@ -111,6 +115,7 @@ async def cancel(
     job_id: JobPath,
     caller: User,
     the: The,
+    address: Address,
     if_match: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
     """Take a job back: out of the queue at once, or with its signal and grace if it runs."""
@@ -118,7 +123,11 @@ async def cancel(
     caller.insist_may_cancel(record)
     version = None if if_match in (None, "*") else _version(if_match)
     asked = the.driver.cancel(record.id, caller.name, version)
-    return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.ACCEPTED)
+    answer = await asyncio.wrap_future(asked)
+    if record.user != caller.name:
+        said = {"job": record.id, "of": record.user}
+        await asyncio.to_thread(the.note, "job cancelled", caller, address, **said)
+    return _job_answer(answer, HTTPStatus.ACCEPTED)
 
 
 @routes.put("/jobs/{job_id}/resolution/{how}", responses=also(404, 409))
@@ -160,19 +169,23 @@ def timeline(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Return everything that happened to a job; ``story`` is its name in the version before."""
     record = the.view.job(job_id)
     entries = the.view.log(job_id=record.id, limit=PAGE_MAX)
-    return JSONResponse({"entries": [entry_document(entry) for entry in entries]})
+    owns = caller.owns(record.user)
+    return JSONResponse({"entries": [entry_document(one, whole=owns) for one in entries]})
 
 
 @routes.get("/jobs/{job_id}/why", responses=also(404))
 async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     """Say why a job waits: the refusal that decided, and who goes first."""
+    the.desk.must_not_hurry(caller.name)
     view = the.view
     record = await asyncio.to_thread(view.job, job_id)
     waits = record.state is JobState.QUEUED
     why = await view.why(record.id) if waits else Why(None)
     return JSONResponse(
         {
-            **job_document(record, process=view.on_device(record.id)),
+            **job_document(
+                record, process=view.on_device(record.id), whole=caller.owns(record.user)
+            ),
             **refusal_document(why.refusal),
             "ahead_count": why.ahead_count,
             "ahead": list(why.ahead),
@@ -181,24 +194,29 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
 
 
 @routes.get("/jobs/{job_id}/eta", responses=also(404))
-def eta(job_id: JobPath, caller: Viewer, the: The) -> Response:
+async def eta(job_id: JobPath, caller: Viewer, the: The, request: Request) -> Response:
     """Say when a job is likely to start, by playing what is known forward."""
-    record = the.view.job(job_id)
-    return JSONResponse(the.view.eta(record))
+    the.desk.must_not_hurry(caller.name)
+    view = the.view
+    found = the.desk.answer("eta", job_id, lambda: view.eta(view.job(job_id)))
+    return JSONResponse(await while_there(request.receive, found))
 
 
 @routes.post("/plan")
-def plan(job: JobSpec, caller: User, the: The) -> Response:
+async def plan(job: JobSpec, caller: User, the: The, request: Request) -> Response:
     """Say whether a job would start now, where and beside whom; nothing is changed."""
+    the.desk.must_not_hurry(caller.name)
     check_spec(job)
-    return JSONResponse(the.view.plan(job, caller.name))
+    asked = digest_of(job), caller.name
+    found = the.desk.answer("plan", asked, lambda: the.view.plan(job, caller.name))
+    return JSONResponse(await while_there(request.receive, found))
 
 
 def _job_answer(
     record: JobRecord, status: int, headers: dict[str, str] | None = None
 ) -> Response:
     return JSONResponse(
-        job_document(record), status, {"ETag": _etag(record), **(headers or {})}
+        job_document(record, whole=True), status, {"ETag": _etag(record), **(headers or {})}
     )
 
 

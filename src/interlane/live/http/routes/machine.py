@@ -1,8 +1,6 @@
 """The machine: its devices, its log, what has happened on it."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated, Final
 
@@ -10,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import Field
 
+from interlane.live.auth import Caller, Role
 from interlane.live.http.access import (
     PAGE_MAX,
     PREFIX,
@@ -20,13 +19,11 @@ from interlane.live.http.access import (
     also,
 )
 from interlane.live.http.documents import entry_document, machine_document
-from interlane.live.http.news import News
-from interlane.live.http.service import LiveService, The
+from interlane.live.http.feed import Feed
+from interlane.live.http.presence import while_there
+from interlane.live.http.service import Address, LiveService, The
 from interlane.model import MachineId
 from interlane.traces.cluster_file import cluster_document
-
-HEARTBEAT_S: Final = 15.0
-"""Seconds after which a watcher that sees nothing is told that the server is there."""
 
 DAY_S: Final = 86_400.0
 DAYS_MAX: Final = 3_660.0
@@ -55,33 +52,43 @@ def machines(caller: Viewer, the: The) -> Response:
 
 
 @routes.put("/machines/{machine_id}/drain", responses=also(404))
-async def drain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
+async def drain(machine_id: MachinePath, caller: Admin, the: The, address: Address) -> Response:
     """Let a machine take nothing new; what runs there runs on."""
-    return await _drained(the, machine_id, caller.name, drained=True)
+    return await _drained(the, machine_id, caller, address, drained=True)
 
 
 @routes.delete("/machines/{machine_id}/drain", responses=also(404))
-async def undrain(machine_id: MachinePath, caller: Admin, the: The) -> Response:
+async def undrain(
+    machine_id: MachinePath, caller: Admin, the: The, address: Address
+) -> Response:
     """Let a machine take work again."""
-    return await _drained(the, machine_id, caller.name, drained=False)
+    return await _drained(the, machine_id, caller, address, drained=False)
 
 
-async def _drained(the: LiveService, machine_id: str, by: str, *, drained: bool) -> Response:
-    asked = the.driver.drain(MachineId(machine_id), by, drained=drained)
+async def _drained(
+    the: LiveService, machine_id: str, caller: Caller, address: str, *, drained: bool
+) -> Response:
+    asked = the.driver.drain(MachineId(machine_id), caller.name, drained=drained)
     await asyncio.wrap_future(asked)
+    what = "machine drained" if drained else "machine undrained"
+    await asyncio.to_thread(the.note, what, caller, address, machine=machine_id)
     found = await asyncio.to_thread(the.view.machines)
     (machine,) = (one for one in found if one.machine.id == machine_id)
     return JSONResponse(machine_document(machine))
 
 
 @routes.get("/trace")
-def trace(
+async def trace(
     caller: Viewer,
     the: The,
+    request: Request,
     days: Annotated[float, Query(gt=0, le=DAYS_MAX)] = 7.0,
 ) -> Response:
     """Return the jobs of the last days as a trace that can be played, in CSV."""
-    text = the.view.trace(the.view.now_s() - days * DAY_S)
+    the.desk.must_not_hurry(caller.name)
+    view = the.view
+    found = the.desk.answer("trace", days, lambda: view.trace(view.now_s() - days * DAY_S))
+    text = await while_there(request.receive, found)
     return PlainTextResponse(text, media_type="text/csv")
 
 
@@ -101,7 +108,8 @@ def entries(
     """Return entries of the log, the oldest first."""
     found = the.view.log(after, limit)
     more = str(found[-1].seq) if len(found) == limit else None
-    shown = [entry_document(entry) for entry in found]
+    whole = caller.role >= Role.ADMIN
+    shown = [entry_document(entry, whole=whole) for entry in found]
     return JSONResponse({"entries": shown, "next_after": more})
 
 
@@ -113,30 +121,19 @@ async def watch(
     after: Annotated[int | None, Query(ge=0, le=SERIAL_MAX)] = None,
     last_event_id: Annotated[int | None, Header(ge=0, le=SERIAL_MAX)] = None,
 ) -> Response:
-    """Send entries of the log as they are written, as server-sent events."""
+    """Send entries of the log as they are written, as server-sent events.
+
+    The stream ends when the token counts no longer.
+    """
+    feed: Feed = request.app.state.feed
     begin = after if last_event_id is None else last_event_id
+    feed.must_have_room(caller)
     if begin is None:
         begin = await asyncio.to_thread(the.view.last_seq)
-    return StreamingResponse(_events(the, request, begin), media_type="text/event-stream")
+    return StreamingResponse(feed.events(caller, begin), media_type="text/event-stream")
 
 
 @routes.get("/openapi.json")
 def openapi(caller: Viewer, request: Request) -> Response:
     """Return the description of this API."""
     return JSONResponse(request.app.openapi())
-
-
-async def _events(the: LiveService, request: Request, seq: int) -> AsyncIterator[str]:
-    news: News = request.app.state.news
-    while not await request.is_disconnected():
-        waiting = asyncio.ensure_future(news.wait())
-        found = await asyncio.to_thread(the.view.log, seq, PAGE_MAX)
-        for entry in found:
-            seq = entry.seq
-            data = json.dumps(entry_document(entry))
-            yield f"id: {seq}\nevent: {entry.kind}\ndata: {data}\n\n"
-        if not found:
-            done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_S)
-            if not done:
-                yield ": still here\n\n"
-        waiting.cancel()

@@ -1,6 +1,8 @@
-"""What operators and their tools look at."""
+"""What operators and their tools look at.
 
-import asyncio
+The two probes wait for nothing: neither for a thread nor for the database.
+"""
+
 from http import HTTPStatus
 
 from fastapi import APIRouter
@@ -15,13 +17,13 @@ routes = APIRouter(tags=["probes"])
 
 
 @routes.get("/healthz")
-def healthz() -> Response:
+async def healthz() -> Response:
     """Answer that the process lives."""
     return PlainTextResponse("ok\n")
 
 
 @routes.get("/readyz", responses=also(503))
-def readyz(the: The) -> Response:
+async def readyz(the: The) -> Response:
     """Answer whether jobs are taken in and stored."""
     if the.view.is_ready:
         return PlainTextResponse("ready\n")
@@ -33,5 +35,5 @@ async def metrics_page(caller: Viewer, the: The) -> Response:
     """Return figures in the format of Prometheus."""
     functions = the.view.functions
     shown, jobs = functions.statuses(), functions.sides.jobs()
-    page = await asyncio.to_thread(prometheus.page, the.view, shown, jobs)
+    page = await the.desk.answer("metrics", "", lambda: prometheus.page(the.view, shown, jobs))
     return Response(page, media_type=prometheus.MEDIA_TYPE)

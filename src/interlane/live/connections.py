@@ -1,0 +1,330 @@
+"""Connections have bounds: how many there are, and how long a request or an answer may take.
+
+The server takes connections up itself, one by one, so that they are counted before anything is
+read of them.  Where there are too many, an idle one makes way: the oldest of whoever has most,
+so that who opens many only loses their own.
+"""
+
+import asyncio
+import logging
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from ipaddress import IPv4Address, ip_address
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from interlane.live.auth import Caller
+from interlane.live.bounds import ServerBounds
+from interlane.live.http.access import CALLER
+
+HEADER_BYTES_MAX: Final = 1 << 16
+BODY_BYTES_PER_S: Final = 1 << 18
+"""How fast bodies come at least, once their time has passed."""
+
+SHORT_S: Final = 0.1
+"""Seconds to wait where the system has no descriptors left."""
+
+log = logging.getLogger("interlane.live")
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One connection, from the moment that it was taken up."""
+
+    address: str
+    socket: socket.socket
+    protocol: "BoundedProtocol | None" = None
+    """None as long as the two sides have not agreed on how to encrypt."""
+
+    @property
+    def owner(self) -> str:
+        """Whose it is: the caller's whose token was seen on it, else the address's."""
+        known = None if self.protocol is None else self.protocol.caller
+        return self.address if known is None else f"token {known}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.socket.fileno() >= 0 and not (
+            self.protocol is not None and self.protocol.is_closing
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        return self.protocol is None or self.protocol.is_idle
+
+    def close(self) -> None:
+        if self.protocol is not None:
+            self.protocol.transport.abort()
+        else:
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class Connections:
+    """All connections of a server."""
+
+    def __init__(self, bounds: ServerBounds, *, count_addresses: bool = True) -> None:
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.bounds = bounds
+        self.most = max(1, min(bounds.connections, descriptors // 2))
+        self._count_addresses = count_addresses
+        """Not behind a proxy, whose address they all have."""
+        self._all: dict[_Connection, None] = {}
+        """In the order in which they came."""
+
+    def admit(self, taken: socket.socket, address: str) -> _Connection | None:
+        """Return a new connection, if there is room or others make way."""
+        own = [one for one in self._all if one.address == address]
+        if self._count_addresses and len(own) >= self.bounds.connections_per_address:
+            if not self._make_way(own):
+                return None
+        elif len(self._all) >= self.most and not self._make_way([*self._all]):
+            return None
+        made = _Connection(address, taken)
+        self._all[made] = None
+        return made
+
+    def leave(self, one: _Connection) -> None:
+        """Forget a connection that has ended."""
+        self._all.pop(one, None)
+
+    def _make_way(self, among: list[_Connection]) -> bool:
+        """Close an idle one, of whoever has most; return whether there was any."""
+        for one in among:
+            if not one.is_open:  # a websocket that has ended
+                self.leave(one)
+                return True
+        held = Counter(one.owner for one in among)
+        idle = [one for one in among if one.is_idle]
+        if not idle:
+            return False
+        chosen = max(idle, key=lambda one: held[one.owner])  # the first of equals is oldest
+        chosen.close()
+        self.leave(chosen)
+        return True
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Speaks HTTP, and ends connections that take too long."""
+
+    def __init__(
+        self,
+        bounds: ServerBounds,
+        on_lost: Callable[[], None],
+        **settings: Any,  # noqa: ANN401 - uvicorn's
+    ) -> None:
+        super().__init__(**settings)
+        self._bounds = bounds
+        self._on_lost = on_lost
+        self._reading: asyncio.TimerHandle | None = None
+        """Until then the header or the body must have come."""
+        self._writing: asyncio.TimerHandle | None = None
+        self._in_header = True
+        self._header_bytes = 0
+        self._is_upgraded = False
+        self.caller: str | None = None
+        """Whose token was seen on it last."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self.transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in hand."""
+        if self._is_upgraded:
+            return False
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is None or bool(cycle.response_complete)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a header."""
+        super().connection_made(transport)
+        self._expect(self._bounds.header_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._on_lost()
+        self._expect(None)
+        self._cancel_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in a part of a request."""
+        if self._in_header:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._is_upgraded or self.transport.is_closing():
+            return
+        if self._in_header and self._header_bytes > HEADER_BYTES_MAX:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self._reading is None and self.is_idle:
+            self._expect(self._bounds.header_s)  # a line that begins no request counts, too
+
+    def on_message_begin(self) -> None:
+        """Wait for the header of a request."""
+        super().on_message_begin()
+        self._in_header, self._header_bytes = True, 0
+        if self._reading is None:
+            self._expect(self._bounds.header_s)
+
+    def on_headers_complete(self) -> None:
+        """Wait for the body of a request."""
+        self._in_header, self._header_bytes = False, 0
+        length = next((value for name, value in self.headers if name == b"content-length"), b"")
+        length_s = int(length) / BODY_BYTES_PER_S if length.isdigit() else 0.0
+        self._expect(self._bounds.body_s + length_s)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Wait for nothing: the request has come."""
+        self._expect(None)
+        self._in_header = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Note whose request it was."""
+        known: Caller | None = self.cycle.scope.get(CALLER)  # type: ignore[assignment]
+        if known is not None:
+            self.caller = known.name
+        super().on_response_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Give the connection to another protocol."""
+        self._expect(None)
+        self._is_upgraded = True
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        """Wait for the other side to read."""
+        super().pause_writing()
+        if self._writing is None:
+            self._writing = self.loop.call_later(self._bounds.write_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._cancel_writing()
+        super().resume_writing()
+
+    def _cancel_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def _expect(self, within_s: float | None) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        if within_s is not None:
+            self._reading = self.loop.call_later(within_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._reading = None
+        if self.is_idle and not self.transport.is_closing():
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        else:
+            self.transport.abort()  # an answer may be half written
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.transport.write(_answer(status))
+        self.transport.close()
+
+
+def _answer(status: HTTPStatus) -> bytes:
+    said = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-length: 0\r\nretry-after: 1\r\n"
+    return f"{said}connection: close\r\n\r\n".encode()
+
+
+class BoundedServer(uvicorn.Server):
+    """Takes up connections as long as there is room for them."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._held = connections
+        self._accepting: list[asyncio.Task[None]] = []
+        self._beginning: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and take up connections."""
+        await super().startup(sockets=[])  # nobody else listens
+        for listener in sockets or ():
+            listener.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listener)))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take up no more, and end."""
+        for task in (*self._accepting, *self._beginning):
+            task.cancel()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                taken, peer = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("A connection could not be taken up: %s", error)
+                await asyncio.sleep(SHORT_S)
+                continue
+            found = self._held.admit(taken, _group(peer))
+            if found is None:
+                _turn_away(taken, is_encrypted=self.config.is_ssl)
+                continue
+            task = asyncio.create_task(self._begin(found))
+            self._beginning.add(task)
+            task.add_done_callback(partial(self._begun, found))
+
+    def _begun(self, found: _Connection, task: "asyncio.Task[None]") -> None:
+        self._beginning.discard(task)
+        if task.cancelled():  # perhaps before it did anything
+            found.socket.close()
+            self._held.leave(found)
+
+    async def _begin(self, found: _Connection) -> None:
+        """Let a connection speak HTTP."""
+        bounds = self._held.bounds
+        handshake = {"ssl_handshake_timeout": bounds.header_s} if self.config.is_ssl else {}
+        try:
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self._protocol(found), found.socket, ssl=self.config.ssl, **handshake
+            )
+        except Exception as error:
+            log.debug("A connection could not begin: %s", error)
+            found.socket.close()
+            self._held.leave(found)
+        else:
+            found.protocol = protocol
+
+    def _protocol(self, found: _Connection) -> BoundedProtocol:
+        return BoundedProtocol(
+            self._held.bounds,
+            lambda: self._held.leave(found),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+
+
+def _turn_away(taken: socket.socket, *, is_encrypted: bool) -> None:
+    with taken, suppress(OSError):
+        taken.setblocking(False)
+        if not is_encrypted:
+            taken.send(_answer(HTTPStatus.SERVICE_UNAVAILABLE))
+
+
+def _group(peer: tuple[Any, ...]) -> str:
+    """Return what counts as one address: of IPv6, the network of one customer."""
+    address = ip_address(str(peer[0]).partition("%")[0])
+    if isinstance(address, IPv4Address):
+        return str(address)
+    mapped = address.ipv4_mapped
+    return str(mapped) if mapped else address.exploded[:19]
