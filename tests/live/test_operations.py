@@ -97,7 +97,7 @@ def test_the_server_speaks_tls_and_nothing_else(server: Server) -> None:
 
 
 def test_half_open_connections_leave_others_served_and_jobs_started(server: Server) -> None:
-    """Of either kind: those that do not begin to encrypt, and those that say half a header."""
+    """They never begin to encrypt; half a header is tried without TLS in test_bounds."""
     parts = urlsplit(server.url)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4_096)), hard))
