@@ -1,6 +1,7 @@
 """What a machine lacks is no fault of a job's, nor is the death of what runs it."""
 
 import errno
+import json
 import os
 import signal
 from pathlib import Path
@@ -108,8 +109,8 @@ def test_a_job_whose_shim_was_killed_runs_again_and_says_why(tmp_path: Path) -> 
         until((tmp_path / "up").exists, "the job")
         (tmp_path / "again").touch()
 
-        (shim,) = (tmp_path / "runs" / record.id / "1").glob("claim")
-        os.kill(int(shim.read_text()), signal.SIGKILL)
+        claim = tmp_path / "runs" / f"{record.id}.{record.uid}" / "1" / "claim"
+        os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
 
         assert ended(driver, record).state is JobState.SUCCEEDED
         (lost,) = (

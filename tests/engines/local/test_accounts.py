@@ -54,7 +54,7 @@ class Site:
         return self.driver.submit(spec(user, command, gpus=0, **more), user).result(60)
 
     def printed(self, record: JobRecord) -> str:
-        output = self.driver.engine.output(Attempt(record.id, 1), 0, 1 << 16)
+        output = self.driver.engine.output(Attempt(record.id, 1, record.uid), 0, 1 << 16)
         return output.data.decode()
 
 
@@ -110,7 +110,7 @@ try shared-secret-file 'cat {state}/secrets/shared/ALL_KEY'
 try runs 'ls {state}/runs'
 try log 'cat {state}/runs/{job}/1/log.0'
 try forge 'echo "{{}}" > {state}/runs/{job}/1/ended'
-try forge-own 'echo "{{}}" > {state}/runs/$INTERLANE_JOB_ID/1/ended'
+try forge-own 'echo "{{}}" > {state}/runs/$INTERLANE_JOB_ID.$INTERLANE_JOB_UID/1/ended'
 try beside 'echo "{{}}" > ../ended || echo x > ../claim || echo x > ../y'
 try names 'ls {work}'
 try work 'ls {their}/work || cat {their}/work/diary'
@@ -147,7 +147,7 @@ def test_neither_account_reads_signals_or_fills_what_is_the_others(site: Site) -
         TRIES.format(
             state=site.state,
             work=site.work,
-            job=victim.id,
+            job=f"{victim.id}.{victim.uid}",
             pid=pid,
             shim=shim,
             their=Path(workdir).parent,

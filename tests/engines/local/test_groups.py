@@ -111,7 +111,7 @@ def hiding(runner: ProcessRunner, told: Told) -> None:
 
 
 def watcher_of(runner: ProcessRunner) -> int:
-    return int((runner.folder(ATTEMPT) / shim.CLAIM).read_text())
+    return int(json.loads((runner.folder(ATTEMPT) / shim.CLAIM).read_text())["pid"])
 
 
 def worker_of(runner: ProcessRunner) -> int:
@@ -227,6 +227,7 @@ def test_no_process_of_a_gang_begins_before_all_are_there(tmp_path: Path) -> Non
         "limit_s": None,
         "workdir": "/",
         "log_file_bytes": 1_000,
+        "claim": {},
         "descriptors": 1024,
         "account": None,
         "group": {"marker": "f" * 32, "boot": boot(), "folders": {}},

@@ -133,6 +133,7 @@ class Driver:
         for record in self.store.unread:
             log.warning("Job %s is left alone. %s", record.id, record.reason)
         first = Observed(self.engine.observe(self._state.ever_asked()))
+        self._observer.saw(first.observation)
         self._see_machines(first.observation)
         self._rebuild()
         warm_up(self._state.snapshot(self.now_s()).empty_scheduler())
