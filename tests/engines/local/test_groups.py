@@ -13,6 +13,7 @@ import pytest
 
 from interlane.engines.local import shim
 from interlane.engines.local.attempt_group import UNIFIED, AttemptGroup, boot, descendants
+from interlane.engines.local.claims import identity_of
 from interlane.engines.local.groups import (
     AttemptGroups,
     GroupLimits,
@@ -227,7 +228,7 @@ def test_no_process_of_a_gang_begins_before_all_are_there(tmp_path: Path) -> Non
         "limit_s": None,
         "workdir": "/",
         "log_file_bytes": 1_000,
-        "claim": {},
+        "claim": identity_of(ATTEMPT),
         "descriptors": 1024,
         "account": None,
         "group": {"marker": "f" * 32, "boot": boot(), "folders": {}},
