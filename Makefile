@@ -7,7 +7,7 @@ WORKERS ?= auto
 CODE    := src tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz mutate conformance evidence results bench docs clean
+.PHONY: help setup postgres demo test check fmt lint types imports browser unit fuzz mutate conformance faults evidence results bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ mutate: $(STAMP) ## plant faults in MODULE=interlane.policy.order and list those
 conformance: $(STAMP) ## play a thousand scripts on the engine that pretends
 	INTERLANE_SCRIPTS=1000 $(BIN)/python -m pytest tests/live/test_conformance.py -n $(WORKERS)
 	@echo 'The engine that pretends has kept the contract in 1000 scripts.'
+
+faults: $(STAMP) ## let all go wrong in 500 simulated lives of 2,000 events; SEEDS=N for more
+	$(BIN)/python -m interlane.testing.faults --seeds $(or $(SEEDS),500)
 
 results: $(STAMP) ## run every result, store what they gave and make README's table anew (an hour of CPU)
 	-$(BIN)/interlane reproduce --all --report docs/results

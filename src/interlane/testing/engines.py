@@ -86,6 +86,8 @@ class Limits:
     gpus_max: int = 2
     nodes_max: int = 3
     elastic: bool = True
+    restores: bool = False
+    """Whether an old copy of the store may come back in a script."""
 
 
 class EngineWorld(Protocol):
@@ -162,8 +164,11 @@ class EngineWorld(Protocol):
         ...
 
 
-def check_engine(make: Callable[[Random], EngineWorld], seed: int, steps: int = 90) -> None:
-    """Play one script on an engine and raise ``ContractBroken`` if it breaks a clause."""
+def check_engine(make: Callable[[Random], EngineWorld], seed: int, steps: int = 90) -> int:
+    """Play one script on an engine and raise ``ContractBroken`` if it breaks a clause.
+
+    Returns how many events there were: moves, turns of the driver and steps of the world.
+    """
     rng = Random(seed)
     folder = SHM if SHM.is_dir() else None
     with TemporaryDirectory(prefix="interlane-", dir=folder) as name, _complaints() as heard:
@@ -172,6 +177,7 @@ def check_engine(make: Callable[[Random], EngineWorld], seed: int, steps: int = 
             play.script(steps)
         finally:
             play.close()
+        return play.events
 
 
 @contextmanager
@@ -227,6 +233,14 @@ class _Play:
     """Each machine as it was when it was largest."""
     look: _Look | None = None
     submitted: int = 0
+    copied: set[JobId] = field(default_factory=set)
+    """What was acknowledged when the store was last copied."""
+    over: dict[Attempt, NeverBegan | Ended] = field(default_factory=dict)
+    """Attempts of which it was said that they are over, or never begin."""
+    heard: list[int] = field(default_factory=lambda: [0, 0])
+    """How much of what this engine said is among them."""
+    events: int = 0
+    """What has happened so far: moves, turns of the driver and steps of the world."""
 
     def __post_init__(self) -> None:
         self.rates = _rates(self.rng)
@@ -252,7 +266,7 @@ class _Play:
             clock=self.world.clock,
             new_uid=lambda: f"{next(self._uids):016x}",
         )
-        self.look = None
+        self.look, self.heard = None, [0, 0]
         self.driver.open()
 
     def _die(self) -> None:
@@ -264,11 +278,31 @@ class _Play:
         ended = {*self.gate.stopped, *self.world.exits()}
         lost = before.keys() - self.world.running().keys() - ended
         demand(not lost, "what runs goes on", f"{lost} ended with the server.")
+        self._note_ends()
         self.told += self._said()
         self.stopped |= self.gate.stopped
         if self.gate.traits.keeps_record and self.rng.random() < 0.4:
             self._lose_store()
+        elif self.world.limits.restores:
+            self._copy_or_restore()
         self._open()
+
+    def _copy_or_restore(self) -> None:
+        """Keep a copy of the store, or put back an old one: what came after it is forgotten.
+
+        What is forgotten may run still, or have ended, under a name that is given again.
+        """
+        now, copied = self.folder / "state.db", self.folder / "copy.db"
+        what = self.rng.random()
+        if what < 0.3:
+            copy(now, copied)
+            self.copied = set(self.acknowledged)
+        elif what < 0.5 and copied.exists():
+            for path in self.folder.glob("state.db*"):
+                path.unlink()
+            copy(copied, now)
+            self.acknowledged &= self.copied
+            self.asked.clear()
 
     def close(self) -> None:
         """Let the server end without a word."""
@@ -325,9 +359,12 @@ class _Play:
         for _ in range(steps):
             (move, _), *_ = self.rng.choices(moves, weights)
             move()
+            self.events += 1
+            self.audit()
             for follows in (self._turn, self._work, self._turn):
                 if self.rng.random() < 0.5:
                     follows()
+                    self.events += 1
                     self.audit()
 
     def _turn(self) -> None:
@@ -429,18 +466,30 @@ class _Play:
         for complaint in self.complaints:
             error = complaint.exc_info[1] if complaint.exc_info else None
             raise ContractBroken("no cycle fails", complaint.getMessage()) from error
-        said = [*self.told, *self._said()]
+        self._note_ends()
         running = self.world.running()
         _check_once(self.world.begun())
         _check_one_at_a_time(running)
-        for report in said:
-            if isinstance(report, NeverBegan):
-                what = f"{report.attempt} runs, which was said never to begin."
-                demand(report.attempt not in running, "never means never", what)
-            elif isinstance(report, Ended):
-                what = f"{report.attempt} runs, which was said to have ended."
-                demand(report.attempt not in running, "over means over", what)
+        for attempt in running:
+            match self.over.get(attempt):
+                case NeverBegan():
+                    what = f"{attempt} runs, which was said never to begin."
+                    demand(False, "never means never", what)
+                case Ended():
+                    what = f"{attempt} runs, which was said to have ended."
+                    demand(False, "over means over", what)
+                case None:
+                    pass
         self._check_capacity(running)
+
+    def _note_ends(self) -> None:
+        """Take in what the engine has said since this was last asked."""
+        for nth, said in enumerate((self.gate.reports.told, self.gate.looked)):
+            new = said[self.heard[nth] :]
+            self.over |= {
+                one.attempt: one for one in new if isinstance(one, NeverBegan | Ended)
+            }
+            self.heard[nth] = len(said)
 
     def _check_capacity(self, running: Mapping[Attempt, Placement]) -> None:
         """Check that what we run nowhere exceeds the most that a machine ever had."""
@@ -465,7 +514,8 @@ class _Play:
 
     def _demand_of(self, attempt: Attempt) -> Demand | None:
         record = self.driver.open_record(attempt.job_id) or self.store.job(attempt.job_id)
-        return None if record is None else _demand(record)
+        is_its = record is not None and record.uid == attempt.uid
+        return _demand(record) if record is not None and is_its else None
 
     # -- at rest ----------------------------------------------------------------------
 
@@ -634,13 +684,19 @@ class _Play:
                 pass
 
     def _refused(self, record: JobRecord) -> bool:
-        """Tell whether attempts at a job could not begin, though nobody had stopped them."""
-        never = {
-            one.attempt
+        """Tell whether a job could not begin or was cut off, and more often than it may.
+
+        Neither counts that was stopped, nor what a machine lacked for the moment.
+        """
+        told = [
+            one
             for one in [*self.told, *self._said()]
-            if isinstance(one, NeverBegan) and one.attempt.job_id == record.id
-        }
-        return len(never - self.stopped - self.gate.stopped) >= START_TRIES
+            if isinstance(one, NeverBegan | Ended) and one.attempt.uid == record.uid
+        ]
+        never = {one.attempt for one in told if isinstance(one, NeverBegan) and not one.lacks}
+        cut_off = {one.attempt for one in told if isinstance(one, Ended) and one.was_cut_off}
+        stopped = self.stopped | self.gate.stopped
+        return len(never - stopped) >= START_TRIES or len(cut_off) > record.job.retries
 
 
 def _scheduler(cluster: Cluster, workload: RequestCounts) -> Scheduler:
@@ -673,7 +729,8 @@ def _check_once(begun: Mapping[Attempt, int]) -> None:
 
 
 def _check_one_at_a_time(running: Mapping[Attempt, Placement]) -> None:
-    for job_id, many in Counter(attempt.job_id for attempt in running).items():
+    jobs = Counter((attempt.job_id, attempt.uid) for attempt in running)
+    for (job_id, _), many in jobs.items():
         demand(many == 1, "one attempt at a time", f"{many} attempts at {job_id} run.")
 
 

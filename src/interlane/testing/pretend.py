@@ -70,6 +70,8 @@ class PretendWorld:
     over: dict[Attempt, Ended] = field(default_factory=dict)
     never: set[Attempt] = field(default_factory=set)
     """Attempts that have not begun and never will."""
+    lacked: set[Attempt] = field(default_factory=set)
+    """Those of them for which a machine lacked something."""
     growths: dict[tuple[Attempt, int], bool] = field(default_factory=dict)
     """What came of each growth."""
     begun: Counter[Attempt] = field(default_factory=Counter)
@@ -82,6 +84,8 @@ class PretendWorld:
     """Who watches now."""
     fails: Callable[[], bool] = lambda: False
     """Whether the next thing that may fail does."""
+    lacks: Callable[[], bool] = lambda: False
+    """Whether a machine lacks what the next start takes."""
     now_s: Callable[[], float] = lambda: 0.0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -120,6 +124,9 @@ class PretendWorld:
         attempt = launch.attempt
         if attempt in self.never or attempt in self.running or attempt in self.over:
             return [self.sight(attempt)]
+        if self.lacks():
+            self.lacked.add(attempt)
+            return [self.end(attempt, Ended(attempt, None), "The machines lacked something.")]
         if self.fails() or not self._there(launch.placement):
             return [self.end(attempt, Ended(attempt, None), "The machines refused it.")]
         self.launches[attempt] = launch
@@ -174,7 +181,8 @@ class PretendWorld:
             return self.over[attempt]
         self.parts.pop(attempt, None)
         self.never.add(attempt)
-        return NeverBegan(attempt, "Nobody had begun it.")
+        lacks = "processes" if attempt in self.lacked else None
+        return NeverBegan(attempt, "Nobody had begun it.", lacks)
 
     # -- what happens by itself -------------------------------------------------------
 
@@ -184,6 +192,14 @@ class PretendWorld:
             if attempt not in self.running:
                 return
             ended = self.end(attempt, Ended(attempt, exit_code), "")
+        self.tell(ended)
+
+    def cut_off(self, attempt: Attempt) -> None:
+        """Let what runs an attempt be killed under it."""
+        with self.lock:
+            ended = self.end(
+                attempt, Ended(attempt, None, "cut off", cause="It was killed."), ""
+            )
         self.tell(ended)
 
     def vanish(self, machine_id: MachineId, rng: Random) -> Machine:

@@ -22,7 +22,7 @@ from interlane.model import (
 from interlane.testing.engines import Limits
 from interlane.testing.pretend import Pace, PretendEngine, PretendWorld
 
-MISHAPS: Final = 9
+MISHAPS: Final = 10
 """Kinds of things that happen by themselves."""
 
 
@@ -40,7 +40,7 @@ class Hands:
 class PretendedWorld:
     """A world that only pretends, where everything that can happen does."""
 
-    limits = Limits()
+    limits = Limits(restores=True)
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class PretendedWorld:
         self._engine = engine
         self._hands = Hands()
         self._rate = rng.choice((0.0, 0.1, 0.3))
+        self._shortage = rng.choice((0.0, 0.0, 0.2))
         self._mishaps = rng.random() < 0.8
         self._weights = [rng.choice((0.2, 1.0, 1.0, 4.0)) for _ in range(MISHAPS)]
         self._names = iter(range(1_000))
@@ -65,6 +66,7 @@ class PretendedWorld:
             {machine.id: machine for machine in machines},
             keeps_record,
             fails=lambda: rng.random() < self._rate,
+            lacks=lambda: rng.random() < self._shortage,
             now_s=self._hands.now_s,
         )
 
@@ -130,7 +132,7 @@ class PretendedWorld:
 
     def calm(self) -> None:
         """Let nothing fail any more."""
-        self._rate = 0.0
+        self._rate = self._shortage = 0.0
         self._mishaps = False
 
     # -- mishaps ----------------------------------------------------------------------
@@ -149,6 +151,7 @@ class PretendedWorld:
             self._withdraw,
             self._forget,
             self._haunt,
+            self._cut_off,
         )
         (mishap,) = self._rng.choices(mishaps, self._weights)
         mishap()
@@ -219,6 +222,10 @@ class PretendedWorld:
     def _forget(self) -> None:
         if self.world.running:
             self.world.forget(self._rng.choice(sorted(self.world.running, key=str)))
+
+    def _cut_off(self) -> None:
+        if self.world.running:
+            self.world.cut_off(self._rng.choice(sorted(self.world.running, key=str)))
 
     def _haunt(self) -> None:
         machine = self._any_machine()
