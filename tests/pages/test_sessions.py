@@ -1,6 +1,7 @@
 """Sessions and tickets: how long they last, and what ends them."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -149,18 +150,23 @@ def test_an_address_signs_in_so_often_and_no_more(tokens: Tokens, clock: Clock) 
     audit = AuditLog(None, clock)
     front = Front(FastAPI(), FastAPI, Sessions(tokens, clock), bounds, audit, nothing)
 
-    async def log_in(address: str, shown: str) -> httpx.Response:
+    async def ask(address: str, shown: str) -> httpx.Response:
         way = httpx.ASGITransport(front, client=(address, 1))
         async with httpx.AsyncClient(transport=way, base_url="http://here") as browser:
             return await browser.post("/login", data={"token": shown})
 
-    told = [asyncio.run(log_in("10.0.0.1", "wrong")).status_code for _ in range(6)]
-    refused = asyncio.run(log_in("10.0.0.1", token))
+    def log_in(address: str, shown: str) -> httpx.Response:
+        """Ask in a thread of its own: a browser may have left a loop in this one."""
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, ask(address, shown)).result()
+
+    told = [log_in("10.0.0.1", "wrong").status_code for _ in range(6)]
+    refused = log_in("10.0.0.1", token)
 
     assert told == [401] * 5 + [429]
     assert (refused.status_code, "set-cookie" in refused.headers) == (429, False)
     assert 1 <= int(refused.headers["retry-after"]) <= 12
-    assert asyncio.run(log_in("10.0.0.2", token)).status_code == 200
+    assert log_in("10.0.0.2", token).status_code == 200
 
 
 def test_rates_come_back_with_time_and_are_kept_of_few(clock: Clock) -> None:
