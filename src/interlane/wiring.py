@@ -61,6 +61,8 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
     from interlane.device.probe import ProbeFinding
+    from interlane.engines.local.accounts import Accounts
+    from interlane.engines.local.launch import JobBounds
     from interlane.engines.local.run_findings import RunFindings
     from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import RequestCounts
@@ -300,6 +302,25 @@ def _type_rule(word: str | None) -> TypeRule | None:
 # -- the live machine -----------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class HeldTo:
+    """As whom jobs run on this machine, and what they may have of it, in a user's words."""
+
+    accounts: Path | None = None
+    trust_users: bool = False
+    work: Path | None = None
+    processes_per_job: int | None = None
+    instances_per_job: int | None = None
+
+
+def _held_to(words: HeldTo) -> "tuple[Accounts, JobBounds]":
+    from interlane.engines.local.accounts import accounts_of
+    from interlane.engines.local.launch import bounds_of
+
+    runs_as = accounts_of(words.accounts, trusts_users=words.trust_users, work=words.work)
+    return runs_as, bounds_of(words.processes_per_job, words.instances_per_job)
+
+
 def serve(
     state: Path,
     words: PolicyWords,
@@ -322,16 +343,10 @@ def serve(
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
-    accounts: Path | None = None,
-    trust_users: bool = False,
-    work: Path | None = None,
-    processes_per_job: int | None = None,
-    instances_per_job: int | None = None,
+    held_to: "HeldTo | None" = None,
     begin: "Begin | None" = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
-    from interlane.engines.local.accounts import accounts_of
-    from interlane.engines.local.launch import bounds_of
     from interlane.engines.local.make import local
     from interlane.live import up
     from interlane.live.bounds import ServerBounds
@@ -348,9 +363,7 @@ def serve(
     bounded = ServerBounds.of(bounds)
     functions = function_settings(slot, forecast, bounded)
     keep_s = amounts.seconds("keep", keep) or inf
-    runs_as = accounts_of(accounts, trusts_users=trust_users, work=work)
-    job_bounds = bounds_of(processes_per_job, instances_per_job)
-    made = local(state, devices, turns, sharing, keep_s, runs_as, job_bounds)
+    made = local(state, devices, turns, sharing, keep_s, *_held_to(held_to or HeldTo()))
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
         state,

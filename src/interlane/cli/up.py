@@ -211,7 +211,7 @@ def up(
     if detach:
         _detached(folder, options, database_url, log_file or folder / "server.log")
         return
-    from interlane.wiring import PolicyWords, serve
+    from interlane.wiring import HeldTo, PolicyWords, serve
 
     def told(line: str) -> None:
         say(line)
@@ -239,11 +239,13 @@ def up(
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
-        accounts=options.accounts,
-        trust_users=options.trust_users,
-        work=options.work,
-        processes_per_job=options.processes_per_job,
-        instances_per_job=options.instances_per_job,
+        held_to=HeldTo(
+            options.accounts,
+            options.trust_users,
+            options.work,
+            options.processes_per_job,
+            options.instances_per_job,
+        ),
         begin=_begin(options),
     )
 
