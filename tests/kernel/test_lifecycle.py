@@ -29,13 +29,13 @@ from interlane.model import (
     Submitted,
     Ticked,
 )
-from interlane.model.lifecycle import ENDED, HOLDING, NEXT, JobState, advance
+from interlane.model.lifecycle import APART, ENDED, HOLDING, NEXT, JobState, advance
 from interlane.policy.order import ShortestRemainingFirst
 from interlane.policy.preempt import Preemption
 from interlane.testing.build import cluster, job, make, submit
 
 A = JobId("a")
-KNOWN = [state for state in JobState if state is not JobState.UNKNOWN]
+KNOWN = [state for state in JobState if state not in APART]
 """States in which a scheduler knows a job."""
 
 DONE = (JobState.SUCCEEDED, JobState.FAILED)

@@ -122,6 +122,15 @@ def test_nobody_is_stopped_in_vain() -> None:
     assert stopped(scheduler, job("x", gpus=2, estimate=10, at=1), 1) == []
 
 
+def test_nobody_else_is_stopped_while_a_place_is_being_made() -> None:
+    scheduler = make(cluster(gpus=[1, 1]), order=ShortestRemainingFirst())
+    begin(scheduler, job("a", gpus=1, estimate=100), job("b", gpus=1, estimate=100))
+    assert len(stopped(scheduler, job("x", gpus=1, estimate=10, at=1), 1)) == 1
+
+    # Whose place it will be is decided when it is free; until then y may have it as well.
+    assert stopped(scheduler, job("y", gpus=1, estimate=5, at=2), 2) == []
+
+
 def test_equals_do_not_stop_each_other() -> None:
     scheduler = make(order=PriorityWithAgeing(preemptive=True))
     begin(scheduler, job("a", gpus=1, priority=3))

@@ -1,6 +1,7 @@
 """Strict queues and EASY backfilling."""
 
 from dataclasses import replace
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +17,13 @@ from interlane.model import (
     Job,
     JobId,
     Start,
+    Started,
     Submitted,
     held_gpu_milli,
 )
-from interlane.policy.order import FairShare, PriorityWithAgeing, ShortestFirst
+from interlane.policy.order import FairShare, Fifo, PriorityWithAgeing, ShortestFirst
 from interlane.policy.place import pack
-from interlane.policy.policy import Discipline
+from interlane.policy.policy import Discipline, Policy
 from interlane.sim.engine import Simulator
 from interlane.testing.build import cluster, ends, job, make, play, pool, starts
 from interlane.testing.strategies import traces
@@ -99,6 +101,52 @@ def test_easy_lets_a_long_job_pass_where_the_head_leaves_room() -> None:
 
     # Of four GPUs b will need three at 10 s; the fourth is long's for as long as it likes.
     assert starts(log) == {"a": 0, "long": 2, "b": 10}
+
+
+def test_easy_lets_jobs_pass_in_their_order_whatever_their_shapes() -> None:
+    jobs = [
+        job("r0", gpus=3, estimate=100, serial=0),
+        job("r1", gpus=1, estimate=20, serial=1),
+        job("head", gpus=4, estimate=10, at=1, serial=2),
+        job("a1", gpus=1, estimate=1000, at=2, serial=3),
+        job("b1", gpus=1, cpus=1, estimate=70, at=5, serial=4),
+        job("a2", gpus=1, estimate=70, at=10, serial=5),
+    ]
+    lengths = [one.duration_s_estimate or 0.0 for one in jobs]
+
+    log = play(jobs, lengths, make(pool(4), queue=Discipline.EASY))
+
+    # At 20 s one GPU is free for 80 s: a1 is too long for that, b1 came before a2.
+    started = starts(log)
+    assert (started["b1"], started["head"]) == (20, 100)
+    assert started["a2"] == 110
+
+
+@given(
+    drawn=st.lists(
+        st.tuples(
+            st.sampled_from([0, 0, 1, 7, 20]),
+            st.integers(1, 60),
+            st.sampled_from([1, 1, 1, 2, 3, 4]),
+            st.integers(0, 3),
+        ),
+        min_size=4,
+        max_size=16,
+    )
+)
+def test_easy_starts_the_same_jobs_when_what_nobody_lacks_tells_their_shapes_apart(
+    drawn: list[tuple[int, int, int, int]],
+) -> None:
+    def started(*, cores: bool) -> dict[str, float]:
+        jobs, now_s = [], 0.0
+        for number, (gap_s, length_s, gpus, cpus) in enumerate(drawn):
+            now_s += gap_s
+            asked = job(f"j{number}", gpus=gpus, cpus=cpus if cores else 0, at=now_s)
+            jobs.append(replace(asked, duration_s_estimate=float(length_s), serial=number))
+        lengths = [one.duration_s_estimate or 0.0 for one in jobs]
+        return dict(starts(play(jobs, lengths, make(pool(4), queue=Discipline.EASY))))
+
+    assert started(cores=True) == started(cores=False)
 
 
 class Promises(Wrapper):
@@ -229,3 +277,38 @@ def test_shortest_first_picks_by_estimate_and_not_by_truth() -> None:
     log = play(jobs, {"x": 10, "liar": 100, "honest": 6}, make(order=ShortestFirst()))
 
     assert starts(log) == {"x": 0, "liar": 10, "honest": 110}
+
+
+def test_a_head_is_passed_on_the_word_of_estimates_for_so_long_only() -> None:
+    bounded, unbounded = _passed_s(60.0), _passed_s(inf)
+
+    assert bounded
+    assert max(bounded) < 60.0
+    assert max(unbounded) > 200.0  # it would starve without a bound
+
+
+def _passed_s(bound_s: float) -> list[float]:
+    """Return when a head is passed that waits for a job which outlives its estimate."""
+    policy = Policy(Fifo(), pack(), Discipline.EASY, passed_s_max=bound_s)
+    scheduler = Scheduler(pool(2), policy)
+    head = replace(job("b", gpus=2, estimate=10), serial=1)
+    assert _started(scheduler, Submitted(job("a", gpus=1, estimate=10)), 0.0) == ["a"]
+    assert _started(scheduler, Submitted(head), 0.0) == []
+    passed = []
+    for number in range(2, 30):
+        now_s = 9.0 * (number - 1)
+        short = replace(job(f"j{number}", gpus=1, estimate=0.5), serial=number)
+        for one in _started(scheduler, Submitted(short), now_s):
+            passed.append(now_s)
+            scheduler.learn(Finished(JobId(one)), now_s)
+    return passed
+
+
+def _started(scheduler: Scheduler, event: Event, now_s: float) -> list[str]:
+    """Tell a scheduler something; return who starts."""
+    names = []
+    for action in scheduler.handle(event, now_s):
+        if isinstance(action, Start):
+            scheduler.learn(Started(action.job_id, action.placement), now_s)
+            names.append(str(action.job_id))
+    return names

@@ -282,7 +282,7 @@ def test_explain_in_an_easy_queue_names_the_reservation() -> None:
     # b is promised both GPUs when a ends at 100 s; c would end at 101 s.
     assert refusal == Refusal(
         Tier.ORDER,
-        "Starting it now could delay job b, which has a reservation for 100 s.",
+        "Starting it now could delay job b, which has a reservation in 1.7 min.",
         "It starts after that job, or earlier if it is estimated to end before then or finds a "
         "place that the other does not need.",
         JobId("b"),

@@ -261,7 +261,7 @@ def test_a_reservation_is_made_in_the_rack_that_is_ready_first() -> None:
     behind = scheduler.explain(JobId("long"), 1)
     assert behind is not None
     assert (behind.tier, behind.blocked_by) == (Tier.ORDER, B)
-    assert "reservation for 10 s" in behind.reason
+    assert "reservation in 9 s" in behind.reason
     assert set(begin(scheduler, job("short", gpus=1, estimate=5), now_s=2)) == {"short"}
 
 

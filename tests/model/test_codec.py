@@ -81,7 +81,7 @@ def test_what_has_its_default_is_not_written() -> None:
 
 
 def test_every_event_and_action_has_a_name_of_its_own() -> None:
-    assert len(KINDS) == 28
+    assert len(KINDS) == 32
     assert {"Submitted", "CancelRequested", "SchedulerBuilt", "Wake"} <= KINDS.keys()
 
 

@@ -34,6 +34,7 @@ from interlane.policy.rows import (
 )
 from interlane.policy.scores import Score, at_best, chosen_gpu, is_brief, score
 from interlane.tables import (
+    ANYBODY,
     ASK_BOUND,
     ASK_GPUS,
     ASK_MILLI,
@@ -55,8 +56,10 @@ from interlane.tables import (
     KEY_SHORTEST,
     KEY_SLOPE,
     KEY_VALUE,
+    NOBODY,
     POOLED,
     ROOM_CURSOR,
+    SAME_GROUP,
     SCORE_CURSOR,
     UP,
     Machines,
@@ -131,8 +134,10 @@ def _catch_up_rooms(profiles, count, machines, index):
     cursors, rooms, sums = index.cursors, index.rooms, index.sums
     for nth in range(count):
         profile = profiles[nth]
-        wanted = ask_in_brief(asks, profile)
         since = cursors[profile, ROOM_CURSOR]
+        if since == changed:
+            continue
+        wanted = ask_in_brief(asks, profile)
         cursors[profile, ROOM_CURSOR] = changed
         if _is_stale(since, changed, free.shape[0]):
             enough = cursors[profile, ENOUGH]
@@ -727,31 +732,56 @@ def start_next(
 ):  # fmt: skip
     """Pick the next group, place its head by a rule and hold that, all in one call.
 
-    Returns the group (-1 if there is none), the length of the placement, and the new end of
-    the change list.  The length is 0 if the head has several tasks or found no place; then
-    nothing is held, and the caller goes the long way.
+    Returns the group (-1 if there is none), the length of the placement, the new end of the
+    change list, and who still has room.  The length is 0 if the head has several tasks or
+    found no place; then nothing is held, and the caller goes the long way.
     """
     waiting, rule = Waiting(*waiting_tables), RuleArgs(*rule_args)
     machines, index = Machines(*machine_tables), RoomIndex(*index_tables)
     group = _catch_up_and_pick(waiting, machines, index, now_s, epoch, only_with_room, exact)
     if group < 0 or waiting.groups[group, GROUP_MOST] == 0:
-        return group, 0, machines.changed
+        return group, 0, machines.changed, ANYBODY
     profile, need, most = (
         waiting.groups[group, GROUP_PROFILE],
         waiting.groups[group, GROUP_NEED],
         waiting.groups[group, GROUP_MOST],
     )
     if index.sums[profile] < need:
-        return group, 0, machines.changed
+        return group, 0, machines.changed, ANYBODY
     wanted = WantedTask(profile, np.int64(0), need, most)
     count = _place_task(rule, wanted, machines, index, avoid, out, 0)
     if count <= 0:
-        return group, 0, machines.changed
+        return group, 0, machines.changed, ANYBODY
     if not _all_sound(machines.free, machines.asks, out, count, False):
         # The index promised more than there was; the caller's way finds and says why.
         change_rows(machines.free, machines.asks, out, 0, count, -1)
-        return group, 0, machines.changed
-    return group, count, _note_changes(machines, out[:count])
+        return group, 0, machines.changed, ANYBODY
+    changed = _note_changes(machines, out[:count])
+    if not only_with_room:
+        return group, count, changed, ANYBODY
+    return group, count, changed, _who_has_room(group, waiting, machines, changed, index, epoch)
+
+
+@compiled
+def _who_has_room(started, waiting, machines, changed, index, epoch):
+    """Say who has room after a start, so that nobody asks for the next where there is none."""
+    now = Machines(
+        machines.free, machines.total, machines.asks, machines.brief, machines.shares,
+        machines.changes, changed,
+    )  # fmt: skip
+    _catch_up_rooms(waiting.profiles, waiting.waited_for, now, index)
+    found = NOBODY
+    for nth in range(waiting.actives):
+        group = waiting.active[nth]
+        if (
+            index.sums[waiting.groups[group, GROUP_PROFILE]] < waiting.groups[group, GROUP_NEED]
+            or waiting.groups[group, GROUP_BARRED] == epoch
+        ):
+            continue
+        if group != started:
+            return ANYBODY
+        found = SAME_GROUP
+    return found
 
 
 @compiled
@@ -826,16 +856,18 @@ def fits(rows, asks, out, runs):
 
 
 @compiled
-def imagine_ends(rows, asks, profiles, missing, domain, held, first):
+def imagine_ends(rows, asks, profiles, missing, domain, held_tables, slots):
     """Let jobs end one by one until nothing is missing in some domain.
 
-    Job ``j`` holds the rows ``first[j]`` to ``first[j + 1]`` of ``held``; ``missing[p, d]`` is
-    how many units of each profile do not fit yet on the machines of domain ``d``, and
-    ``domain`` says where each machine is (-1: in none).  Returns the last job's number and
-    the domain, or -1 for both.
+    ``slots`` says which, in order; ``missing[p, d]`` is how many units of each profile do not
+    fit yet on the machines of domain ``d``, and ``domain`` says where each machine is (-1: in
+    none).  Returns how many ended before the last, and the domain, or -1 for both.
     """
-    for job in range(first.shape[0] - 1):
-        for index in range(first[job], first[job + 1]):
+    held, first, count = held_tables
+    for nth in range(slots.shape[0]):
+        begin = first[slots[nth]]
+        end = begin + count[slots[nth]]
+        for index in range(begin, end):
             # Room is not additive over changes, so a machine's part is taken out and put back.
             machine = held[index, AT_MACHINE]
             at = domain[machine]
@@ -846,11 +878,19 @@ def imagine_ends(rows, asks, profiles, missing, domain, held, first):
             for part in range(profiles.shape[0]):
                 if at >= 0:
                     missing[part, at] -= room_for(rows, machine, asks, profiles[part])
-        for index in range(first[job], first[job + 1]):
+        for index in range(begin, end):
             at = domain[held[index, AT_MACHINE]]
             if at >= 0 and missing[:, at].max() <= 0:
-                return job, at
+                return nth, at
     return -1, -1
+
+
+@compiled
+def imagine_end(rows, asks, held_tables, slots):
+    """Let jobs end, whatever that sets free."""
+    held, first, count = held_tables
+    for slot in slots:
+        change_rows(rows, asks, held, first[slot], first[slot] + count[slot], -1)
 
 
 @compiled

@@ -24,7 +24,7 @@ class GiveUp:
         for entry in state.queue.heads(now_s):
             if state.view.never(entry.shape) is not None:
                 continue
-            why = self._questions.explain(entry.job.id)
+            why = self._questions.explain(entry.job.id, now_s)
             reason = why.reason if why is not None else "The placer found no place."
             state.dequeue(entry, now_s)
             del state.entries[entry.job.id]

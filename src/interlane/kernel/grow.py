@@ -27,7 +27,7 @@ class GrowJobs:
         promise = state.promise if state.queue else None
         while queue:
             if promise is None:
-                number, table = self._placing.take_next(queue, now_s, only_with_room=True)
+                number, table, _ = self._placing.take_next(queue, now_s, only_with_room=True)
             else:
                 number, table = self._placing.pick(queue, now_s, only_with_room=True), None
             if number < 0:

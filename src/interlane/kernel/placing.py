@@ -21,7 +21,7 @@ from interlane.model import Action, Job, Placement, Refusal, Spot, Start, Tier
 from interlane.policy.base import GangSpread, PlacementRule
 from interlane.policy.place import RulePlacer
 from interlane.policy.policy import Discipline
-from interlane.tables import AT_MACHINE, Table
+from interlane.tables import ANYBODY, AT_MACHINE, Table
 
 Avoided = NDArray[np.bool_]
 
@@ -43,20 +43,23 @@ class Placing:
 
     def take_next(
         self, queue: WaitingJobs, now_s: float, *, only_with_room: bool
-    ) -> tuple[int, Table | None]:
-        """Pick the next group and hold a place for its head if a compiled rule finds one."""
+    ) -> tuple[int, Table | None, int]:
+        """Pick the next group and hold a place for its head if a compiled rule finds one.
+
+        Returns the group, what is held, and who may have room then (``ANYBODY``...).
+        """
         if self._rule is None:
-            return self.pick(queue, now_s, only_with_room=only_with_room), None
+            return self.pick(queue, now_s, only_with_room=only_with_room), None, ANYBODY
         view, ledger = self._view, self._ledger
         rule, out = view.compiled_rule(self._rule), view.out
         ledger.make_way(len(out))
         if view.change_lists != ledger.change_lists:
             view.follow_change_list()
-        number, count, ledger.changed = compiled.start_next(
+        number, count, ledger.changed, rest = compiled.start_next(
             queue.tables, ledger.tables, view.tables, rule.args, view.nowhere, out, now_s,
             self._state.epoch, only_with_room, self._exact,
         )  # fmt: skip
-        return number, (out[:count].copy() if count else None)
+        return number, (out[:count].copy() if count else None), rest
 
     def pick(self, queue: WaitingJobs, now_s: float, *, only_with_room: bool) -> int:
         """Return the number of the next group, -1 if there is none."""

@@ -17,7 +17,7 @@ class Questions:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def explain(self, job_id: JobId) -> Refusal | None:
+    def explain(self, job_id: JobId, now_s: float) -> Refusal | None:
         """Return why a job waits; None if it does not."""
         state = self._state
         entry = state.entries.get(job_id)
@@ -30,7 +30,7 @@ class Questions:
             return reasons.behind(state.blocking.job.id)
         if state.promise is not None and state.promise.head is not entry:
             head = state.promise.head.job.id
-            return reasons.behind(head, reserved_at_s=state.promise.at_s)
+            return reasons.behind(head, reserved_in_s=state.promise.at_s - now_s)
         return reasons.not_yet_considered()
 
     def _refusal_by_capacity(self, entry: QueuedJob) -> Refusal | None:

@@ -201,7 +201,7 @@ class KineticLine:
     def in_order(self, now_s: float, most: int) -> list[QueuedJob]:
         """Return the first few at this time."""
         waiting = [entry for entry in self._leaves if entry is not None]
-        waiting.sort(key=lambda entry: _at(entry, now_s))
+        waiting.sort(key=lambda entry: at_now(entry, now_s))
         return waiting[:most]
 
     def valid_until(self) -> float:
@@ -228,7 +228,7 @@ class KineticLine:
         left, right = self._child(2 * node), self._child(2 * node + 1)
         one, two = self._leaves[left], self._leaves[right]
         turn_s = inf
-        if one is None or (two is not None and _at(two, now_s) < _at(one, now_s)):
+        if one is None or (two is not None and at_now(two, now_s) < at_now(one, now_s)):
             left, one, two = right, two, one
         if one is not None and two is not None:
             turn_s = _turns(one.key, two.key, now_s)
@@ -254,7 +254,8 @@ class KineticLine:
         self._play(node, now_s)
 
 
-def _at(entry: QueuedJob, now_s: float) -> tuple[float, int]:
+def at_now(entry: QueuedJob, now_s: float) -> tuple[float, int]:
+    """Return where a job stands among others at this time."""
     return entry.key[0] + entry.key[1] * now_s, entry.job.serial
 
 
@@ -405,7 +406,7 @@ class WaitingJobs:
         if numbers is None:
             numbers = self.active[: self.actives].tolist()
         heads = [self.head(number, now_s) for number in numbers]
-        heads.sort(key=lambda entry: _at(entry, now_s))
+        heads.sort(key=lambda entry: at_now(entry, now_s))
         return heads
 
     def entitled(self) -> list[QueueGroup]:
@@ -417,6 +418,10 @@ class WaitingJobs:
     def bar(self, number: int, epoch: int) -> None:
         """Leave a group out of greedy walks until something becomes free."""
         self.groups[number, tables.GROUP_BARRED] = epoch
+
+    def unbar(self, number: int) -> None:
+        """Let greedy walks see a group again."""
+        self.groups[number, tables.GROUP_BARRED] = -1
 
     def note_shortest(self, number: int, seconds: float) -> None:
         """Note that a job of the group is estimated to run no longer than this."""

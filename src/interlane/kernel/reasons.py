@@ -24,6 +24,7 @@ from interlane.model import (
     Spot,
     Task,
     Tier,
+    amounts,
 )
 from interlane.policy.base import PlanStage, TypeRule
 from interlane.policy.rows import is_left_to, room_for, room_on
@@ -35,6 +36,7 @@ from interlane.tables import (
     ASK_GPUS,
     ASK_MEMORY,
     ASK_MILLI,
+    ASK_TOGETHER,
     ASK_TYPES,
     CPU,
     FREE,
@@ -119,7 +121,11 @@ def _never(ledger: Ledger, task: Task, part: ShapePart, room: int) -> Refusal:
             "Select labels that machines have, or tolerate their taints.",
         )
     if room == 0:
-        ways = _what_would_help(ledger.total, ledger.asks[part.profile], part.least)
+        ask = ledger.asks[part.profile]
+        ways = [
+            *_fewer_together(ledger.total, ask),
+            *_what_would_help(ledger.total, ask, part.least),
+        ]
         return Refusal(
             Tier.NEVER_FITS,
             f"Task {task.role} asks for {asked}{place}; no machine is large enough"
@@ -384,6 +390,16 @@ def _what_would_help(machines: Table, ask: Table, least: int) -> Iterator[str]:
             yield name
 
 
+def _fewer_together(machines: Table, ask: Table) -> Iterator[str]:
+    """Yield how many of those that must share a machine would find one, if fewer would."""
+    fewer = ask[np.newaxis].copy()
+    for instances in range(int(ask[ASK_TOGETHER]) - 1, 0, -1):
+        fewer[0, ASK_TOGETHER] = instances
+        if room_on(machines, fewer, 0) > 0:
+            yield f"at most {instances} instance{'s' * (instances != 1)}"
+            return
+
+
 def in_stage(refusal: Refusal, stage: PlanStage) -> Refusal:
     """Return a refusal that says which part of the job's plan it is about."""
     what = "holds it to" if stage.types else "keeps it from"
@@ -394,9 +410,9 @@ def in_stage(refusal: Refusal, stage: PlanStage) -> Refusal:
     return replace(refusal, reason=f"{refusal.reason} Its plan {what} {types}{until}.")
 
 
-def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:
+def behind(head: JobId, *, reserved_in_s: float | None = None) -> Refusal:
     """Return the refusal of a job that must not pass the head of the queue."""
-    if reserved_at_s is None:
+    if reserved_in_s is None:
         return Refusal(
             Tier.ORDER,
             f"Job {head} is ahead in a strict queue and does not fit yet.",
@@ -405,8 +421,8 @@ def behind(head: JobId, *, reserved_at_s: float | None = None) -> Refusal:
         )
     return Refusal(
         Tier.ORDER,
-        f"Starting it now could delay job {head}, which has a reservation for "
-        f"{reserved_at_s:g} s.",
+        f"Starting it now could delay job {head}, which has a reservation in "
+        f"{amounts.span(reserved_in_s)}.",
         "It starts after that job, or earlier if it is estimated to end before then or finds a "
         "place that the other does not need.",
         head,

@@ -22,8 +22,8 @@ from interlane.kernel.running import Running
 from interlane.tables import Table
 from interlane.tables.compiled import change_rows
 
-_FIRST_LOOK: Final = 32
-"""How many ends are imagined at first; then twice as many, and so on."""
+_FIRST_LOOK: Final = 256
+"""How many ends are imagined at first; then eight times as many, and so on."""
 
 
 class Reservation:
@@ -31,6 +31,8 @@ class Reservation:
 
     def __init__(self, head: QueuedJob, running: Running, ledger: Ledger, now_s: float) -> None:
         self.head = head
+        self.trusts_estimates = True
+        """Whether others may pass because they are estimated to end in time."""
         self._ledger = ledger
         self._running = running
         self.spare: Table = ledger.free.copy()
@@ -55,8 +57,15 @@ class Reservation:
         """Return whether the end of a job now may allow an earlier start."""
         return self._running.expected_end_s(entry, now_s) > self.at_s
 
+    def left_s(self, now_s: float) -> float:
+        """Return how long a job may take to end before the head's time; below 0 if none may."""
+        # A head that can start at no time that is known is not delayed by anybody.
+        return self.at_s - now_s if self.trusts_estimates or self.at_s == inf else -1.0
+
     def is_short(self, entry: QueuedJob, now_s: float) -> bool:
         """Return whether a job should end before the head's time, however it starts."""
+        if self.left_s(now_s) < 0:
+            return False
         return now_s + entry.left_s() / entry.job.request.least_ratio <= self.at_s
 
     def spares(self, table: Table) -> bool:
@@ -69,30 +78,29 @@ class Reservation:
 
     def _find_shadow(self, now_s: float) -> float:
         """Imagine running jobs to end, soonest first, until the head fits."""
-        slots, ends_s = self._running.by_expected_end(now_s)
-        parts = self.head.shape.parts
+        asks, parts, running = self._ledger.asks, self.head.shape.parts, self._running
+        assert running.held is not None
         profiles = np.array([part.profile for part in parts])
         domain, count = self._domains()
         missing = np.stack(
             [
-                part.least
-                - compiled.room_by(self.spare, self._ledger.asks, part.profile, domain, count)
+                part.least - compiled.room_by(self.spare, asks, part.profile, domain, count)
                 for part in parts
             ]
         )
-        begin, look = 0, _FIRST_LOOK
-        while begin < len(slots):
-            tables = self._running.held_by(slots[begin : begin + look])
-            first = np.cumsum([0, *map(len, tables)])
+        seen, look = 0, _FIRST_LOOK
+        while seen < len(running):
+            slots, ends_s = running.soonest(now_s, look)
             at, where = compiled.imagine_ends(
-                self.spare, self._ledger.asks, profiles, missing, domain,
-                np.concatenate(tables), first,
-            )  # fmt: skip
+                self.spare, asks, profiles, missing, domain, running.held.tables, slots[seen:]
+            )
             if at >= 0:
+                last = seen + at
                 self._apart = domain != where
-                self._imagine_ties(slots, ends_s, begin + at)
-                return float(ends_s[begin + at])
-            begin, look = begin + look, 2 * look
+                together = slots[last + 1 : np.searchsorted(ends_s, ends_s[last], "right")]
+                compiled.imagine_end(self.spare, asks, running.held.tables, together)
+                return float(ends_s[last])
+            seen, look = len(slots), 8 * look
         return inf
 
     def _domains(self) -> tuple[Table, int]:
@@ -102,12 +110,6 @@ class Reservation:
             return np.zeros(self._ledger.height, np.int64), 1
         domains = self._ledger.domains(same)
         return domains.of, len(domains.names)
-
-    def _imagine_ties(self, slots: list[int], ends_s: NDArray[np.float64], last: int) -> None:
-        """Let those end too that are expected to at the very same moment."""
-        end = int(np.searchsorted(ends_s, ends_s[last], "right"))
-        for held in self._running.held_by(slots[last + 1 : end]):
-            change_rows(self.spare, self._ledger.asks, held, 0, len(held), -1)
 
     def _take_place(self) -> None:
         """Seat the head at the shadow time, on the first machines that have room for it."""

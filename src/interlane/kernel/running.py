@@ -1,6 +1,6 @@
 """Who holds capacity: running, starting and stopping jobs, in the order of their slots."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from interlane.kernel.held import RunningRows
 from interlane.kernel.queue import QueuedJob
 from interlane.model import MILLI, gang_ratio
 from interlane.model.lifecycle import JobState
@@ -81,6 +82,8 @@ class Running:
         self._tracked = expects_ends or order.preempts
         """Whether anybody asks for more than who holds what."""
         self._ranked = order.preempts
+        self.held = RunningRows(64) if expects_ends else None
+        """What they hold, by slot, where somebody asks what ends would set free."""
         self._entries: list[QueuedJob] = []
         """Dense: the last one moves into the place of one that leaves."""
         self._table = _Table(64)
@@ -105,11 +108,18 @@ class Running:
         table, request = self._table, entry.job.request
         table.started_s[slot] = entry.started_s
         table.left_s[slot] = _length_s(entry)
+        self.note_rows(entry)
         if self._ranked:
             table.checkpoint_s[slot] = entry.job.checkpoint_s
             table.gpu_milli[slot] = request.gpu_milli
             table.cpu_milli[slot] = request.cpu_milli
             self._set_rank(entry, entry.ran_s, entry.started_s)
+
+    def note_rows(self, entry: QueuedJob) -> None:
+        """Note what a job holds now, which may be more or less than before."""
+        if self.held is not None:
+            assert entry.rows is not None
+            self.held.put(entry.slot, entry.rows, len(self._entries))
 
     def note_growth(self, entry: QueuedJob, now_s: float) -> None:
         """Expect a job to end sooner that has got the instances it was growing by."""
@@ -128,6 +138,8 @@ class Running:
             self._entries[slot] = last
             if self._tracked:
                 self._table.move(last.slot, slot, ranked=self._ranked)
+            if self.held is not None:
+                self.held.move(last.slot, slot)
             last.slot = slot
         entry.slot = -1
 
@@ -202,20 +214,21 @@ class Running:
             restart_s,
         )
 
-    def by_expected_end(self, now_s: float) -> tuple[list[int], NDArray[np.float64]]:
-        """Return the slots of the jobs and their expected ends, soonest first."""
+    def soonest(self, now_s: float, most: int) -> tuple[Table, NDArray[np.float64]]:
+        """Return the slots of those expected to end first and when, soonest first.
+
+        They are as many as asked for and those that end together with the last of them.
+        """
         count = len(self._entries)
         ran_s, estimated_s = self._ran_s(now_s), self._table.left_s[:count]
         overdue_end_s = now_s + OVERDUE_SHARE * ran_s + 1.0
         estimated_end_s = self._table.started_s[:count] + estimated_s
         ends_s = np.where(estimated_s > ran_s, estimated_end_s, overdue_end_s)
-        order = np.argsort(ends_s, kind="stable")
-        return order.tolist(), ends_s[order]
-
-    def held_by(self, slots: Iterable[int]) -> list[Table]:
-        """Return what the jobs in these slots hold."""
-        held = [self._entries[slot].rows for slot in slots]
-        return [table for table in held if table is not None]
+        slots = np.arange(count)
+        if most < count:
+            slots = np.nonzero(ends_s <= np.partition(ends_s, most - 1)[most - 1])[0]
+        slots = slots[np.argsort(ends_s[slots], kind="stable")]
+        return slots, ends_s[slots]
 
     def expected_end_s(self, entry: QueuedJob, now_s: float) -> float:
         """Return when a running job is expected to end."""

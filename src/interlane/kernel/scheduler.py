@@ -120,7 +120,7 @@ class Scheduler:
 
     def explain(self, job_id: JobId, now_s: float) -> Refusal | None:
         """Return why a job waits, by the state of the last decision; None if it does not."""
-        return self._questions.explain(job_id)
+        return self._questions.explain(job_id, now_s)
 
     def ahead(self, job_id: JobId, now_s: float) -> tuple[JobId, ...]:
         """Return the waiting jobs that go before a waiting job, the first of them first."""

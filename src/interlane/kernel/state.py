@@ -123,6 +123,7 @@ class State:
         entry.state = JobState.GROWING
         entry.growing = len(table)
         entry.rows = np.concatenate([entry.rows, table])
+        self.running.note_rows(entry)
         entry.placement += more
         if entry.plan:
             self.lending.note(entry, table)
@@ -137,6 +138,7 @@ class State:
         more = Placement(entry.placement.spots[kept:])
         self.ledger.release(entry.rows[kept:])
         entry.rows = entry.rows[:kept]
+        self.running.note_rows(entry)
         entry.placement = Placement(entry.placement.spots[:kept])
         entry.growing = 0
         self.promise = None

@@ -5,7 +5,7 @@ good each machine is.  A profile is a demand under a type rule; a *shape* is wha
 becomes under one type rule: a profile with counts for each of its tasks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,12 @@ class LedgerView:
 
     def without(self, avoid: NDArray[np.bool_]) -> "Without":
         """Return a view in which some machines are not there."""
+        return Without(self, avoid)
+
+    def only(self, machine_ids: Iterable[MachineId]) -> "Without":
+        """Return a view in which there are no machines but these."""
+        avoid = np.ones(len(self._ledger.free), np.bool_)
+        avoid[[self._ledger.number(one) for one in machine_ids]] = False
         return Without(self, avoid)
 
     def choose(self, job: Job, rule: PlacementRule, seed: int = 0) -> Placement | Refusal:

@@ -25,6 +25,7 @@ from interlane.model import (
     Job,
     JobId,
     JobLost,
+    JobRetried,
     LogEntry,
     Logged,
     Machine,
@@ -270,7 +271,7 @@ class EventLog:
                 self.add_preemption(at_s, number, self._for_whom.pop(number, NOBODY))
             case Requeue(_, why):
                 self.add_loss(at_s, number, why)
-            case AttemptUnknown(_, why):
+            case AttemptUnknown(_, why) | JobRetried(_, why):
                 self.add_loss(at_s, number, why)
             case JobLost():
                 self.add_loss(at_s, number, "The attempt went with its machine.")

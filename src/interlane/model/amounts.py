@@ -18,6 +18,7 @@ _BYTES: Final = {f"{one}B": 1000**power for power, one in enumerate(_PREFIXES, 1
 _BY_UNIT: Final = {unit.lower(): size for unit, size in _BYTES.items()}
 _BY_SHORT_UNIT: Final = {"": 1, "b": 1} | {one.lower(): _BYTES[f"{one}iB"] for one in _PREFIXES}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_STEPS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 _LARGEST: Final = 10**15
 _MOST_BYTES: Final = 1 << 52
@@ -46,6 +47,15 @@ def written(amount_bytes: int) -> str:
         if abs(amount_bytes) >= _BYTES[unit]:
             return f"{amount_bytes / _BYTES[unit]:.1f} {unit}"
     return f"{amount_bytes} B"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time as people read it: ``42 s``, ``3.5 min``, ``2.1 h``."""
+    for size, unit in _STEPS:
+        if seconds >= size:
+            amount = seconds / size
+            return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+    return f"{seconds:.2g} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
 
 
 def milli(field: str, text: str | int | float) -> int:

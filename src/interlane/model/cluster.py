@@ -9,7 +9,7 @@ from typing import Final
 
 from interlane.model.errors import InvalidField, InvalidInput
 from interlane.model.ids import MachineId
-from interlane.model.machine import Machine
+from interlane.model.machine import Label, Machine
 
 MACHINE_LEVEL: Final = "machine"
 """The level of a topology whose domains are single machines; every cluster has it."""
@@ -47,6 +47,11 @@ class Cluster:
     def gpus(self) -> int:
         """GPUs of all machines."""
         return sum(machine.gpus for machine in self.machines)
+
+    @cached_property
+    def taints(self) -> frozenset[Label]:
+        """Taints that some machine has."""
+        return frozenset(taint for machine in self.machines for taint in machine.taints)
 
     @cached_property
     def cpu_milli(self) -> int:

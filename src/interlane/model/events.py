@@ -234,6 +234,40 @@ class AttemptUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld:
+    """The job waits for something else than a place: a moment, other jobs, or its user."""
+
+    job_id: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased:
+    """The job has all that it waited for but a place."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobRetried:
+    """The job's attempt failed in a way that may pass; it waits for a while, then runs again.
+
+    ``work_lost_s`` is progress since the last checkpoint, which must be done again.
+    """
+
+    job_id: JobId
+    why: str
+    work_lost_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """The job, which waits, is otherwise than it was: by its user, or by a new estimate."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerBuilt:
     """A scheduler was built anew, from the jobs on record and from this."""
 
@@ -246,5 +280,14 @@ class SchedulerBuilt:
     """What was asked for lately, and how often."""
 
 
-OutsideEvent = CancelRequested | JobLost | AttemptUnknown | SchedulerBuilt
+OutsideEvent = (
+    CancelRequested
+    | JobLost
+    | AttemptUnknown
+    | JobHeld
+    | JobReleased
+    | JobRetried
+    | JobChanged
+    | SchedulerBuilt
+)
 """Events that are on record and that no scheduler learns as they are."""

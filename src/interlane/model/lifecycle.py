@@ -7,6 +7,8 @@
 
 A job whose machine is gone, or no longer has what the job holds there, is QUEUED again.
 An elastic job that gets more instances is GROWING from the decision until it is RUNNING again.
+A job that waits for a moment, for other jobs or for its user is HELD: no scheduler knows it
+before it has all that but a place.
 A job that can never run is REFUSED; a user may cancel any job (CANCELLED).
 A job that another server began is UNKNOWN while nobody here can tell what has become of it: no
 scheduler knows it, and it is started nowhere until its holder or an operator has spoken.
@@ -32,7 +34,11 @@ from interlane.model.events import (
     Finished,
     GrowFailed,
     Grown,
+    JobChanged,
+    JobHeld,
     JobLost,
+    JobReleased,
+    JobRetried,
     MachineChanged,
     MachineJoined,
     MachineLeft,
@@ -48,6 +54,7 @@ from interlane.model.log import Logged
 class JobState(StrEnum):
     """Where a job stands."""
 
+    HELD = "held"
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
@@ -71,12 +78,15 @@ class JobState(StrEnum):
 
 
 _Q, _S, _R, _P = JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING
-_G, _U = JobState.GROWING, JobState.UNKNOWN
+_G, _U, _H = JobState.GROWING, JobState.UNKNOWN, JobState.HELD
 
 HOLDING: Final = frozenset({_S, _R, _G, _P})
 """States in which a job holds capacity."""
 
-OPEN: Final = HOLDING | {_Q, _U}
+APART: Final = frozenset({_U, _H})
+"""States of jobs that have not ended and that no scheduler knows."""
+
+OPEN: Final = HOLDING | APART | {_Q}
 """States of jobs that have not ended."""
 
 ENDED: Final = frozenset(JobState) - OPEN
@@ -123,6 +133,11 @@ ON_RECORD: Final[_Steps] = MappingProxyType(
         **{(state, CancelRequested): _P for state in HOLDING},
         **{(state, JobLost): _Q for state in HOLDING},
         **{(state, AttemptUnknown): _U for state in HOLDING},
+        **{(state, JobHeld): _H for state in (_Q, _H)},
+        **{(state, JobRetried): _H for state in HOLDING},
+        (_H, JobReleased): _Q,
+        (_H, Cancelled): JobState.CANCELLED,
+        **{(state, JobChanged): state for state in (_Q, _H)},
         (_U, CancelRequested): _U,
         (_U, Finished): JobState.SUCCEEDED,
         (_U, Cancelled): JobState.CANCELLED,

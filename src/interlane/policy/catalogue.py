@@ -63,7 +63,8 @@ QUEUES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "skip": "Whoever fits starts, in order; a job that does not fit is passed.",
         "strict": "Nobody passes the head of the queue.",
-        "easy": "The head gets a reservation; others pass if they do not delay it.",
+        "easy": "The head gets a reservation; others pass if they do not delay it. With "
+        "easy:bound_s=1800, estimates let others pass a head for so many seconds only.",
     }
 )
 """What a job that does not fit does to those behind it."""

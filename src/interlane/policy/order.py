@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from interlane.model import MILLI, InvalidField, Job
-from interlane.policy.base import Key
+from interlane.model import MILLI, Demand, InvalidField, Job, JobId, one_task
+from interlane.policy.base import Key, Order
 
 NO_ESTIMATE_S: Final = 1e15
 """Jobs without an estimate go last where estimates decide; far beyond any run time."""
@@ -17,6 +17,15 @@ _LEVEL_STEP: Final = 1e12
 def estimate_s(job: Job) -> float:
     """Return the estimated length, or one beyond all others."""
     return NO_ESTIMATE_S if job.duration_s_estimate is None else job.duration_s_estimate
+
+
+def counts_priority(order: Order) -> bool:
+    """Tell whether jobs go in another order if their priorities differ, and nothing else."""
+    low, high = (
+        Job(JobId("any"), one_task(Demand(gpus=1)), 0.0, 0, 1.0, priority=priority)
+        for priority in (0, 1)
+    )
+    return order.key(low, 0.0) != order.key(high, 0.0)
 
 
 class _Plain:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 from interlane.policy.base import Order, Placer
 from interlane.policy.preempt import Preemption
@@ -27,3 +28,6 @@ class Policy:
     discipline: Discipline = Discipline.SKIP
     preemption: Preemption = field(default_factory=Preemption)
     name: str = ""
+    passed_s_max: float = inf
+    """Under EASY: once the head has waited so long as the head, nobody passes it on the word of
+    an estimate, but only who leaves it all that it will need."""

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Final
 
 from interlane.model import InterlaneError, InvalidInput
-from interlane.sim.experiment import Experiment, run
+from interlane.sim.experiment import Experiment, compile_first, run
 
 REPORTS: Final = 200
 """How often a run says how far it is."""
@@ -49,6 +49,7 @@ def compare(
             run(experiment, _thinned(experiment, partial(progress, number))).summary
             for number, experiment in enumerate(experiments)
         ]
+    compile_first(experiments)
     return _Pool(experiments, progress).run(processes)
 
 

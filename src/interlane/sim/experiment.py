@@ -3,11 +3,14 @@
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
+from interlane import compiling
+from interlane._compiled_cache import has_code
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog
 from interlane.metrics.outcomes import Outcomes, outcomes
@@ -26,8 +29,12 @@ from interlane.sim.world import World
 from interlane.traces.jobs import at_rate, jobs_of, sample
 from interlane.traces.schema import TRUE_DURATION, Trace
 
-WARM_UP_JOBS = 20
+WARM_UP_JOBS: Final = 20
 """Jobs played beforehand, so that compiled code is loaded when the clock starts."""
+
+PLAIN_JOB_S: Final = 7e-4
+PLAIN_MACHINE_S: Final = 1.4e-5
+"""What a job costs in plain Python, and more with every machine: measured, roughly."""
 
 Progress = Callable[[int], None]
 """Told how many jobs have ended."""
@@ -48,6 +55,8 @@ class Choice:
     """Gives the estimates instead of a column, and learns as jobs end."""
     elastic: float | None = None
     """The share of their instances with which gangs may start; None leaves them whole."""
+    passed_s_max: float = inf
+    """See ``Policy``."""
 
     @property
     def name(self) -> str:
@@ -56,7 +65,9 @@ class Choice:
             self.estimate, f"({self.estimate})"
         )
         elastic = "" if self.elastic is None else f"/elastic({self.elastic:g})"
-        return f"{self.order_name}{estimate}/{self.placer.name}/{self.queue.value}{elastic}"
+        bound = "" if self.passed_s_max == inf else f":bound_s={self.passed_s_max:g}"
+        queue = f"{self.queue.value}{bound}"
+        return f"{self.order_name}{estimate}/{self.placer.name}/{queue}{elastic}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,12 @@ class Experiment:
         """How many jobs are played."""
         jobs = self.trace.jobs
         return jobs if self.sample is None else min(self.sample, jobs)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether compiling pays for this run alone."""
+        job_s = PLAIN_JOB_S + PLAIN_MACHINE_S * len(self.cluster)
+        return self.jobs * job_s > compiling.PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -160,7 +177,14 @@ def policy_for(experiment: Experiment, jobs: list[Job]) -> Policy:
         types = choice.placer.types or TypeRule.EXACT
         typical = typical_demands(request_counts(jobs).items(), types)
     placer = choice.placer.make(typical)
-    return Policy(choice.order, placer, choice.queue, choice.preemption, choice.name)
+    return Policy(
+        choice.order,
+        placer,
+        choice.queue,
+        choice.preemption,
+        choice.name,
+        choice.passed_s_max,
+    )
 
 
 def request_counts(jobs: list[Job]) -> Counter[Request]:
@@ -188,8 +212,17 @@ def _collector_spared() -> Iterator[None]:
             gc.enable()
 
 
+def compile_first(experiments: Sequence[Experiment]) -> None:
+    """Compile here what several processes would all compile, unless that was ever done."""
+    large = [experiment for experiment in experiments if experiment.is_large]
+    if large and not has_code():
+        _warm_up(large[0], *jobs_in(large[0]))
+
+
 def _warm_up(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> float:
     """Play a few jobs for the sake of compilation; return the CPU seconds it took."""
+    if experiment.is_large:
+        compiling.compile_at_once()
     begin_s = time.process_time()
     engine_for(experiment, jobs[:WARM_UP_JOBS], true_s[:WARM_UP_JOBS]).run()
     return time.process_time() - begin_s

@@ -97,6 +97,13 @@ GROUP_MOST: Final = 3
 """Units that a job may use, or 0 if room alone does not place it: several tasks, domains."""
 GROUP_WIDTH: Final = 4
 
+# Who has room once a job has been placed.
+NOBODY: Final = 0
+SAME_GROUP: Final = 1
+"""Only the group that the job is from, if somebody is left in it."""
+ANYBODY: Final = 2
+"""Others too, or nobody has looked."""
+
 # Columns of the cursor table, one row per profile.
 ROOM_CURSOR: Final = 0
 SCORE_CURSOR: Final = 1
