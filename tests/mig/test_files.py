@@ -247,7 +247,7 @@ def test_synthetic_rows_fill_what_was_not_measured() -> None:
         full_table(unknown, None)
 
 
-def test_pins_are_as_fast_as_their_profile_can_be_and_idle_where_that_is_too_slow() -> None:
+def test_pins_are_as_fast_as_their_profile_can_be_and_noted_where_that_is_too_slow() -> None:
     rows = [Measurement("net", A100, "1g.10gb", 1, 1, 5.0, 20.0),
             Measurement("net", A100, "2g.20gb", 1, 1, 9.0, 90.0)]  # fmt: skip
     asked = ServicesFile(
@@ -263,9 +263,11 @@ def test_pins_are_as_fast_as_their_profile_can_be_and_idle_where_that_is_too_slo
     served = Instance("1g.10gb", 0, "a", 1, 1, 5.0, 20.0)
     assert problem.pinned == terms.pinned
     assert problem.pinned == (
-        GpuPlan("g", A100, (served, Instance("2g.20gb", 2))),
+        GpuPlan("g", A100, (served, Instance("2g.20gb", 2, "a"))),
         GpuPlan("h", A100, (Instance("1g.10gb", 0),)),
     )
+    *_, note = problem.notes
+    assert note.startswith("a stays on g, 2g.20gb at 2, where no measurement keeps its target")
     stranger = ServicesFile(
         asked.services, asked.offers, pins=(Pin("g", A100, "1g.10gb", 0, "b"),)
     )
@@ -383,3 +385,19 @@ def test_profiles_know_the_whole_and_the_smallest() -> None:
         assert (gpu.whole.name, gpu.smallest.name) == (whole, smallest)
     with pytest.raises(UnknownName, match="profile of A30-24GB"):
         gpu_model(A30).profile("7g.80gb")
+
+
+@pytest.mark.parametrize("field", ["throughput_per_s", "latency_ms"])
+def test_a_state_that_gives_less_than_nothing_is_refused(field: str) -> None:
+    instance = {"profile": "1g.10gb", "start": 0, "service": "a", field: -5}
+    gpu = {"model": A100, "instances": [instance]}
+
+    with pytest.raises(InvalidFile, match=f"{field} is -5, but it must be a number, 0 or more"):
+        read_state({"gpus": [gpu]}, "f")
+
+
+def test_a_service_without_any_profile_is_refused() -> None:
+    service = {"name": "a", "model": "net", "rate_per_s": 1, "latency_ms": 1, "profiles": []}
+
+    with pytest.raises(InvalidFile, match=r"profiles is \[\], but it must be a list with at"):
+        read_services({"services": [service]}, "f")

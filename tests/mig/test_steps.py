@@ -304,6 +304,7 @@ def test_what_runs_without_figures_runs_as_a_plan_would_run_it() -> None:
     [
         (PartitionPlan((gpu("g", replace(RUNS, service="b")),)), (), "serves 'b' in 2g.12gb@0"),
         (HERE, ("a",), "Service a is to retire, but the demand asks for it"),
+        (HERE, ("zz",), "'zz'"),
         (
             PartitionPlan((GpuPlan("g", "A100-80GB"),)),
             (),

@@ -29,6 +29,12 @@ def test_functions_and_counts_are_taken_where_there_are_any(tmp_path: Path) -> N
     assert counts(path) == {"a": [2.0, 0.0], "b": [0.0, 3.0]}
 
 
+def test_columns_may_be_in_capitals(tmp_path: Path) -> None:
+    path = written(tmp_path, "TIMESTAMP,Function,COUNT", "0,a,2", "65,b,3")
+
+    assert counts(path) == {"a": [2.0, 0.0], "b": [0.0, 3.0]}
+
+
 def test_dates_with_an_offset_are_brought_to_utc(tmp_path: Path) -> None:
     # The clocks of Berlin went from 3:00 back to 2:00: an hour lies between these two.
     path = written(tmp_path, "time", "2024-10-27T02:30:00+02:00", "2024-10-27 02:30:00.25+0100")

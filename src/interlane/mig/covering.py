@@ -249,7 +249,8 @@ def _left_to_serve(problem: Problem) -> tuple[Floats, Whole]:
     """Return what each service needs beside what its pinned instances give."""
     given, counts = PartitionPlan(problem.pinned).throughputs(), dict[str, int]()
     for _, instance in PartitionPlan(problem.pinned).instances:
-        counts[instance.service] = counts.get(instance.service, 0) + 1
+        serves = instance.throughput_per_s > 0
+        counts[instance.service] = counts.get(instance.service, 0) + serves
     needs = [one.rate_per_s - given.get(one.name, 0.0) for one in problem.services]
     least = [one.min_replicas - counts.get(one.name, 0) for one in problem.services]
     for row, service in enumerate(problem.services):

@@ -128,8 +128,8 @@ def _read_instance(entry: MigFileSection) -> Instance:
         entry.text("service", ""),
         entry.whole("batch", 1, least=1),
         entry.whole("processes", 1, least=1),
-        entry.amount("throughput_per_s", 0.0),
-        entry.amount("latency_ms", 0.0),
+        entry.amount("throughput_per_s", 0.0, least=0),
+        entry.amount("latency_ms", 0.0, least=0),
     )
 
 
@@ -147,5 +147,7 @@ def _start(entry: MigFileSection) -> int:
 
 def _read_member(entry: MigFileSection) -> Member:
     return Member(
-        entry.text("service"), entry.amount("throughput_per_s"), entry.amount("latency_ms")
+        entry.text("service"),
+        entry.amount("throughput_per_s", least=0),
+        entry.amount("latency_ms", least=0),
     )

@@ -35,11 +35,16 @@ class MigFileSection:
             return value
         raise self.wrong(key, "text")
 
-    def amount(self, key: str, default: float | None = None) -> float:
+    def amount(
+        self, key: str, default: float | None = None, least: float | None = None
+    ) -> float:
         """Return a number."""
         value = self._values.get(key, default)
+        rule = "a number" if least is None else f"a number, {least:g} or more"
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise self.wrong(key, "a number")
+            raise self.wrong(key, rule)
+        if least is not None and value < least:
+            raise self.wrong(key, rule)
         return float(value)
 
     def whole(self, key: str, default: int | None = None, least: int = 0) -> int:

@@ -4,7 +4,7 @@ Its keys are on the page ``docs/reference/services-file.md``.  Values are checke
 one, with the entry named; what only makes sense together is checked by ``problem_of``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -120,6 +120,8 @@ def _named(entry: MigFileSection, make: Callable[..., Made], *values: object) ->
 
 def _service(entry: MigFileSection) -> Service:
     entry.only(_SERVICE)
+    if "profiles" in entry and not entry.texts("profiles"):
+        raise entry.wrong("profiles", "a list with at least one profile; leave it out for all")
     return _named(
         entry,
         Service,
@@ -229,6 +231,7 @@ def problem_from(asked: ServicesFile, table: PerformanceTable) -> tuple[Problem,
         pinned=pinned,
         survive_gpu_loss=asked.survive_gpu_loss,
     )
+    problem = replace(problem, notes=(*problem.notes, *_too_slow(pinned)))
     terms = PlanTerms(
         asked.services,
         asked.offers,
@@ -254,6 +257,17 @@ def _pinned(asked: ServicesFile, table: PerformanceTable) -> tuple[GpuPlan, ...]
     )
 
 
+def _too_slow(pinned: Iterable[GpuPlan]) -> Iterator[str]:
+    """Yield a note on each pinned instance that stays and counts for nothing."""
+    for gpu in pinned:
+        for one in gpu.instances:
+            if one.service and not one.throughput_per_s:
+                yield (
+                    f"{one.service} stays on {gpu.id}, {one.profile} at {one.start}, where no "
+                    "measurement keeps its target; it counts for nothing there."
+                )
+
+
 def _pinned_instance(pin: Pin, asked: ServicesFile, table: PerformanceTable) -> Instance:
     if not pin.service:
         return Instance(pin.profile, pin.start)
@@ -268,7 +282,7 @@ def _pinned_instance(pin: Pin, asked: ServicesFile, table: PerformanceTable) -> 
     )
     if best is None:
         # It stays, and is too slow to count.
-        return Instance(pin.profile, pin.start)
+        return Instance(pin.profile, pin.start, pin.service)
     return Instance(
         pin.profile,
         pin.start,

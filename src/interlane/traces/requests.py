@@ -98,7 +98,7 @@ def _own(source: Source, skip_bad: bool) -> RequestTrace:  # noqa: FBT001 - one 
             f"{', '.join(TIMES)}.",
         )
     count, function = _first(rows, COUNTS), _first(rows, FUNCTIONS)
-    at_s = _moments(rows, time) / (1000 if time == "timestamp_ms" else 1)
+    at_s = _moments(rows, time) / (1000 if time.lower() == "timestamp_ms" else 1)
     columns = {
         "function": rows.text(function or FUNCTIONS[0], missing=ONE),
         "at_s": at_s,
@@ -115,7 +115,9 @@ def _bare_columns(source: Source) -> list[str] | None:
 
 
 def _first(rows: Rows, names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in rows.columns), None)
+    """Return the first of some columns that is there, in small letters or large."""
+    there = {column.lower(): column for column in rows.columns}
+    return next((there[name] for name in names if name in there), None)
 
 
 def _moments(rows: Rows, column: str) -> pl.Series:

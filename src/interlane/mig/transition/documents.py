@@ -171,8 +171,8 @@ def _read_step(entry: MigFileSection) -> TransitionStep:
             entry.text("service", ""),
             entry.whole("batch", 1, least=1),
             entry.whole("processes", 1, least=1),
-            entry.amount("throughput_per_s", 0.0),
-            entry.amount("latency_ms", 0.0),
+            entry.amount("throughput_per_s", 0.0, least=0),
+            entry.amount("latency_ms", 0.0, least=0),
         ),
     )
 

@@ -303,10 +303,11 @@ class _Play:
         for gpu, slot in places:
             one = self._busy[gpu][slot]
             gone[one.service] = gone.get(one.service, 0.0) + one.throughput_per_s
+        # Who has no floor lacks nothing: what is left of a sum may be a little below 0.
         return {
             service: amount - self._spare(service)
             for service, amount in gone.items()
-            if amount > self._spare(service)
+            if self._floors.get(service, 0.0) > 0 and amount > self._spare(service)
         }
 
     # -- making room ------------------------------------------------------------------
@@ -503,7 +504,7 @@ class _Waits:
         floor = self._floors.get(name, 0.0) * (1 - _SLACK)
         given = self._given.get(name, 0.0) - self._taken[name]
         for start, amount in self._starts.get(name, ()):
-            if given >= floor:
+            if given >= floor or not floor:
                 break
             given += amount
             after.add(start)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from interlane.mig.covering import instance_of
 from interlane.mig.demand import Problem
 from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
-from interlane.model import InvalidInput
+from interlane.model import InvalidInput, UnknownName
 
 Floors = Mapping[str, float]
 """Service -> requests a second that it must have at every moment."""
@@ -21,7 +21,10 @@ def present(
     plan would run it, at the best batch size of its profile.
     """
     known = {service.name for service in problem.services}
+    running = {one.service for _, one in current.instances if one.service}
     for name in retired:
+        if name not in running | known:
+            raise UnknownName("service to retire", name, running)
         if name in known:
             raise InvalidInput(
                 f"Service {name} is to retire, but the demand asks for it; take it out of one."
