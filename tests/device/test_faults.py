@@ -14,13 +14,24 @@ from interlane.testing.waiting import PATIENCE_S, until
 
 from .conftest import MIB, ONE_MIB, Stage
 
+HOLDS = """
+import torch
+class Endless(torch.nn.Linear):
+    def forward(self, inputs):
+        print("inside", flush=True)
+        while True:
+            pass
+Endless(2, 1)(torch.ones(1, 2))
+"""
+
 
 def test_when_the_holder_is_killed_the_next_goes_on_and_the_ledger_is_exact(
     stage: Stage,
 ) -> None:
-    stage.daemon("--order", "fifo")
-    holder = stage.start("mlp.py", 100_000, name="holder", memory_mib=(50, 70))
-    until(lambda: stage.iterations(holder) > 5)
+    stage.daemon("--order", "fifo", "--hung-after", "1000")
+    # Between iterations it could lose its lane, which keeps its size while somebody runs there.
+    holder = stage.start(stage.script(HOLDS), name="holder", memory_mib=(50, 70))
+    until(lambda: "inside" in holder.text)
     waiter = stage.start("mlp.py", 100_000, name="waiter", memory_mib=(30, 40))
     until(lambda: "waiting" in stage.states.get("waiter", ""))
     assert stage.device.booked_bytes == (50 + 30 + 70) * MIB
@@ -47,7 +58,8 @@ for step in range(20):
     loss = model(torch.ones(1, 2)).sum()
     if step == 15:
         print("stuck", flush=True)
-        time.sleep(1000)
+        while True:  # one that only sleeps would lend its lane
+            pass
     loss.backward()
     optimizer.step()
     time.sleep(0.01)

@@ -17,6 +17,7 @@ from interlane.device.memory import (
     program_of,
     with_margin,
 )
+from interlane.device.needs import JobMemory
 from interlane.lanes.actions import MemoryDemand
 from interlane.testing.device import FakeBackend
 
@@ -69,6 +70,49 @@ def test_no_peak_is_missed_between_measurements(needs: Sequence[int]) -> None:
         iterate(meter, backend, need, times=1)
 
     assert meter.measure() == MemoryDemand(5, max(needs))
+
+
+def test_a_peak_after_the_last_measurement_is_seen_at_a_glance_and_at_the_end() -> None:
+    backend = FakeBackend(live_bytes=30)
+    memory = JobMemory(backend)
+    for number in range(1, 21):
+        backend.allocate(70)
+        backend.free(70)
+        memory.reached(number)
+    assert memory.told == MemoryDemand(30, 70)
+
+    backend.allocate(500)
+    backend.free(500)
+
+    assert memory.look() == MemoryDemand(30, 500)
+    assert memory.look() is None
+    assert memory.last() is None
+    backend.allocate(900)
+    backend.free(900)
+    assert memory.last() == MemoryDemand(30, 900)
+
+
+def test_a_job_of_one_iteration_tells_at_its_end_what_that_needed() -> None:
+    backend = FakeBackend(live_bytes=30)
+    memory = JobMemory(backend)
+    backend.allocate(400)
+    backend.free(400)
+    assert memory.reached(1) is None
+
+    assert memory.last() == MemoryDemand(30, 400)
+
+
+def test_what_was_told_while_a_job_idled_is_replaced_by_what_its_iterations_need() -> None:
+    backend = FakeBackend(live_bytes=300)
+    memory = JobMemory(backend)
+    assert memory.held() == MemoryDemand(300, 0)
+    assert memory.is_rough
+    backend.free(270)
+
+    told = [memory.reached(number) for number in range(1, 5)]
+
+    assert told == [None, None, None, MemoryDemand(30, 0)]
+    assert not memory.is_rough
 
 
 def test_a_need_that_has_passed_leaves_the_window() -> None:

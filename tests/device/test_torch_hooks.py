@@ -7,6 +7,7 @@ import pickle
 import threading
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ class Record:
     """A gate that keeps a diary: ( begins an iteration, ) ends one."""
 
     def __init__(self) -> None:
-        self.on_recall: Callable[[], None] | None = None
+        self.lends = False
         self.diary = ""
         self.inside = False
 
@@ -43,11 +44,16 @@ Loop = Callable[[Record], object]
 
 def diary_of(loop: Loop) -> str:
     """Run a loop under hooks in a forked process, because hooks stay; return its diary."""
+    return answer_of(lambda: _hooked(loop))
+
+
+def answer_of(ask: Callable[[], str]) -> str:
+    """Return what a function returns in a forked process."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            told = _hooked(loop)
+            told = ask()
         except BaseException:
             told = traceback.format_exc()
         os.write(writer, json.dumps(told).encode())
@@ -195,6 +201,55 @@ def without_modules(record: Record) -> None:
         optimizer.step()
 
 
+def without_an_optimizer(record: Record) -> None:
+    model = Net()
+    for _ in range(9):
+        record.note("d")
+        model.zero_grad()
+        model(INPUTS).sum().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+
+
+def with_gradients_of_functions(record: Record) -> None:
+    model = Net()
+    values = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(values: Any) -> Any:  # noqa: ANN401
+        return torch.func.functional_call(model, values, (INPUTS,)).square().mean()
+
+    for _ in range(9):
+        record.note("d")
+        slopes = torch.func.grad(loss)(values)
+        values = {name: value - 0.1 * slopes[name] for name, value in values.items()}
+
+
+def with_a_penalty_on_gradients(record: Record) -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        record.note("d")
+        inputs = INPUTS.clone().requires_grad_()
+        answer = model(inputs).sum()
+        (slope,) = torch.autograd.grad(answer, inputs, create_graph=True)
+        (answer + slope.square().sum()).backward()
+        optimizer.step()
+
+
+def with_checkpoints(record: Record) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Thrifty(Net):
+        def forward(self, inputs: Any) -> Any:  # noqa: ANN401
+            return checkpoint(self.layers, inputs, use_reentrant=True)
+
+    model = Thrifty()
+    for _ in range(9):
+        record.note("d")
+        model(INPUTS.clone().requires_grad_()).sum().backward()
+
+
 def stepping_in_the_backward_pass(record: Record) -> None:
     model = Net()
     for parameter in model.parameters():
@@ -220,6 +275,11 @@ LOOPS: dict[str, tuple[Loop, str]] = {
     "inference mode": (in_inference_mode, "d()" * 8),
     "evaluation with gradients": (evaluating_with_gradients, "d(" + "d)(" * 3),
     "a teacher without gradients": (with_a_teacher, "()" * 8),
+    # The first passes may be those of an optimizer that steps seldom.
+    "no optimizer": (without_an_optimizer, "d(dddd)" + "d()" * 4),
+    "gradients of functions": (with_gradients_of_functions, "d(dddd)" + "d()" * 4),
+    "a penalty on gradients": (with_a_penalty_on_gradients, "d()" * 8),
+    "a backward pass inside a backward pass": (with_checkpoints, "d(dddd)" + "d()" * 4),
     # Seven steps pass before modules are not waited for; then each step ends an iteration.
     "no modules": (without_modules, "d()" * 8 + "(" + "d)(" * 4),
 }
@@ -255,69 +315,16 @@ def test_models_are_copied_pickled_and_saved_as_if_nothing_watched_them() -> Non
     assert diary_of(loop) == "()()" + "d()d()" + "0"
 
 
-def test_modules_keep_nothing_once_the_model_is_known() -> None:
-    def loop(record: Record) -> None:
-        trained(Net(), 6, record)
-        module = torch.nn.modules.module
-        record.diary = f"{len(module._global_forward_pre_hooks)}"
-        record.note(f"{'__call__' in vars(nn.Linear)}")
-
-    assert diary_of(loop) == "0False"
-
-
-def test_a_model_that_turns_up_later_is_found_by_its_steps() -> None:
-    class Other(nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 1)
-
-        def forward(self, inputs: Any) -> Any:  # noqa: ANN401
-            return self.layer(inputs)
-
+def test_a_model_that_turns_up_later_is_gated_from_its_first_pass_on() -> None:
     def loop(record: Record) -> None:
         trained(Net(), 6, record)
         record.diary = ""
-        trained(Other(), 16, record)
-
-    diary = diary_of(loop)
-    assert diary.startswith("d()" * 8)
-    assert diary.endswith("d()" * 6)
-
-
-def test_a_model_that_only_infers_is_found_when_the_daemon_asks() -> None:
-    def loop(record: Record) -> None:
-        trained(Net(), 6, record)
-        record.diary = ""
+        trained(nn.Sequential(nn.Linear(4, 1)), 3, record)
         late = nn.Linear(4, 1)
         with torch.no_grad():
             late(INPUTS)
-            assert record.on_recall is not None
-            record.on_recall()
-            late(INPUTS)
-            late(INPUTS)
 
-    assert diary_of(loop) == "()()"
-
-
-def test_a_search_that_begins_while_a_model_waits_takes_no_layer_for_a_model() -> None:
-    def loop(record: Record) -> None:
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        begin = record.begin
-
-        def asked_while_waiting() -> None:
-            assert record.on_recall is not None
-            if not record.inside:
-                record.on_recall()  # the daemon cancels what was granted to a slow waker
-            begin()
-
-        record.begin = asked_while_waiting  # type: ignore[method-assign]
-        for number in range(12):
-            model(INPUTS).sum().backward()
-            if number % 4 != 3:  # as a scaler leaves steps out
-                optimizer.step()
-
-    assert diary_of(loop).count("(") == 12
+    assert diary_of(loop) == "d()" * 3 + "()"
 
 
 def test_other_threads_are_left_alone() -> None:
@@ -357,3 +364,112 @@ def test_a_forked_child_is_not_gated_until_it_trains() -> None:
 
     # The child's first step attaches it; from then on it is a job like any other.
     assert "d()d()d()" in diary_of(loop)
+
+
+# -- what torch makes of a program is what it makes of it alone ------------------------------
+
+
+def graphs_of(use: Callable[[], object]) -> str:
+    """Compile and trace things; return what the compiler and the tracer made of them."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    told = use()
+    stats = torch._dynamo.utils.counters["stats"]
+    breaks = sum(torch._dynamo.utils.counters["graph_break"].values())
+    return f"{told} {dict(stats)} {breaks}"
+
+
+def compiled_functions() -> object:
+    """Compile a function that calls a module, in one graph, and train by it."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")  # type: ignore[untyped-decorator,unused-ignore]
+    def loss_of(inputs: Any) -> Any:  # noqa: ANN401
+        return model(inputs).square().mean()
+
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss_of(INPUTS).backward()
+        optimizer.step()
+    return loss_of(INPUTS) < 100
+
+
+def compiled_model() -> object:
+    return trained_compiled(torch.compile(Net(), fullgraph=True, backend="aot_eager"))
+
+
+def model_that_compiles_itself() -> object:
+    model = Net()
+    model.compile(fullgraph=True, backend="aot_eager")
+    return trained_compiled(model)
+
+
+def trained_compiled(model: Any) -> object:  # noqa: ANN401
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(INPUTS).square().mean().backward()
+        optimizer.step()
+    return None
+
+
+def compiled_without_a_promise() -> object:
+    model = Net()
+
+    @torch.compile(backend="eager")  # type: ignore[untyped-decorator,unused-ignore]
+    def loss_of(inputs: Any) -> Any:  # noqa: ANN401
+        return model(inputs).square().mean()
+
+    for _ in range(6):
+        loss_of(INPUTS)
+    with torch.no_grad():
+        loss_of(INPUTS)
+    return None
+
+
+def traced() -> object:
+    plain = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(8):
+        plain(INPUTS).sum().backward()
+        optimizer.step()
+    graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Net())).graph
+    return [(node.op, str(node.target)) for node in graph.nodes]
+
+
+def exported() -> object:
+    model = Net()
+    graph = torch.export.export(model, (INPUTS,)).graph
+    return [(node.op, str(node.target)) for node in graph.nodes]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        compiled_functions,
+        compiled_model,
+        model_that_compiles_itself,
+        compiled_without_a_promise,
+        traced,
+        exported,
+    ],
+)
+@pytest.mark.parametrize("compiler", ["comes after the hooks", "was there before"])
+def test_compilers_and_tracers_see_the_same_program(
+    use: Callable[[], object], compiler: str
+) -> None:
+    def alone() -> str:
+        import_module("torch._dynamo")
+        return graphs_of(use)
+
+    def hooked(record: Record) -> None:
+        import_module("torch._dynamo")
+        record.diary = graphs_of(use)
+
+    if compiler == "was there before":  # as in a fork server
+        import_module("torch._dynamo")
+
+    seen = answer_of(alone)
+    assert "Traceback" not in seen
+    assert diary_of(hooked) == seen

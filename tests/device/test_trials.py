@@ -1,11 +1,13 @@
 """Jobs that fill the device take turns, jobs that half-fill it run beside each other."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from interlane.device import page
+from interlane.device.activity import Activity
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
@@ -43,6 +45,8 @@ class World:
     capacity: int = 1000
     now_s: float = 0.0
     lines: dict[JobId, Line] = field(default_factory=dict)
+    cores: float = 0.0
+    """That each job wants while it runs, of as many as the machine has."""
 
     def __post_init__(self) -> None:
         measured = MeasuredSlowDown()
@@ -50,14 +54,19 @@ class World:
         domain = Domain(Budget(self.capacity), make_order("rr"), sharing=sharing)
         spec = DeviceSpec("cpu", self.capacity)
         self.device = SharedDevice(0, spec, domain, lambda: self.now_s)
-        self.trials = Trials(self.device, measured, sharing)
+        self.trials = Trials(self.device, measured, sharing, self.activity)
+
+    def activity(self, pid: int) -> Activity:
+        """Return what a job's process has done: it wants cores inside its iterations only."""
+        busy_s = {job.pid: job.word(page.BUSY_NS) / 1e9 for job in self.device.jobs.values()}
+        return Activity(self.now_s, self.cores * busy_s[pid])
 
     def add(self, name: str, share: int = 0) -> SharedJob:
         line = self.lines[JobId(name)] = Line()
         job = SharedJob(
             JobId(name),
             len(self.lines),
-            1,
+            len(self.lines),
             name,
             MemoryDemand(10, 100),
             False,
@@ -130,6 +139,38 @@ def test_two_that_fill_the_device_take_turns_again_after_the_trial(
 
     assert 2 in seen  # it was tried,
     assert seen[-10:] == [1] * 10  # given up, and not tried again
+
+
+@pytest.mark.parametrize(("part", "tried"), [(0.5, "once"), (0.95, "never"), (1.4, "never")])
+def test_two_that_each_want_all_cores_are_not_tried_beside_each_other(
+    worlds: list[World], part: float, tried: str
+) -> None:
+    cores = len(os.sched_getaffinity(0))
+    worlds.append(world := World(slow_down=2.3, cores=part * cores))
+    world.add("a")
+    world.add("b")
+    seen = []
+    for _ in range(30):
+        world.run(0.2)
+        seen.append(len(world.lanes()))
+
+    assert (2 in seen) == (tried == "once")
+
+
+def test_a_trial_ends_when_a_job_is_seen_to_be_slower_than_in_turns(
+    worlds: list[World],
+) -> None:
+    worlds.append(world := World(slow_down=1000.0))  # beside each other, nothing gets done
+    world.add("a")
+    world.add("b")
+    while len(world.lanes()) == 1:
+        world.run(0.1)
+    begun_s = world.now_s
+
+    while len(world.lanes()) == 2:
+        world.run(0.1)
+
+    assert world.now_s - begun_s < 2.5
 
 
 def test_nobody_is_moved_beside_others_who_is_better_off_in_turns(worlds: list[World]) -> None:

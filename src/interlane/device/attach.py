@@ -8,9 +8,10 @@ train_step(batch)
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from interlane.device.backends import backend_of
+from interlane.device.backends import Backend, backend_of
 from interlane.device.client import DeviceClient
 from interlane.device.lane_request import LaneRequest, request_for
 from interlane.device.rendezvous import socket_path
@@ -54,9 +55,13 @@ def attach(
     return place(request, socket)
 
 
-def place(request: LaneRequest, socket: Path | None = None) -> DeviceClient:
+def place(
+    request: LaneRequest,
+    socket: Path | None = None,
+    backend: Callable[[str], Backend] = backend_of,
+) -> DeviceClient:
     """Take this process's one place on a device."""
     _mine.clear()
-    client = _mine[os.getpid()] = DeviceClient(request, socket_path(socket), backend_of)
+    client = _mine[os.getpid()] = DeviceClient(request, socket_path(socket), backend)
     os.register_at_fork(after_in_child=client.forget)
     return client

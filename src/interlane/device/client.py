@@ -5,8 +5,9 @@ call.  A lease is kept from iteration to iteration until the daemon wants it bac
 share the state, under ``_state``:
 
 * the job's own, which begins and ends iterations, and waits for grants;
-* a watcher, asleep until the daemon rings (give the lease back now if no iteration runs) or
-  dies (connect again, while the job goes on with the lease that it has).
+* a watcher, asleep until the daemon rings (give the lease back now if no iteration runs, or
+  nothing runs in it; say what the job holds) or dies (connect again, while the job goes on with
+  the lease that it has); now and then it looks whether the job's memory has grown.
 
 Nothing here imports torch.
 """
@@ -31,6 +32,7 @@ from interlane.device.link import Link, NoDaemon
 from interlane.device.needs import JobMemory
 from interlane.device.page import (
     ADMITTED_NS,
+    ASKED,
     BEGAN_NS,
     BOUNDARY_NS,
     BUSY_NS,
@@ -41,6 +43,7 @@ from interlane.device.page import (
     LIMIT_BYTES,
     PASSED,
     REVOKE,
+    STILL_NS,
     TAKEN_NS,
     TRIMS,
     WAITED_NS,
@@ -56,6 +59,11 @@ LONG_GAP_NS: Final = 2_000_000
 a model that is asked as seldom does in any case, so that nobody waits for it to be idle."""
 LONGEST_GAP_NS: Final = 2 * LONG_GAP_NS
 """Longer gaps count as this, so that one pause does not make a job look slow for long."""
+LOOK_NS: Final = 50_000_000
+"""How often a job that iterates looks whether its memory has grown."""
+WATCH_MS: Final = 1000
+WATCH_CLOSELY_MS: Final = 100
+"""How often its watcher does: closely while what is booked is not known from iterations."""
 COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
 """Words of the page that go along to a new daemon."""
 
@@ -85,8 +93,11 @@ class DeviceClient:
         self._request = request
         self._path = path
         self._job = secrets.randbits(63) | 1
-        self.on_recall: Callable[[], None] | None = None
-        """Called by the watcher when the daemon asks for a lease on which nothing happens."""
+        self.lends = False
+        """Whether an iteration in which nothing runs may be cut short: whoever says where
+        iterations are says so."""
+        self.failed = False
+        """Whether the job ended by an error: what it needed until then is no measure."""
         self._state = threading.Lock()
         self._connecting = threading.Lock()
         self._inside = False
@@ -97,6 +108,10 @@ class DeviceClient:
         self._waiting = False
         self._closed = False
         self._began_ns = 0
+        self._look_ns = 0
+        """When to look again whether memory has grown."""
+        self._answered = 0
+        """How often the daemon was told what it asked for."""
         self._asked_ns = self._boundary_ns = monotonic_ns()
         self._iterations = 0
         self._taken_at = 0
@@ -156,6 +171,7 @@ class DeviceClient:
             self._epoch <= words[REVOKE]
             or words[WANTED]
             or iterations >= self._needs.due
+            or now_ns >= self._look_ns
             or self._request.is_guest
         ):
             self._end_slowly()
@@ -201,10 +217,13 @@ class DeviceClient:
             self._tell(self._needs.after_overrun())
 
     def close(self) -> None:
-        """Leave the device for good."""
+        """Leave the device for good; an iteration that nothing has ended ends here."""
+        self.end()
         with self._state:
             if self._closed:
                 return
+            if not self.failed:
+                self._tell(self._needs.last())
             self._closed = True
             self._epoch = 0
             self._send(Frame(FrameKind.BYE, self._job))
@@ -239,8 +258,10 @@ class DeviceClient:
                 self._give_back(FrameKind.RELEASE)
             else:
                 self._link.hear()  # so that there is less to do when it matters
+            self._needs.obey(int(self._words[LIMIT_BYTES]))
             # Measuring takes a while, and needs no lease.
             self._tell(self._needs.reached(self._iterations))
+            self._look_ns = monotonic_ns() + LOOK_NS
 
     def _enter(self) -> None:
         self._inside = True
@@ -352,30 +373,53 @@ class DeviceClient:
             poll = select.poll()
             poll.register(link.bell, select.POLLIN)
             poll.register(link.line, select.POLLHUP)
-            rung = False
-            for descriptor, _ in poll.poll():
-                rung = rung or descriptor == link.bell
-            if rung:
+            pause_ms = WATCH_CLOSELY_MS if self._needs.is_rough else WATCH_MS
+            happened = [descriptor for descriptor, _ in poll.poll(pause_ms)]
+            if link.bell in happened:
                 with suppress(BlockingIOError):
                     os.eventfd_read(link.bell)
                 self._answer_bell()
-            elif not self._closed:
+            elif happened and not self._closed:
                 self._connect_again(link)
+            elif not self._closed:
+                with self._state:
+                    self._tell(self._needs.look())
         self._link.close()
 
     def _answer_bell(self) -> None:
         with self._state:
-            if self._inside or self._waiting or self._closed:
+            if self._closed:
                 return
+            if self._words[ASKED] != self._answered:
+                self._answered = int(self._words[ASKED])
+                self._tell(self._needs.held())
+            if self._waiting:
+                return
+            if self._inside:
+                self._lend()
+                return
+            self._needs.obey(int(self._words[LIMIT_BYTES]))
             revoked_epoch = int(self._words[REVOKE])
             if revoked_epoch > self._newest_epoch:
                 # The wait for this lease was interrupted, so that it was never taken up.
                 self._epoch = self._newest_epoch = revoked_epoch
-            idle = bool(self._epoch)
-            if idle and self.revoked:
+            if self._epoch and self.revoked:
                 self._give_back(FrameKind.RELEASE)
-        if idle and not self.inside and self.on_recall is not None:
-            self.on_recall()
+
+    def _lend(self) -> None:
+        """Give the lease back in the middle of an iteration in which nothing runs.
+
+        If the job wakes up this very moment, it runs ungated until it next comes to a gate.
+        """
+        words = self._words
+        if not self.lends or not self.revoked or words[STILL_NS] != words[BEGAN_NS]:
+            return
+        self._inside = False
+        words[BEGAN_NS] = 0
+        words[BOUNDARY_NS] = monotonic_ns()
+        # What it holds in the middle of an iteration stays, while the lane is used by others.
+        self._tell(self._needs.held())
+        self._give_back(FrameKind.RELEASE)
 
     def _connect_again(self, lost: Link) -> None:
         """Find a daemon again, however long it takes, unless another thread has."""
@@ -419,7 +463,7 @@ class DeviceClient:
             words = link.page.words
             for word in COUNTERS:
                 words[word] = self._words[word]
-            self._link, self._words = link, words
+            self._link, self._words, self._answered = link, words, 0
             if self._epoch:
                 self._epoch = link.admission.epoch
             self._say_extended()

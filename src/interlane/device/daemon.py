@@ -166,6 +166,7 @@ class Daemon:
         self._peers.tick(now_s)
         for device in self.devices:
             device.count_switches(now_s)
+            device.look(now_s)
             for job in device.overdue(now_s):
                 press(job, now_s, self.settings)
         if not any(device.is_recovering for device in self.devices):

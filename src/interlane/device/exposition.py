@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from interlane.lanes.report import DaemonReport, DeviceReport
@@ -47,6 +47,13 @@ def expose(report: Callable[[], DaemonReport], port: int) -> int:
     return int(server.server_port)
 
 
+def exposed(report: DaemonReport) -> bytes:
+    """Return a report as Prometheus reads it."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(lambda: report))
+    return generate_latest(registry)
+
+
 class _Collector:
     def __init__(self, report: Callable[[], DaemonReport]) -> None:
         self._report = report
@@ -56,6 +63,7 @@ class _Collector:
         devices = self._report().devices
         yield from _gauges(devices)
         yield from _counters(devices)
+        yield _slowdowns(devices)
 
 
 def _gauges(devices: Sequence[DeviceReport]) -> Iterator[Metric]:
@@ -72,6 +80,23 @@ def _gauges(devices: Sequence[DeviceReport]) -> Iterator[Metric]:
         for state in sorted(set(states)):
             family.add_metric([*_labels(device), state], states.count(state))
     yield family
+
+
+def _slowdowns(devices: Sequence[DeviceReport]) -> Metric:
+    """Return by how much turns slow each job down; the worst of its processes counts."""
+    family = GaugeMetricFamily(
+        "interlane_share_slowdown",
+        "By how much taking turns slows a job down, since it came.",
+        labels=[*LABELS, "job"],
+    )
+    for device in devices:
+        worst: dict[str, float] = {}
+        for process in device.processes:
+            slowdown = process.run.turns_slowdown
+            worst[process.name] = max(worst.get(process.name, 1.0), slowdown)
+        for name, slowdown in sorted(worst.items()):
+            family.add_metric([*_labels(device), name], slowdown)
+    return family
 
 
 def _labels(device: DeviceReport) -> list[str]:

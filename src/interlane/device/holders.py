@@ -57,7 +57,17 @@ class Holders:
         for lease in self._wanted_leases():
             job = self.jobs[lease.job_id]
             if not job.word(page.BEGAN_NS) and self._idle_s(lease, now_s) <= now_s:
-                yield Stalled(job.id, lease.epoch, now_s + self._allowed_s(job))
+                yield self.stalled(lease, now_s)
+
+    def inside(self) -> list[SharedJob]:
+        """Return holders that others wait for and that are inside an iteration."""
+        jobs = (self.jobs[lease.job_id] for lease in self._wanted_leases())
+        return [job for job in jobs if job.word(page.BEGAN_NS)]
+
+    def stalled(self, lease: Lease, now_s: float) -> Stalled:
+        """Say of a holder that it stalls, from now on."""
+        allowed_s = self._allowed_s(self.jobs[lease.job_id])
+        return Stalled(lease.job_id, lease.epoch, now_s + allowed_s)
 
     def overlong(self, now_s: float) -> Iterator[Stalled]:
         """Yield holders that are inside one iteration for longer than they may."""

@@ -8,37 +8,60 @@ import atexit
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Final, NoReturn
 
 from interlane.device.attach import place
+from interlane.device.backends import Backend, backend_of
 from interlane.device.client import DeviceClient
 from interlane.device.lane_request import LaneRequest
 from interlane.device.link import NoDaemon
 from interlane.device.memory import is_out_of_memory
+from interlane.device.ranks import ranks_in, watch_groups
 from interlane.device.talk import say
 from interlane.device.torch_hooks import TorchHooks
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected
 
 REQUEST_VARIABLE: Final = "INTERLANE_SHARE_REQUEST"
 ATTACHED_VARIABLE: Final = "INTERLANE_SHARE_ATTACHED"
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+HOOKS: Final = Path("device", "hooks")
+"""What goes in front of a program's path, inside our package."""
 BAD_INPUT: Final = 2
 UNREACHABLE: Final = 3
 NEVER_PLACED: Final = 7
 
 
+def with_hooks(environment: Mapping[str, str], package: Path = PACKAGE) -> dict[str, str]:
+    """Return an environment in which Python programs gate themselves by our code there."""
+    before = environment.get("PYTHONPATH")
+    paths = [str(package / HOOKS), *([before] if before else [])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def share(torch: ModuleType) -> None:
     """Gate what this process does with torch."""
     is_child = ATTACHED_VARIABLE in os.environ
-    hooks = TorchHooks(torch, None if is_child else _attached(), _attached)
+    attach = partial(_attached, _memory_from_here() if is_child else backend_of)
+    hooks = TorchHooks(torch, None if is_child else attach(), attach)
     os.register_at_fork(after_in_child=hooks.orphan)
+    watch_groups(torch, _refuse_ranks)
 
 
-def _attached() -> DeviceClient:
+def _memory_from_here() -> Callable[[str], Backend]:
+    """Count what the process holds beyond the present as its own, whenever it attaches."""
+    on_cpu = backend_of("cpu")
+    return lambda device: on_cpu if device == "cpu" else backend_of(device)
+
+
+def _attached(backend: Callable[[str], Backend]) -> DeviceClient:
     """Take the place that the environment describes, or end: nobody may run ungated."""
     try:
-        client = place(_request())
+        client = place(_request(), backend=backend)
     except InterlaneError as error:
         _end(error)
     os.environ[ATTACHED_VARIABLE] = str(os.getpid())
@@ -48,13 +71,20 @@ def _attached() -> DeviceClient:
 
 
 def _request() -> LaneRequest:
-    ranks = os.environ.get("WORLD_SIZE", "1")
-    if ranks.isdecimal() and int(ranks) > 1:
-        raise InvalidInput(
-            f"WORLD_SIZE is {ranks}, but ranks that take turns would wait for each other for "
-            "ever; start the whole job with 'interlane share run --whole'."
-        )
+    if ranks_in(os.environ) > 1:
+        raise _several_ranks(ranks_in(os.environ))
     return LaneRequest(**json.loads(os.environ[REQUEST_VARIABLE]))
+
+
+def _several_ranks(ranks: int) -> InvalidInput:
+    return InvalidInput(
+        f"the job has {ranks} ranks, but ranks that take turns would wait for each other for "
+        "ever; start the whole job with 'interlane share run --whole'."
+    )
+
+
+def _refuse_ranks(ranks: int) -> NoReturn:
+    _end(_several_ranks(ranks))
 
 
 def _end(error: InterlaneError) -> NoReturn:
@@ -72,6 +102,7 @@ def _tell_of_overruns(client: DeviceClient) -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+        client.failed = True
         if is_out_of_memory(error):
             client.overran()
         before(kind, error, at)

@@ -18,7 +18,7 @@ from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import DeviceClient
 from interlane.device.fork_server import caller
-from interlane.device.inject import ATTACHED_VARIABLE, REQUEST_VARIABLE
+from interlane.device.inject import ATTACHED_VARIABLE, PACKAGE, REQUEST_VARIABLE, with_hooks
 from interlane.device.lane_request import LaneRequest
 from interlane.device.link import NoDaemon, connected, received
 from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
@@ -31,11 +31,11 @@ from interlane.model.amounts import written
 from interlane.model.errors import InvalidInput
 
 HOME_VARIABLE: Final = "INTERLANE_SHARE_HOME"
-PACKAGE: Final = Path(__file__).resolve().parents[1]
-HOOKS: Final = Path(__file__).resolve().parent / "hooks"
 FOR_EVER_S: Final = 1e9
 ANSWER_S: Final = 5.0
 """Seconds that a daemon gets to answer; it needs a few milliseconds."""
+_HOOKLESS: Final = frozenset("IES")
+"""Letters of Python's options: isolated, without environment, without ``site``."""
 PATIENCE_S: Final = 5.0
 """From one signal to the next, harder one, when a job is interrupted."""
 
@@ -137,22 +137,28 @@ def environment_of(
     base: Mapping[str, str] = os.environ,
     *,
     warm: bool = False,
+    package: Path = PACKAGE,
 ) -> dict[str, str]:
     """Return an environment in which Python programs share the device.
 
-    A job that is forked needs no hooks in front of its path: it is told when it is forked.
+    A job that is forked needs no hooks in front of its path: it is told when it is forked, and
+    puts them there for the programs that it starts.
+
+    Args:
+        request: what the program asks for.
+        path: the daemon's socket, as the program sees it.
+        base: variables that it has anyway.
+        warm: whether it is forked.
+        package: where it finds our code.
     """
-    before = base.get("PYTHONPATH")
-    paths = [] if warm else [str(HOOKS)]
-    paths += [before] if before else []
     environment = {
         **ENVIRONMENT,
         **{key: value for key, value in base.items() if key != ATTACHED_VARIABLE},
-        HOME_VARIABLE: str(PACKAGE),
+        HOME_VARIABLE: str(package),
         SOCKET_VARIABLE: str(path),
         REQUEST_VARIABLE: json.dumps(asdict(request)),
     }
-    return environment | {"PYTHONPATH": os.pathsep.join(paths)} if paths else environment
+    return environment if warm else with_hooks(environment, package)
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -267,13 +273,27 @@ def _ends_with_us(process: StartedProcess) -> Iterator[None]:
 
 def _say_what_it_missed(command: Sequence[str], total: RunReport | None) -> None:
     """Tell the user of a job that never took part in the sharing."""
-    if total is None:
+    if total is None and (option := _option_against_hooks(command)):
+        why = f"was started with {option}, which leaves the hooks out"
+    elif total is None:
         why = "never imported torch"
     elif not total.iterations:
-        why = "never ran an iteration (a model's forward pass or an optimizer's step)"
+        why = "never ran an iteration (a model's forward or backward pass, an optimizer's step)"
     else:
         return
     say(
         f"{Path(command[0]).name!r} {why}, so it ran without a lease; "
         "'interlane share run --whole' gives a program the device from start to end."
     )
+
+
+def _option_against_hooks(command: Sequence[str]) -> str | None:
+    """Return the option with which Python does not look for hooks, if there is one."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    for word in command[1:]:
+        if not word.startswith("-") or word in ("-c", "-m"):
+            return None
+        if not word.startswith("--") and _HOOKLESS.intersection(word):
+            return word
+    return None

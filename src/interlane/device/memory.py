@@ -52,6 +52,8 @@ class MemoryMeter:
         self.due = 1
         """The number of the boundary at which there is something to do."""
         self._samples: deque[MemoryDemand] = deque(maxlen=WINDOW_SAMPLES)
+        self._first_bytes = 0
+        """The peak until the first boundary."""
 
     def boundary(self) -> MemoryDemand | None:
         """Note an iteration's end; return what the job needs if it was measured now."""
@@ -65,6 +67,7 @@ class MemoryMeter:
         self.due = min(4 * boundaries, boundaries + MOST_BETWEEN)
         if boundaries == 1:
             # Peaks from before were those of loading and of the first step's own preparations.
+            self._first_bytes = self._backend.peak()
             self._backend.reset_peak()
             return None
         return self.measure()
@@ -77,6 +80,29 @@ class MemoryMeter:
         self._backend.reset_peak()
         self._samples.append(MemoryDemand(persistent, max(0, peak - persistent)))
         return most(self._samples)
+
+    def glance(self) -> MemoryDemand:
+        """Take the peak so far into account, which costs little and resets nothing."""
+        if not self._samples:
+            return self.held()
+        known = self._samples[-1]
+        above = max(known.ephemeral_bytes, self._backend.peak() - known.persistent_bytes)
+        self._samples[-1] = MemoryDemand(known.persistent_bytes, above)
+        return most(self._samples)
+
+    def held(self) -> MemoryDemand:
+        """Return what covers all that was needed, if what is live now stays: keep nothing."""
+        persistent, peak = self._backend.live(), self._backend.peak()
+        now = MemoryDemand(persistent, max(0, peak - persistent))
+        return most((*self._samples, now))
+
+    def last(self) -> MemoryDemand:
+        """Return what the job needed; of one that was hardly measured, its beginning, too."""
+        if self._samples:
+            return self.glance()
+        held = self.held()
+        above = max(held.ephemeral_bytes, self._first_bytes - held.persistent_bytes)
+        return MemoryDemand(held.persistent_bytes, above)
 
 
 def most(demands: Iterable[MemoryDemand]) -> MemoryDemand:

@@ -23,6 +23,10 @@ SUCCESSOR: Final = 4
 """Epoch of the lease that the holder may pass on; 0: of none."""
 TOLD: Final = 5
 """How many HEIR frames were sent; the latest has the pipe of the successor."""
+STILL_NS: Final = 6
+"""When the iteration began in which nothing has run for long; 0: in none."""
+ASKED: Final = 7
+"""How often it was asked what the job holds, iterations or not."""
 
 # The job writes:
 BEGAN_NS: Final = 8

@@ -8,7 +8,7 @@ import os
 import selectors
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -74,7 +74,7 @@ class Peers:
         *,
         take: Callable[[Peer, Frame], None],
         lost: Callable[[Peer], None],
-        served: Callable[[], frozenset[int]],
+        served: Callable[[], Container[int]],
     ) -> None:
         """Listen.
 

@@ -5,7 +5,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,8 @@ USERS: Final = ".users"
 """How the file ends that says whom else a daemon serves."""
 SOCKET_PATH_BYTES: Final = 103
 """What the kernel can hold of a socket's path, less an ending."""
+EVERYBODY: Final = "*"
+"""What that file says where whoever gets to the socket is served."""
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
@@ -41,25 +43,34 @@ def make_directory(path: Path) -> None:
         )
 
 
-def admit_users(path: Path, uids: Collection[int]) -> None:
+def admit_users(path: Path, uids: Collection[int], *, everybody: bool = False) -> None:
     """Say whom else the daemon at a socket is to serve; they get to the socket, and no more."""
     file = path.with_suffix(USERS)
-    if not uids:
+    if not uids and not everybody:
         file.unlink(missing_ok=True)
         return
-    file.write_text(" ".join(map(str, sorted(uids))))
+    file.write_text(EVERYBODY if everybody else " ".join(map(str, sorted(uids))))
     file.chmod(0o600)
     path.parent.chmod(0o711)
     if path.exists():
         path.chmod(0o666)
 
 
-def served_users(path: Path) -> frozenset[int]:
+class _Everybody:
+    """Holds every user."""
+
+    def __contains__(self, uid: object) -> bool:
+        return True
+
+
+def served_users(path: Path) -> Container[int]:
     """Return whom a daemon serves: its own user, root, and those that it was told of."""
     try:
         words = path.with_suffix(USERS).read_text().split()
     except OSError:
         words = []
+    if words == [EVERYBODY]:
+        return _Everybody()
     return frozenset({os.getuid(), 0, *(int(word) for word in words if word.isdigit())})
 
 

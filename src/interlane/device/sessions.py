@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from interlane.device import wire
+from interlane.device.activity import ancestors_of
 from interlane.device.peers import Peer
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
@@ -161,6 +162,7 @@ class JobSessions:
             run=hello.run,
             pidfd=pidfd,
             line=peer,
+            ancestors=ancestors_of(peer.pid),
         )
         peer.job = job.key
         self.runs.came(job)

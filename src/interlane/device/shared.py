@@ -9,8 +9,10 @@ from typing import Final
 from interlane.device import page
 from interlane.device.holders import Holders
 from interlane.device.memory import most, with_margin
+from interlane.device.room import DeviceRoom
 from interlane.device.shared_job import SharedJob
 from interlane.device.specs import DeviceSpec
+from interlane.device.still import StillJobs
 from interlane.device.tally import JobTally
 from interlane.device.wire import Flag, Frame, FrameKind
 from interlane.lanes.actions import (
@@ -44,8 +46,8 @@ from interlane.lanes.events import (
 from interlane.model import JobId, Wake
 from interlane.model.amounts import written
 
-LEAST_SHARE: Final = 0.25
-"""Part of a device that must be free for a job of unknown demand to start beside others."""
+LEND_S: Final = 5.0
+"""How long a job in which nothing runs has to lend its lane, before it counts as hung."""
 
 
 @dataclass(slots=True)
@@ -75,11 +77,12 @@ class SharedDevice:
     """Jobs that are to go to another lane at their next boundary."""
     _freed: tuple[LaneId, int] | None = None
     """The lane that is being given up, and when that began."""
-    _offered: dict[JobId, int] = field(default_factory=dict)
-    """What was last offered to jobs that do not know what they need."""
+    room: DeviceRoom = field(init=False)
+    _still: StillJobs = field(default_factory=StillJobs)
 
     def __post_init__(self) -> None:
         self.holders = Holders(self.domain, self.jobs)
+        self.room = DeviceRoom(self.spec, self.domain, self.jobs)
 
     def describe(self) -> str:
         """Return the device in words."""
@@ -95,7 +98,7 @@ class SharedDevice:
             for action in self.domain.handle(self._events.popleft(), self.clock()):
                 self._carry_out(action)
             if not self._events:
-                self._events.extend(self._offers())
+                self._events.extend(self.room.offers())
 
     def _carry_out(self, action: LaneAction) -> None:
         match action:
@@ -132,7 +135,7 @@ class SharedDevice:
         self.settle()
         lane = self.domain.book.lane_of(job.id)
         if self.jobs.pop(job.id, None) is not None:
-            self._offered.pop(job.id, None)
+            self.room.forget(job.id)
             self._moves.pop(job.id, None)
             self.changed.discard(job.id)
             self.past.add(job)
@@ -205,6 +208,8 @@ class SharedDevice:
 
     def _admit(self, job: SharedJob, lane: LaneId, demand: MemoryDemand, epoch: int) -> None:
         self.keep(job, self)
+        if job.page is None and not job.limit_bytes:
+            job.limit_bytes = self.room.limit_of(job, demand)
         job.admit(
             Frame(
                 FrameKind.ADMIT,
@@ -230,33 +235,20 @@ class SharedDevice:
     def observe(self, job: SharedJob, frame: Frame) -> None:
         """Book what a job was measured to need; never less than it declared."""
         job.measured = needs = self.held(frame)
+        job.gave_way = job.gives_way
         booked = with_margin(needs)
-        if job.is_declared and job.expected is not None:
+        if job.is_declared and job.expected is not None and not job.gives_way:
             booked = most((job.expected, needs))
         self.tell(MemoryObserved(job.id, booked))
 
-    def _offers(self) -> Iterator[LaneEvent]:
-        """Offer what is free to jobs that wait without knowing what they need."""
-        book = self.domain.book
-        if not book.lanes or not book.is_open:
-            return
-        for job_id in book.waiting:
-            spare = book.free_bytes - self.spec.context_bytes
-            if (
-                self.jobs[job_id].expected is None
-                and spare >= LEAST_SHARE * book.budget.usable_bytes
-                and self._offered.get(job_id) != spare
-            ):
-                self._offered[job_id] = spare
-                yield MemoryObserved(job_id, MemoryDemand(spare, 0))
-                return
-
     def _confine(self, job: SharedJob, booked: MemoryDemand) -> None:
-        """Hold a job to what is booked, from its next lease on."""
-        job.write(page.LIMIT_BYTES, max(1, booked.peak_bytes))
+        """Hold a job to what is booked, from its next boundary on."""
+        job.confine(max(1, booked.peak_bytes))
         self.changed.add(job.id)
         lease = self.domain.lease_of(job.id)
-        if lease is not None:
+        if lease is None:
+            job.ring()
+        else:
             job.revoke(lease.epoch)
 
     @property
@@ -348,11 +340,48 @@ class SharedDevice:
             self.tell(idle)
             self.jobs[idle.job_id].revoke(idle.epoch)  # until it has heard
 
+    def look(self, now_s: float) -> None:
+        """See which jobs do nothing: their lanes and their memory go to whoever waits."""
+        inside = self.holders.inside()
+        seen = {job.id: job for job in (*inside, *self.room.suspects())}
+        still = self._still.look(seen.values())
+        for job in inside:
+            if job.id in still:
+                self._borrow(job, now_s)
+            else:
+                job.still_since_s = None
+        self.room.ask(still)
+        self.room.widen()
+        for job, refusal in list(self.room.hopeless()):
+            job.answer(FrameKind.REJECT, refusal)
+            if job.line is not None:
+                job.line.close()
+
+    def _borrow(self, job: SharedJob, now_s: float) -> None:
+        """Ask for the lane of a job inside an iteration in which nothing runs."""
+        lease = self.domain.lease_of(job.id)
+        if lease is None:
+            return
+        if job.still_since_s is None:
+            job.still_since_s = now_s
+        job.write(page.STILL_NS, job.word(page.BEGAN_NS))
+        self.tell(self.holders.stalled(lease, now_s))
+        job.ring()
+
     def overdue(self, now_s: float) -> list[SharedJob]:
         """Return holders that count as hung."""
         for overlong in self.holders.overlong(now_s):
             self.tell(overlong)
-        return [self.jobs[lease.job_id] for lease in self.domain.overdue(now_s)]
+        hung = [self.jobs[lease.job_id] for lease in self.domain.overdue(now_s)]
+        return [job for job in hung if not self._may_lend(job, now_s)]
+
+    def _may_lend(self, job: SharedJob, now_s: float) -> bool:
+        """Tell whether a job need not be pressed, because nothing runs in its iteration."""
+        if not job.word(page.BEGAN_NS):
+            return False
+        if job.still_since_s is not None:
+            return now_s - job.still_since_s < LEND_S
+        return job.id in self._still.new
 
     def _grant(self, lease: Lease) -> None:
         job = self.jobs[lease.job_id]

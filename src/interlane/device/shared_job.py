@@ -72,6 +72,18 @@ class SharedJob:
     took_from_ns: int = 0
     """When the holder before began to give the lane up for this job; 0: nobody did."""
     measured: MemoryDemand | None = None
+    ancestors: frozenset[int] = frozenset()
+    """Processes that its own descends from."""
+    limit_bytes: int = 0
+    """What it is held to; 0: nothing."""
+    asked: int = 0
+    """How often it was asked what it holds."""
+    gives_way: bool = False
+    """Whether it is booked with what it holds, whatever it declared: its children need room."""
+    gave_way: bool = False
+    """Whether it has said since what that is."""
+    still_since_s: float | None = None
+    """Since when nothing runs in its iteration, as far as it was looked at."""
     overdue_stage: int = 0
     overdue_next_s: float = 0.0
 
@@ -109,6 +121,7 @@ class SharedJob:
 
     def end_lease(self) -> None:
         """Forget the present lease."""
+        self.still_since_s = None
         self.took_from_ns = self.overdue_stage = 0
         self.overdue_next_s = 0.0
 
@@ -142,8 +155,7 @@ class SharedJob:
         self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         grants, self.baton = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if self.is_declared and self.expected is not None:
-                self.write(page.LIMIT_BYTES, self.expected.peak_bytes)
+            self.write(page.LIMIT_BYTES, self.limit_bytes)
             self.send(frame, (descriptor, self.bell, grants))
         finally:
             os.close(descriptor)
@@ -179,9 +191,25 @@ class SharedJob:
     def revoke(self, epoch: int) -> None:
         """Ask for a lease back: at the end of the iteration, or now if there is none."""
         self.write(page.REVOKE, epoch)
-        if not self.word(page.BEGAN_NS) and self.bell >= 0:
+        if not self.word(page.BEGAN_NS):
+            self.ring()
+
+    def ring(self) -> None:
+        """Let the job's watcher look at its page."""
+        if self.bell >= 0:
             with suppress(OSError):
                 os.eventfd_write(self.bell, 1)
+
+    def ask(self) -> None:
+        """Ask the job what it holds, iterations or not."""
+        self.asked += 1
+        self.write(page.ASKED, self.asked)
+        self.ring()
+
+    def confine(self, limit_bytes: int) -> None:
+        """Hold the job to so many bytes, from its next boundary on."""
+        self.limit_bytes = limit_bytes
+        self.write(page.LIMIT_BYTES, limit_bytes)
 
     def kill(self, number: signal.Signals) -> None:
         """Send its process a signal, unless that is gone."""

@@ -12,6 +12,11 @@ from typing import Protocol
 class Backend(Protocol):
     """The memory of one job on one device, seen from inside its process."""
 
+    @property
+    def measures(self) -> bool:
+        """Whether it knows anything."""
+        ...
+
     def live(self) -> int:
         """Return the bytes in use; cached free memory is given back first where it counts.
 
@@ -22,6 +27,13 @@ class Backend(Protocol):
 
     def peak(self) -> int:
         """Return the most bytes that were in use at once since ``reset_peak``."""
+        ...
+
+    def mark(self) -> int:
+        """Return a number that rises whenever ``peak`` does, at the cost of a microsecond.
+
+        It begins anew with ``reset_peak`` and is good for comparisons with itself only.
+        """
         ...
 
     def reset_peak(self) -> None:

@@ -23,6 +23,8 @@ class TorchCuda(Protocol):
 class CudaBackend:
     """The memory of this process on one GPU; its context is not counted by the allocator."""
 
+    measures = True
+
     def __init__(self, cuda: TorchCuda, index: int = 0) -> None:
         self._cuda = cuda
         self._index = index
@@ -34,6 +36,10 @@ class CudaBackend:
     def peak(self) -> int:
         """Return the most bytes of tensors alive at once since ``reset_peak``."""
         return self._cuda.max_memory_allocated(self._index)
+
+    def mark(self) -> int:
+        """Return the peak, which the allocator counts as it goes."""
+        return self.peak()
 
     def reset_peak(self) -> None:
         """Forget the peak so far."""

@@ -80,6 +80,7 @@ def _share_if_asked() -> None:
     if inject.REQUEST_VARIABLE in os.environ:
         import torch
 
+        os.environ.update(inject.with_hooks(os.environ))
         inject.share(torch)
 
 
