@@ -1,0 +1,1 @@
+"""Kubernetes as an engine: nodes are machines, pods are what runs, a binding is the commit."""

@@ -1,0 +1,1 @@
+"""For clusters that keep their scheduler: it asks us which node and which GPU."""

@@ -1,0 +1,1 @@
+"""What is installed in a cluster, and whether it is there."""
