@@ -1,0 +1,281 @@
+"""What is asked of Slurm: to begin, to end, to let go; in threads that may wait for it."""
+
+import os
+import time
+from contextlib import suppress
+from typing import Final
+
+from interlane.engines.slurm.claims import HeldClaim, read_claim
+from interlane.engines.slurm.commands import SlurmSaysNo, SlurmSilent
+from interlane.engines.slurm.journal import Stage
+from interlane.engines.slurm.launch import LAUNCHED, output_path, pins_of
+from interlane.engines.slurm.printed import printed_to
+from interlane.engines.slurm.reading import OVER, SlurmJob
+from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun, run_of_brought
+from interlane.engines.slurm.session import AskedEnd, SlurmSession, spec_id
+from interlane.engines.slurm.sights import NOBODY
+from interlane.engines.slurm.wanted import asks_of
+from interlane.live.files import job as spec
+from interlane.live.files.job import StopFields
+from interlane.live.port import (
+    Attempt,
+    Begun,
+    Ended,
+    Launch,
+    NeverBegan,
+    Pending,
+    Sight,
+    Stop,
+    Unanswered,
+)
+from interlane.model import InterlaneError, InvalidInput
+
+USUAL_STOP: Final = StopFields(15, spec.GRACE_S)
+FORCE_AGAIN_S: Final = 15.0
+"""Seconds after which a run that does not end is made to once more."""
+SETTLE_S: Final = 0.3
+
+
+class Requests:
+    """Carries out what is asked of one attempt after the other."""
+
+    def __init__(self, session: SlurmSession) -> None:
+        self._session = session
+
+    def begin(self, launch: Launch) -> None:
+        """Pin and release a job, or submit it."""
+        attempt = launch.attempt
+        stage = self._session.journal.ask(attempt, launch.origin.serial)
+        if stage is Stage.FENCED:
+            self._never(attempt, NOBODY)
+            return
+        try:
+            if launch.origin.key is None:
+                self._submit(launch)
+            else:
+                self._release(launch)
+        except (InterlaneError, OSError) as error:
+            if isinstance(error, SlurmSilent):
+                self._wait_for(attempt)
+                raise
+            lacks = str(error) if isinstance(error, _Taken) else None
+            self.give_up(attempt, str(error), lacks)
+            return
+        self._wait_for(attempt)
+
+    def _wait_for(self, attempt: Attempt) -> None:
+        with self._session.flight.lock:
+            asked = self._session.flight.asked.get(attempt)
+            if asked is not None:
+                asked.deadline_s = time.monotonic() + self._session.settings.launch_s
+
+    def _submit(self, launch: Launch) -> None:
+        """Submit an attempt; one that Slurm shows was submitted before."""
+        attempt, listing = launch.attempt, self._session.read()
+        if attempt in listing.runs:
+            return
+        hosts = {node.name: node.address or node.name for node in listing.nodes}
+        ids = self._session.launcher.submit(launch, listing.nodes_by_name, hosts)
+        folder = self._session.launcher.workdir(launch)
+        path, user = output_path(attempt, folder, 0), launch.origin.user
+        owner = self._session.accounts.of(user).pw_uid
+        self._session.journal.prints_to(attempt, str(path), owner)
+        self._session.launcher.release(*ids)
+
+    def _release(self, launch: Launch) -> None:
+        """Pin and release a job that is held for us."""
+        attempt = launch.attempt
+        job = self._settled(attempt)
+        if job is None or job.key != attempt.uid or job.state in OVER:
+            raise InvalidInput(f"Slurm has no job {attempt.job_id} that waits.")
+        if run_of_brought(job).attempt == attempt and not job.is_held:
+            return  # it was released before
+        if not job.is_held:
+            raise _Taken(f"Somebody released job {attempt.job_id} in Slurm.")
+        ours = self._session.settings.partitions
+        if ours and job.partition not in ours:
+            raise _Taken(f"Job {attempt.job_id} was moved to partition {job.partition}.")
+        listing = self._session.changes.listing
+        self._session.launcher.pin(job, launch, listing.nodes_by_name)
+        self._session.journal.prints_to(attempt, printed_to(job), job.uid)
+        self._session.launcher.release(job.id)
+
+    def _settled(self, attempt: Attempt) -> SlurmJob | None:
+        """Return a job as it is now, once its last run has left the nodes."""
+        end_s = time.monotonic() + self._session.settings.launch_s
+        job = self._session.one(attempt.job_id)
+        while job is not None and job.state == "COMPLETING" and time.monotonic() < end_s:
+            self._session.closing.wait(SETTLE_S)
+            job = self._session.one(attempt.job_id)
+        return job
+
+    def stop(self, attempt: Attempt, how: Stop) -> None:
+        """End an attempt, or keep it from beginning."""
+        self._session.journal.stopping(attempt)
+        listing = self._session.read()
+        run = listing.runs.get(attempt)
+        if run is None or run.stage is RunStage.OVER:
+            self.tell_end(attempt, self.sight(attempt, listing), run)
+        elif run.stage in (RunStage.HELD, RunStage.WAITS) and not _partly_runs(run):
+            self.give_up(attempt, "It was stopped before.", None)
+        else:
+            with self._session.flight.lock:
+                self._session.flight.running.add(attempt)
+            self._end(run, how)
+
+    def _end(self, run: SlurmRun, how: Stop) -> None:
+        """Ask a run to end, or make it."""
+        asked = self._session.flight.stops.get(run.attempt, USUAL_STOP)
+        if how is Stop.KILL:
+            self.force(run)
+            return
+        deadline_s = time.monotonic() + asked.grace_s
+        with self._session.flight.lock:
+            self._session.flight.ending.setdefault(run.attempt, AskedEnd(deadline_s))
+        self._session.launcher.signal(asked.signal, *run.ids)
+
+    def force(self, run: SlurmRun) -> None:
+        """End a run; a job of a user's waits again, held."""
+        with self._session.flight.lock:
+            self._session.flight.ending[run.attempt] = AskedEnd(
+                time.monotonic() + FORCE_AGAIN_S
+            )
+        if not run.is_brought:
+            self._session.launcher.cancel(*run.ids)
+            return
+        try:
+            self._session.launcher.requeue_held(run.ids[0])
+        except SlurmSaysNo:  # --no-requeue: there is no other way to end it
+            self._session.launcher.cancel(*run.ids)
+
+    def discard(self, key: str, *, was_cancelled: bool) -> None:
+        """Cancel a job of a user's, or give it back to Slurm."""
+        job = self._session.one(spec_id(key))
+        if job is None or job.key != key or job.state in OVER:
+            return
+        if was_cancelled:
+            self._session.launcher.cancel(job.id)
+        elif job.is_held:
+            self.leave(job, "interlane could not run it")
+
+    def leave(self, job: SlurmJob, why: str) -> None:
+        """Give a job back to Slurm, as its user submitted it."""
+        self._session.flight.left.add(job.key)
+        claim = read_claim(job.admin_comment)
+        if isinstance(claim, HeldClaim):
+            self._session.launcher.unpin(job, claim)
+        self._session.launcher.note(job.id, f"Left: {why}")
+        self._session.launcher.release(job.id)
+
+    def sight(self, attempt: Attempt, listing: SlurmListing) -> Sight:
+        """Say what has become of an attempt; one that has not begun never will."""
+        sight = self._session.sights.of(attempt, listing)
+        return self._fence(attempt) if sight is None else sight
+
+    def _fence(self, attempt: Attempt) -> Sight:
+        """See to it that an attempt which has not begun never does."""
+        if self._session.journal.fence(attempt) is not Stage.FENCED:
+            self._session.journal.never_began(attempt)
+        job = self._session.changes.listing.brought.get(attempt.uid)
+        if job is not None and not self._session.settings.dry_run:
+            current = self._session.one(job.id)
+            if current is not None and current.is_held:
+                self._write_off(current, attempt.number)
+        return NeverBegan(attempt, NOBODY)
+
+    def _write_off(self, job: SlurmJob, number: int) -> None:
+        """Write on a held job that an attempt is given up."""
+        old = read_claim(job.admin_comment)
+        serial, at_s = (old.serial, old.submitted_s) if old else (0, job.submitted_s)
+        asks, pins = asks_of(job), pins_of(job)
+        first_s = job.first_s
+        claim = HeldClaim(number, job.restarts, serial, at_s, first_s, False, asks, pins)
+        self._session.launcher.unpin(job, claim)
+
+    def give_up(self, attempt: Attempt, why: str, lacks: str | None) -> None:
+        """Hold or cancel what has not begun; if it has meanwhile, it has."""
+        listing = self._session.read()
+        run = listing.runs.get(attempt)
+        if run is not None and run.is_brought:
+            if run.stage is RunStage.WAITS:
+                self._session.launcher.hold(*run.ids)
+            job = self._session.one(run.ids[0])
+            if job is not None and job.is_held:
+                self._write_off(job, attempt.number)
+            elif job is not None and job.state not in OVER:
+                return  # it runs, and the next look says so
+        elif run is not None:
+            if run.stage is RunStage.RUNS:
+                return
+            if run.stage is not RunStage.OVER:
+                self._session.launcher.cancel(*run.ids)
+                self._force_when_partly(run)
+                run = self._session.read().runs.get(attempt, run)
+                if run.stage is not RunStage.OVER:
+                    with self._session.flight.lock:
+                        self._session.flight.running.add(attempt)
+                    return  # its end is told by a look
+        self._session.journal.never_began(attempt)
+        self._never(attempt, why, lacks)
+
+    def _force_when_partly(self, run: SlurmRun) -> None:
+        if _partly_runs(run):
+            self._session.launcher.signal(9, *run.ids)
+
+    def _never(self, attempt: Attempt, why: str, lacks: str | None = None) -> None:
+        with self._session.flight.lock:
+            self._session.flight.asked.pop(attempt, None)
+        self._session.tell(NeverBegan(attempt, why, lacks))
+
+    def sweep(self, listing: SlurmListing) -> None:
+        """Let nothing begin that a server before us has asked for."""
+        for run in listing.runs.values():
+            claim = read_claim(run.jobs[0].admin_comment)
+            if run.is_brought:
+                self._sweep_brought(run, claim)
+            elif run.stage not in (RunStage.RUNS, RunStage.OVER):
+                self._session.launcher.cancel(*run.ids)
+        for job in listing.jobs:
+            is_ours = job.comment == LAUNCHED and job.uid in (os.geteuid(), job.uid)
+            if is_ours and job.is_held and read_claim(job.admin_comment) is None:
+                self._session.launcher.cancel(job.id)
+
+    def _sweep_brought(self, run: SlurmRun, claim: object) -> None:
+        if not isinstance(claim, HeldClaim) or not claim.begins:
+            return
+        number, job = run.attempt.number, run.jobs[0]
+        noted = self._session.journal.get(run.attempt)
+        if run.stage is RunStage.OVER and noted is not None and noted.stage is Stage.STOPPING:
+            self._session.launcher.requeue_held(job.id)
+        if run.stage is RunStage.WAITS:
+            self._session.launcher.hold(job.id)
+            job = self._session.one(job.id) or job
+        if job.is_held and job.restarts == claim.restarts:
+            self._write_off(job, number)
+
+    def tell_end(self, attempt: Attempt, sight: Sight | None, run: SlurmRun | None) -> None:
+        """Tell of an end; a user's job that was stopped waits again before that is told."""
+        if sight is None or isinstance(sight, Begun | Pending | Unanswered):
+            return
+        was_stopped = isinstance(sight, Ended) and sight.was_stopped
+        if was_stopped and run is not None and run.is_brought and run.stage is RunStage.OVER:
+            with suppress(SlurmSaysNo):  # --no-requeue: it has ended for good
+                self._session.launcher.requeue_held(run.ids[0])
+        if isinstance(sight, Ended):
+            self._session.journal.over(sight)
+        else:
+            self._session.journal.never_began(attempt)
+        flight = self._session.flight
+        with flight.lock:
+            for known in (flight.asked, flight.ending, flight.stops):
+                known.pop(attempt, None)
+            flight.running.discard(attempt)
+        self._session.tell(sight)
+
+
+class _Taken(InterlaneError):
+    """Somebody else decides about a job now."""
+
+
+def _partly_runs(run: SlurmRun) -> bool:
+    return any(job.nodes for job in run.jobs)

@@ -1,0 +1,172 @@
+"""What the threads of one server share: ways to ask Slurm, what is under way, what was seen."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from interlane.engines.slurm.changes import Changes
+from interlane.engines.slurm.claims import read_claim
+from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo, SlurmSilent
+from interlane.engines.slurm.journal import SlurmJournal
+from interlane.engines.slurm.launch import Launcher, SlurmAccounts
+from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
+from interlane.engines.slurm.runs import SlurmListing
+from interlane.engines.slurm.sights import Sights
+from interlane.live.files.job import StopFields
+from interlane.live.port import Attempt, Launch, Tell
+from interlane.model import JobId
+
+LANES: Final = 8
+"""Threads that speak to Slurm for different jobs at a time."""
+WORK: Final = "work"
+
+log = logging.getLogger("interlane.live")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """How Slurm is used."""
+
+    partitions: frozenset[str] = frozenset()
+    """Those whose jobs we schedule; empty for all."""
+    dry_run: bool = False
+    """Whether nothing is changed, and Slurm decides."""
+    trusts_users: bool = False
+    idle_s: float = 5.0
+    """Seconds between two looks at Slurm when we wait for nothing."""
+    busy_s: float = 0.5
+    """Seconds between two looks when something is on its way."""
+    share: float = 0.1
+    """Part of the time that looking may take."""
+    launch_s: float = 30.0
+    """Seconds within which Slurm must begin what we release."""
+    keep_s: float = 30 * 86_400.0
+    min_age_s: float = 300.0
+    """Slurm's ``MinJobAge``."""
+    cluster: str = "Slurm"
+
+
+@dataclass(slots=True)
+class AskedLaunch:
+    """An attempt on its way."""
+
+    launch: Launch
+    deadline_s: float = float("inf")
+    """When it is given up; nobody counts before it is released."""
+
+
+@dataclass(slots=True)
+class AskedEnd:
+    """An attempt that was asked to end."""
+
+    deadline_s: float
+    """When it is made to end, once more if it was before."""
+
+
+@dataclass
+class Flight:
+    """What this server has under way; all of it is lost with it."""
+
+    asked: dict[Attempt, AskedLaunch] = field(default_factory=dict)
+    running: set[Attempt] = field(default_factory=set)
+    """Of these the end is told."""
+    ending: dict[Attempt, AskedEnd] = field(default_factory=dict)
+    stops: dict[Attempt, StopFields] = field(default_factory=dict)
+    looked_at: set[Attempt] = field(default_factory=set)
+    """Ends that an observation has told."""
+    left: set[str] = field(default_factory=set)
+    """Jobs that were given back to Slurm."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class SlurmSession:
+    """See the module's text."""
+
+    def __init__(self, folder: Path, settings: SlurmSettings, accounts: SlurmAccounts) -> None:
+        self.settings = settings
+        self.slurm = SlurmCommands()
+        self.skipped = Skipped()
+        self.folder = folder
+        self.journal = SlurmJournal(folder)
+        self.accounts = accounts
+        partition = min(settings.partitions) if len(settings.partitions) == 1 else None
+        self.launcher = Launcher(self.slurm, partition, accounts, folder / WORK)
+        self.flight = Flight()
+        self.sights = Sights(
+            self.journal,
+            settings.min_age_s,
+            lambda attempt: attempt in self.flight.asked,
+            lambda attempt: attempt in self.flight.ending,
+        )
+        self.changes = Changes()
+        self.tell: Tell = lambda report: None
+        self.closing = threading.Event()
+        self.look_now = threading.Event()
+        self._first_s: dict[int, float] = {}
+        """When jobs were first submitted, by number."""
+        self._lanes = [ThreadPoolExecutor(1, f"slurm-{at}") for at in range(LANES)]
+
+    def close(self) -> None:
+        """Let what is being asked be asked, and nothing more."""
+        for lane in self._lanes:
+            lane.shutdown(cancel_futures=True)
+        self.journal.close()
+
+    def read(self) -> SlurmListing:
+        """Look at all of Slurm: two calls."""
+        self.skipped.count.clear()
+        jobs = self._steady(read_jobs(self.slurm.json("squeue", "--all"), self.skipped))
+        nodes = read_nodes(self.slurm.json("sinfo", "--all"), self.skipped)
+        settings = self.settings
+        return SlurmListing(jobs, nodes, settings.partitions, marked_only=not settings.dry_run)
+
+    def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
+        """Let jobs that Slurm has requeued, and that have no claim, be called as before."""
+        before, found = self._first_s, []
+        for job in jobs:
+            first_s = before.get(job.number)
+            if job.restarts and first_s is not None and read_claim(job.admin_comment) is None:
+                job = replace(job, first_s=first_s)
+            found.append(job)
+        self._first_s = {job.number: job.first_s for job in found}
+        return found
+
+    def one(self, job_id: str) -> SlurmJob | None:
+        """Look at one job: Slurm answers that quickly, unless it was requeued meanwhile."""
+        words = ("squeue", "--noheader", "--array", "--states=all", f"--jobs={job_id}")
+        try:
+            said = self.slurm.run(*words, "--format=%T %Q %V %P").split()
+        except SlurmSaysNo:
+            return None
+        seen = self.changes.listing.by_id.get(job_id)
+        if seen is None or len(said) != 4 or said[2] != f"{seen.submitted_s:.0f}":
+            return self.read().by_id.get(job_id)
+        state, priority, _, partition = said
+        return replace(seen, state=state, priority=int(priority), partition=partition)
+
+    def do(self, attempt: Attempt, act: Callable[[], None]) -> None:
+        """Let one of the threads do something, in order for each job."""
+
+        def acts() -> None:
+            try:
+                act()
+            except (SlurmSilent, SlurmSaysNo) as error:  # the next look shows what came of it
+                log.warning("Slurm could not be asked about %s: %s", attempt, error)
+            except Exception as error:  # our own fault, and no reason to do nothing any more
+                log.error("Slurm could not be asked about %s.", attempt, exc_info=error)
+            self.look_now.set()
+
+        lane = self._lanes[hash(attempt.job_id) % LANES]
+        try:
+            lane.submit(acts)
+        except RuntimeError:  # the server ends
+            log.warning("%s is left to the next server.", attempt)
+
+
+def spec_id(key: str) -> JobId:
+    """Return what users call the job of a key."""
+    return JobId(key.rpartition(".")[0])

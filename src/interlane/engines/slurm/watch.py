@@ -1,0 +1,166 @@
+"""The thread that looks at Slurm again and again, and tells what is new."""
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+from interlane.engines.slurm.changes import Unfit
+from interlane.engines.slurm.claims import HeldClaim, read_claim
+from interlane.engines.slurm.commands import SlurmSilent
+from interlane.engines.slurm.reading import OVER
+from interlane.engines.slurm.requests import Requests
+from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
+from interlane.engines.slurm.session import AskedEnd, AskedLaunch, SlurmSession, spec_id
+from interlane.live.port import Attempt, Begun
+
+HEARTBEAT: Final = "slurm-heartbeat"
+"""The file that says when we last saw Slurm; without it, what we hold is released."""
+
+log = logging.getLogger("interlane.live")
+
+
+class SlurmWatch:
+    """See the module's text."""
+
+    def __init__(self, session: SlurmSession, requests: Requests) -> None:
+        self._session = session
+        self._requests = requests
+        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._session.closing.set()
+        self._session.look_now.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = self._session.settings.busy_s
+        while True:
+            self._session.look_now.wait(pause_s)
+            self._session.look_now.clear()
+            if self._session.closing.is_set():
+                return
+            begun_s = time.monotonic()
+            try:
+                self.look()
+            except SlurmSilent as error:
+                log.warning("Slurm is silent, and is asked again: %s", error)
+            except Exception as error:  # whatever it is, jobs count on the next look
+                log.error("Slurm could not be looked at.", exc_info=error)
+            took_s = time.monotonic() - begun_s
+            pause_s = self._pause_s(took_s)
+
+    def _pause_s(self, took_s: float) -> float:
+        """Wait for a moment, news or not, and return how long to wait for news then."""
+        flight, settings = self._session.flight, self._session.settings
+        is_busy = bool(flight.asked or flight.ending)
+        usual_s = settings.busy_s if is_busy else settings.idle_s
+        pause_s = max(usual_s, took_s / settings.share)
+        self._session.closing.wait(min(settings.busy_s, pause_s))
+        return pause_s
+
+    def look(self) -> None:
+        """Look once, and tell what is new."""
+        with self._session.flight.lock:
+            asked, ending = dict(self._session.flight.asked), dict(self._session.flight.ending)
+            running = set(self._session.flight.running)
+        listing = self._session.read()
+        for report in self._session.changes.news(listing):
+            self._session.tell(report)
+        for attempt, one in asked.items():
+            self._follow(attempt, one, listing)
+        for run in listing.runs.values():
+            if run.stage is RunStage.RUNS and run.attempt not in running | asked.keys():
+                self._begun(run.attempt)
+        for attempt in running:
+            self._follow_running(attempt, listing)
+        for attempt, end in ending.items():
+            self._follow_ending(attempt, end, listing)
+        if not self._session.settings.dry_run:
+            self._hold_strays(listing, asked)
+            for unfit in self._session.changes.unfit(listing):
+                self._give_back(unfit)
+        self._beat()
+
+    def _follow(self, attempt: Attempt, one: AskedLaunch, listing: SlurmListing) -> None:
+        """Look what became of an attempt that was asked for."""
+        run = listing.runs.get(attempt)
+        is_late = time.monotonic() > one.deadline_s
+        if run is not None and run.stage is RunStage.RUNS:
+            self._begun(attempt)
+        elif run is not None and run.stage is RunStage.OVER:
+            self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
+        elif run is not None and run.stage is RunStage.BREAKS:
+            give_up = partial(self._requests.give_up, attempt, "A part of it ended.", None)
+            self._session.do(attempt, give_up)
+        elif is_late:
+            reason = "" if run is None else run.jobs[0].reason
+            lacks = f"room by Slurm's own account ({reason or 'no reason given'})"
+            give_up = partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
+            self._session.do(attempt, give_up)
+
+    def _begun(self, attempt: Attempt) -> None:
+        with self._session.flight.lock:
+            self._session.flight.asked.pop(attempt, None)
+            self._session.flight.running.add(attempt)
+        self._session.tell(Begun(attempt))
+
+    def _follow_running(self, attempt: Attempt, listing: SlurmListing) -> None:
+        """Tell when an attempt is over; the rest of a gang is ended first."""
+        run = listing.runs.get(attempt)
+        if run is not None and run.stage in (RunStage.RUNS, RunStage.WAITS, RunStage.HELD):
+            return
+        if run is not None and run.stage is RunStage.BREAKS:
+            self._session.do(attempt, lambda: self._break(run))
+            return
+        self._requests.tell_end(attempt, self._session.sights.of(attempt, listing), run)
+
+    def _follow_ending(self, attempt: Attempt, end: AskedEnd, listing: SlurmListing) -> None:
+        """Make an attempt end that had time enough to do so."""
+        run = listing.runs.get(attempt)
+        is_due = time.monotonic() >= end.deadline_s
+        if run is not None and run.stage is not RunStage.OVER and is_due:
+            self._session.do(attempt, lambda: self._requests.force(run))
+
+    def _break(self, run: SlurmRun) -> None:
+        """End the rest of a gang of which a part has ended."""
+        left = [job.id for job in run.jobs if job.state not in OVER]
+        self._session.launcher.signal(9, *left)
+        self._session.launcher.cancel(*left)
+
+    def _hold_strays(self, listing: SlurmListing, asked: Collection[Attempt]) -> None:
+        """Hold jobs that Slurm has requeued by itself, so that it is ours where they go."""
+        for run in listing.runs.values():
+            job = run.jobs[0]
+            claim = read_claim(job.admin_comment)
+            if (
+                run.is_brought
+                and run.stage is RunStage.WAITS
+                and isinstance(claim, HeldClaim)
+                and claim.begins
+                and job.restarts > claim.restarts
+                and run.attempt not in asked
+            ):
+                self._session.do(run.attempt, partial(self._session.launcher.hold, job.id))
+
+    def _give_back(self, unfit: Unfit) -> None:
+        """Leave a job to Slurm that we cannot schedule."""
+        log.warning("Job %s is left to Slurm: %s", unfit.job.id, unfit.why)
+        self._session.flight.left.add(unfit.job.key)
+        attempt = Attempt(spec_id(unfit.job.key), 0, unfit.job.key)
+        leave = partial(self._requests.leave, unfit.job, "interlane cannot schedule it")
+        self._session.do(attempt, leave)
+
+    def _beat(self) -> None:
+        """Say that we are alive, to whoever would release what we hold."""
+        made = self._session.folder / f"{HEARTBEAT}.made"
+        made.write_text(f"{time.time():.0f}\n")
+        made.replace(self._session.folder / HEARTBEAT)

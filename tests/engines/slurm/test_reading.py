@@ -1,0 +1,243 @@
+"""What Slurm prints, whichever version, and whatever users have put into it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, read_claim
+from interlane.engines.slurm.gres import Gres, hostnames, read_gres
+from interlane.engines.slurm.machines import gpus_of, held_by, machine_of
+from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
+from interlane.engines.slurm.wanted import TASKS_AHEAD, spec_of, tasks_of
+from interlane.live.port import Attempt
+from interlane.model import InvalidInput, JobId, MachineId
+
+OLD = {
+    "job_id": 7,
+    "job_state": "RUNNING",
+    "user_id": 0,
+    "user_name": "ann",
+    "submit_time": 100,
+    "start_time": 110,
+    "partition": "gpu",
+    "name": "train-12",
+    "node_count": 1,
+    "cpus": 4,
+    "memory_per_node": 2048,
+    "nodes": "n1",
+    "gres_detail": ["gpu:emu.0:0(IDX:),gpu:emu.1:1(IDX:1)"],
+    "tres_per_node": "gres:gpu:1",
+    "time_limit": 90,
+    "exit_code": 256,
+    "admin_comment": "interlane n=1 r=0 s=3 t=99.000 q=100 b=1 a=gres:gpu:1",
+    "priority": 5,
+}
+NEW = OLD | {
+    "job_id": {"set": True, "infinite": False, "number": 7},
+    "job_state": ["RUNNING", "COMPLETING"],
+    "submit_time": {"set": True, "infinite": False, "number": 100},
+    "time_limit": {"set": True, "infinite": False, "number": 90},
+    "exit_code": {"return_code": {"set": True, "number": 3}, "signal": {"id": {"set": False}}},
+    "comment": {"administrator": "interlane", "user": "mine"},
+}
+NODE = {
+    "name": "n1",
+    "state": "mixed",
+    "state_flags": [],
+    "cpus": 16,
+    "real_memory": 64_000,
+    "gres": "gpu:emu.1:1,gpu:emu.0:1,shard:emu.0:1000,shard:emu.1:1000",
+    "partitions": ["gpu"],
+    "active_features": "fast,wide",
+}
+
+
+def read(**changed: object) -> SlurmJob:
+    (job,) = read_jobs({"jobs": [OLD | changed]}, Skipped())
+    return job
+
+
+def test_a_job_is_read_as_slurm_22_prints_it() -> None:
+    job = read()
+
+    assert (job.id, job.key, job.user, job.nodes) == ("7", "7.100", "ann", ("n1",))
+    assert (job.limit_s, job.exit_code, job.memory_mib) == (5_400.0, 1, 2048)
+
+
+def test_a_job_is_read_as_newer_versions_print_it() -> None:
+    (job,) = read_jobs({"jobs": [NEW]}, Skipped())
+
+    assert (job.number, job.state, job.limit_s) == (7, "COMPLETING", 5_400.0)
+    assert (job.exit_code, job.admin_comment, job.comment) == (3, "interlane", "mine")
+
+
+def test_a_job_that_slurm_requeued_is_called_as_before() -> None:
+    assert read(submit_time=900, restart_cnt=1).key == read().key
+
+
+def test_a_job_that_was_killed_has_the_code_that_shells_give() -> None:
+    assert read(exit_code=9).exit_code == 137
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"job_state": "DREAMING"},
+        {"job_state": None},
+        {"job_id": "seven"},
+        {"submit_time": None},
+        {"nodes": "n[0-"},
+        {"nodes": "n[0-99999999]"},
+        {"gres_detail": ["gpu:(((1"]},
+        {"tres_per_node": "gres:gpu:1;rm -rf /"},
+        {"user_id": None, "user_name": None},
+    ],
+)
+def test_what_cannot_be_understood_is_left_out_and_counted(changed: dict[str, object]) -> None:
+    skipped = Skipped()
+
+    jobs = read_jobs({"jobs": [OLD | changed, OLD]}, skipped)
+
+    assert [job.number for job in jobs] == [7]
+    assert sum(skipped.count.values()) == 1
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"jobs": 3}, {"jobs": [None, 4, "x", []]}])
+def test_a_document_that_is_none_shows_no_jobs(document: object) -> None:
+    assert read_jobs(document, Skipped()) == []
+
+
+@given(some.text(max_size=300))
+def test_no_name_makes_a_job_that_cannot_be_read(name: str) -> None:
+    job = read(name=name, command=name, partition=name or "gpu")
+
+    spec = spec_of(job, ())
+
+    assert json.loads(json.dumps(spec.document))["name"] == spec.name
+
+
+@given(some.text(max_size=100))
+def test_resources_are_read_or_refused(text: str) -> None:
+    try:
+        found = read_gres(text)
+    except ValueError:
+        return
+    assert all(one.count >= 0 and one.name for one in found)
+
+
+@given(some.text(max_size=100))
+def test_a_comment_is_a_claim_or_none(text: str) -> None:
+    for comment in (text, f"interlane {text}"):
+        claim = read_claim(comment)
+        assert claim is None or read_claim(str(claim)) == claim
+
+
+def test_claims_are_read_as_they_were_written() -> None:
+    held = HeldClaim(3, 1, 12, 1_700_000_000.125, 90.0, False, "gres:gpu:2", "gpu:emu.0:1")
+    attempt = Attempt(JobId("train-12"), 2, "0123456789abcdef")
+    launched = LaunchedClaim(attempt, 1, 4, 0, 12, 1_700_000_000.0)
+
+    assert read_claim(str(held)) == held
+    assert read_claim(str(launched)) == launched
+
+
+def test_a_run_that_slurm_began_by_itself_is_an_attempt_of_its_own() -> None:
+    assert HeldClaim(3, 1, 0, 0.0, 0.0).attempt_number(1) == 3
+    assert HeldClaim(3, 1, 0, 0.0, 0.0).attempt_number(2) == 4
+    assert HeldClaim(3, 1, 0, 0.0, 0.0, begins=False).attempt_number(1) == 4
+
+
+def test_gpus_with_a_number_in_their_type_are_told_apart_by_it() -> None:
+    (node,) = read_nodes({"nodes": [NODE]}, Skipped())
+    gpus = gpus_of(node.gres)
+
+    assert gpus.types == ("emu.0", "emu.1")
+    assert (gpus.models, gpus.shards, gpus.pinned) == (("emu", "emu"), (1000, 1000), True)
+    machine = machine_of(node)
+    assert (machine.id, machine.gpu_type, machine.gpus) == (MachineId("n1"), "emu", 2)
+    assert machine.label("feature/fast") == "yes"
+
+
+def test_gpus_of_one_type_are_not_told_apart() -> None:
+    gpus = gpus_of(read_gres("gpu:a100:8(S:0-1)"))
+
+    assert (len(gpus.models), gpus.models[0], gpus.pinned) == (8, "a100", False)
+
+
+def test_what_a_job_has_is_its_gpus_by_number() -> None:
+    gpus = gpus_of(read_gres(str(NODE["gres"])))
+
+    assert dict(held_by(read(), 0, gpus).gpus) == {1: 1000}
+    shard = read(gres_detail=["shard:300(IDX:0)"])
+    assert dict(held_by(shard, 0, gpus).gpus) == {0: 300}
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "expected"),
+    [
+        ("idle", [], (True, False)),
+        ("idle", ["DRAIN"], (True, True)),
+        ("mixed", ["NOT_RESPONDING"], (True, True)),
+        ("mixed", ["SOMETHING_NEW"], (True, True)),
+        ("down", [], (False, False)),
+        (["IDLE", "DRAIN"], [], (True, True)),
+    ],
+)
+def test_states_of_nodes_are_understood(
+    state: object, flags: list[str], expected: tuple[bool, bool]
+) -> None:
+    (node,) = read_nodes({"nodes": [NODE | {"state": state, "state_flags": flags}]}, Skipped())
+
+    assert (node.is_there, node.is_drained) == expected
+
+
+def test_a_node_in_a_state_that_nobody_knows_is_left_out_and_counted() -> None:
+    skipped = Skipped()
+
+    assert read_nodes({"nodes": [NODE | {"state": "melted"}]}, skipped) == []
+    (why,) = skipped.count
+    assert "'melted'" in why
+
+
+def test_lists_of_nodes_are_expanded() -> None:
+    assert hostnames("n[0-2,07],x") == ["n0", "n1", "n2", "n07", "x"]
+    assert hostnames("r[1-2]n[08-09]") == ["r1n08", "r1n09", "r2n08", "r2n09"]
+
+
+def test_a_huge_array_waits_here_a_part_at_a_time() -> None:
+    job = read(
+        job_state="PENDING", array_job_id=7, array_task_id=None, array_task_string="3-9999%4"
+    )
+
+    tasks = list(tasks_of(job))
+
+    assert [task.id for task in tasks[:2]] == ["7_3", "7_4"]
+    assert len(tasks) == TASKS_AHEAD
+
+
+def test_a_job_asks_for_what_its_user_asked_for_whatever_we_have_written_over_it() -> None:
+    written_over = read(tres_per_node="gres:gpu:emu.1:1")
+
+    gpu = spec_of(written_over, ()).resources.gpu
+
+    assert gpu is not None
+    assert (gpu.count, gpu.type) == (1, [])
+
+
+def test_shards_are_a_share_of_one_gpu() -> None:
+    nodes = [gpus_of(read_gres(str(NODE["gres"])))]
+    gpu = spec_of(read(admin_comment="", tres_per_node="gres:shard:250"), nodes).resources.gpu
+
+    assert gpu is not None
+    assert (gpu.count, gpu.compute) == (1, "250m")
+    with pytest.raises(InvalidInput, match="1001 shards"):
+        spec_of(read(admin_comment="", tres_per_node="gres:shard:1001"), nodes)
+
+
+def test_resources_have_the_numbers_of_their_gpus() -> None:
+    assert read_gres("gpu:a100:2(IDX:0-1),shard:5") == [
+        Gres("gpu", "a100", 2, (0, 1)),
+        Gres("shard", "", 5),
+    ]
