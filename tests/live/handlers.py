@@ -82,6 +82,42 @@ def leaves_a_child(asked: object) -> int:
     return subprocess.Popen(("sleep", "1000")).pid
 
 
+def leaves_another_session(asked: object) -> int:
+    return subprocess.Popen(("sleep", "1000"), start_new_session=True).pid
+
+
+def leaves_a_daemon(asked: object) -> int:
+    """Fork twice, so that the last is nobody's child, in a session of its own and unmarked."""
+    ends, written = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.write(written, str(os.getpid()).encode())
+        os.closerange(0, 64)
+        time.sleep(1000)
+        os._exit(0)
+    os.wait()
+    return int(os.read(ends, 100))
+
+
+def kills_its_parent(asked: object) -> None:
+    os.kill(os.getppid(), 9)
+    time.sleep(1000)
+
+
+def forks_without_end(most: int) -> int:
+    """Return how many processes there could be before the next could not."""
+    for number in range(most):
+        try:
+            if os.fork() == 0:
+                time.sleep(1000)
+                os._exit(0)
+        except OSError:
+            return number
+    return most
+
+
 def never_loads() -> Any:  # noqa: ANN401 - it never returns
     time.sleep(1000)
 

@@ -39,6 +39,11 @@ ROLES: Mapping[tuple[str, str], Role] = {
     ("PUT", "/api/v1/machines/{machine_id}/drain"): Role.ADMIN,
     ("DELETE", "/api/v1/machines/{machine_id}/drain"): Role.ADMIN,
     ("GET", "/api/v1/summary"): Role.VIEWER,
+    ("GET", "/api/v1/whoami"): Role.VIEWER,
+    ("GET", "/api/v1/usage"): Role.VIEWER,
+    ("PATCH", "/api/v1/jobs/{job_id}"): Role.USER,
+    ("PUT", "/api/v1/jobs/{job_id}/hold"): Role.USER,
+    ("DELETE", "/api/v1/jobs/{job_id}/hold"): Role.USER,
     ("GET", "/api/v1/trace"): Role.VIEWER,
     ("GET", "/api/v1/cluster"): Role.VIEWER,
     ("GET", "/api/v1/log"): Role.VIEWER,
@@ -394,6 +399,26 @@ def test_metrics_count_jobs(live: Live, user: httpx.Client) -> None:
     assert 'interlane_jobs{state="cancelled"}' in page
     assert "interlane_gpu_allocated_ratio 0.5" in page
     assert "interlane_ready 1.0" in page
+
+
+def test_metrics_tell_waits_reasons_and_users(live: Live, user: httpx.Client) -> None:
+    ran = user.post("/api/v1/jobs", json=JOB).json()["id"]
+    until(lambda: user.get(f"/api/v1/jobs/{ran}").json()["ended_s"] is not None)
+    for _ in range(3):
+        user.post("/api/v1/jobs", json=FOREVER)
+
+    page = user.get("/metrics").text
+    figures = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
+
+    name = user.get(f"/api/v1/jobs/{ran}").json()["user"]
+    assert figures['interlane_pending_jobs{queue="default",reason="capacity"}'] == "1.0"
+    assert float(figures["interlane_wait_seconds_count"]) >= 3
+    assert float(figures["interlane_longest_wait_seconds"]) >= 0
+    assert figures[f'interlane_user_gpus{{user="{name}"}}'] == "2.0"
+    assert figures[f'interlane_user_jobs{{state="queued",user="{name}"}}'] == "1.0"
+    assert float(figures[f'interlane_user_gpu_seconds_total{{user="{name}"}}']) > 0
+    ended = f'interlane_jobs_ended_total{{state="succeeded",user="{name}"}}'
+    assert float(figures[ended]) >= 1
 
 
 def test_values_of_variables_are_for_owners_and_admins(live: Live) -> None:

@@ -4,9 +4,10 @@ import asyncio
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from interlane.live.auth import Role
+from interlane.live.auth import Caller, Role
 from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
+from interlane.live.http.feed import Feed
+from interlane.live.http.news import News
 from interlane.live.questions.desk import QuestionDesk, TooManyQuestions
-from interlane.model import InvalidInput, UnknownName
+from interlane.model import Cancelled, InvalidInput, JobId, LogEntry, UnknownName
 from interlane.testing.live import driving, serving, spec
 from interlane.testing.waiting import PATIENCE_S, until
 from interlane.wiring import played_starts
@@ -127,6 +130,23 @@ def test_one_address_has_a_bound_of_its_own(tmp_path: Path) -> None:
     with served(tmp_path, **bounds) as server, ExitStack() as held:
         first = [held.enter_context(server.socket()) for _ in range(6)]
         assert [answer(one) for one in first[:2]] == [b"", b""]
+
+
+def test_who_connects_again_and_again_is_turned_away_and_nobody_else(tmp_path: Path) -> None:
+    with served(tmp_path, connections_per_s=0.4) as server:
+        parts = urlsplit(server.url)
+
+        def asked(source: str) -> bytes:
+            address = (parts.hostname, parts.port)
+            with socket.create_connection(address, PATIENCE_S, (source, 0)) as line:
+                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                return answer(line).split(b"\r\n")[0]
+
+        often = [asked("127.0.0.2") for _ in range(30)]
+
+        assert often[0] == b"HTTP/1.1 200 OK"
+        assert b"HTTP/1.1 503 Service Unavailable" in often
+        assert asked("127.0.0.1") == b"HTTP/1.1 200 OK"
 
 
 @pytest.mark.parametrize(
@@ -368,6 +388,60 @@ def test_watchers_share_one_reader_and_miss_nothing(tmp_path: Path) -> None:
 
     assert all(one == list(range(1, 21)) for one in seen)
     assert len(reads) < 40  # as many as there were rounds, whoever watches
+
+
+class _Everybody:
+    """Tokens that never end."""
+
+    def must_have_room(self, name: str) -> None: ...
+
+    def watching(self, name: str) -> nullcontext[None]:
+        return nullcontext()
+
+    async def end(self, caller: Caller) -> None:
+        await asyncio.Event().wait()
+
+
+class _Log:
+    """A log that grows when told to."""
+
+    def __init__(self) -> None:
+        self.entries: list[LogEntry] = []
+
+    def last_seq(self) -> int:
+        return len(self.entries)
+
+    def log(self, after: int, limit: int) -> list[LogEntry]:
+        return self.entries[after : after + limit]
+
+
+def test_others_have_their_turn_while_watchers_are_told() -> None:
+    count, turns, seen_at = 100, 0, []
+    log, news = _Log(), News()
+
+    async def watch(feed: Feed) -> None:
+        ann = Caller("ann", Role.VIEWER, "id")
+        async for _ in feed.events(ann, 0):
+            seen_at.append(turns)
+
+    async def played() -> None:
+        nonlocal turns
+        feed = Feed(log, _Everybody(), news)  # type: ignore[arg-type] # as much as it needs
+        watching = [asyncio.create_task(watch(feed)) for _ in range(count)]
+        await asyncio.sleep(0.1)
+        log.entries.append(LogEntry(1, 0.0, Cancelled(JobId("a-1"))))
+        news.tell()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(seen_at) < count:
+                turns += 1
+                await asyncio.sleep(0)
+        for task in watching:
+            task.cancel()
+
+    asyncio.run(played())
+
+    most = max(Counter(seen_at).values())
+    assert most < count / 4, f"{most} of {count} were told before anybody else had a turn"
 
 
 def _numbers(lines: Iterator[str], count: int) -> list[int]:

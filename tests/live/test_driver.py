@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from interlane.engines.local.devices import emulated
+from interlane.device.inventory import emulated
 from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.runner import ProcessRunner, ShimOrder
 from interlane.kernel.scheduler import Scheduler

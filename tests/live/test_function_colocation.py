@@ -122,6 +122,19 @@ def record(**share: object) -> JobRecord:
     )
 
 
+def test_the_memory_of_a_replica_that_must_leave_is_lent_again_when_it_is_gone() -> None:
+    one = OneMachine()
+    assert isinstance(one.ask("f", 1, memory_mib=12_000), ReplicaPlace)
+    assert one.hold(held(CARD_MIB), 1.0) == ["f/1"]
+    one.hold({}, 2.0)
+
+    # The job came and went while f was still on its way out.
+    assert isinstance(one.ask("g", 1, memory_mib=12_000, at_s=2.0), Refusal)
+    assert one.free_mib() == {FIRST: CARD_MIB - 12_000}
+    one.leave("f/1", 3.0)
+    assert isinstance(one.ask("g", 2, memory_mib=12_000, at_s=3.0), ReplicaPlace)
+
+
 def test_a_replica_goes_where_there_is_memory() -> None:
     allocator = OneMachine(gpus=2)
     allocator.hold(held(memory_mib=CARD_MIB - 1_000), 0.0)

@@ -85,7 +85,7 @@ def jobs(draw: DrawFn) -> dict[str, Any]:
             share=some(
                 mode=sampled_from(["auto", "exclusive", "spatial"]), max_slowdown=just(2)
             ),
-            time=some(expected=spans, limit=spans),
+            time=some(expected=spans) | some(limit=spans),
             checkpoint=some(interval=spans, signal=just("SIGUSR1"), grace=just("60s")),
             env=variables,
             selectors=labels,

@@ -37,6 +37,8 @@ def test_state_of_version_1_is_migrated_and_read(url: str) -> None:
     for document in documents.values():  # the only field that has another name now
         document["estimate_s"] = document.pop("guess_s")
         document |= {"uid": "", "holder": "", "former": (), "losses": 0}  # unknown then
+        document |= {"failures": 0, "not_before_s": None, "held_by": None}
+        document |= {"array_id": None, "array_count": 0}
     assert found == documents
     assert all(new == old for new, old in specs)
     assert records == fold(store.whole_log())

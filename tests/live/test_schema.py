@@ -45,4 +45,4 @@ def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:
             answers()
             tried += 1
 
-    assert tried == 33
+    assert tried == 38

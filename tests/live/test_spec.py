@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, integers, lists, none, tuples
 
-from interlane.engines.local.devices import devices_of
+from interlane.device.inventory import devices_of
 from interlane.live.files.job import (
     JobSpec,
     gpu_memory,
@@ -167,7 +167,7 @@ def test_ranks_cannot_take_turns() -> None:
         ({"env": {"A B": "x"}}, "it must be 1 to 128 of A-Z, a-z, 0-9 and _"),
         ({"env": {"A": "x\0y"}}, "it must not hold the character 0"),
         ({"env": {"T": "x"}, "secrets": ["T"]}, "secrets is 'T', but env gives it a value"),
-        ({"kind": "service"}, "kind is 'service', but it must match pattern '^job$'"),
+        ({"kind": "service"}, "kind is 'service', but it must be 'job'."),
         ({"run": ""}, "run is '', but it must have at least 1 character"),
         ({"group": "a\nb"}, "group is 'a\\nb', but it must be printable: no line ends"),
         ({"group": "a\x1b[1m"}, "but it must be printable"),

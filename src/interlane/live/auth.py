@@ -73,6 +73,13 @@ class Caller:
                 f"Job {record.id} is {record.user}'s; only they or an admin may cancel it."
             )
 
+    def insist_may_change(self, record: JobRecord) -> None:
+        """Raise unless a job is the caller's own, or the caller an admin."""
+        self.insist(Role.USER)
+        if not self.may_cancel(record):
+            said = f"Job {record.id} is {record.user}'s; only they or an admin may change it."
+            raise Denied(said)
+
     def may_cancel(self, record: JobRecord) -> bool:
         """Tell whether a job is the caller's own, or the caller an admin."""
         return self.role >= Role.USER and self.owns(record.user)

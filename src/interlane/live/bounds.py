@@ -18,6 +18,8 @@ class ServerBounds:
     connections: int = 512
     """Open connections, of all; never more than half of the descriptors that there are."""
     connections_per_address: int = 256
+    connections_per_s: float = 100.0
+    """New ones of one address in the long run, and five seconds' worth of them in a row."""
     header_s: float = 10.0
     """Seconds within which a request's header has come."""
     body_s: float = 30.0

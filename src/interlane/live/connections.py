@@ -24,10 +24,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from interlane.live.auth import Caller
 from interlane.live.bounds import ServerBounds
 from interlane.live.http.access import CALLER
+from interlane.live.rates import RateLimit
 
 HEADER_BYTES_MAX: Final = 1 << 16
 BODY_BYTES_PER_S: Final = 1 << 18
 """How fast bodies come at least, once their time has passed."""
+
+IN_A_ROW_S: Final = 5.0
+"""Of how many seconds an address may open its connections at once."""
 
 SHORT_S: Final = 0.1
 """Seconds to wait where the system has no descriptors left."""
@@ -79,22 +83,33 @@ class Connections:
         """Not behind a proxy, whose address they all have."""
         self._all: dict[_Connection, None] = {}
         """In the order in which they came."""
+        self._by_address: Counter[str] = Counter()
+        per_s = bounds.connections_per_s
+        self._rate = RateLimit(per_s, IN_A_ROW_S * per_s)
 
     def admit(self, taken: socket.socket, address: str) -> _Connection | None:
         """Return a new connection, if there is room or others make way."""
-        own = [one for one in self._all if one.address == address]
-        if self._count_addresses and len(own) >= self.bounds.connections_per_address:
-            if not self._make_way(own):
+        if self._count_addresses and self._rate.wait_s(address):
+            return None
+        most = self.bounds.connections_per_address
+        if self._count_addresses and self._by_address[address] >= most:
+            if not self._make_way([one for one in self._all if one.address == address]):
                 return None
         elif len(self._all) >= self.most and not self._make_way([*self._all]):
             return None
         made = _Connection(address, taken)
         self._all[made] = None
+        self._by_address[address] += 1
         return made
 
     def leave(self, one: _Connection) -> None:
         """Forget a connection that has ended."""
-        self._all.pop(one, None)
+        if one not in self._all:
+            return
+        del self._all[one]
+        self._by_address[one.address] -= 1
+        if not self._by_address[one.address]:
+            del self._by_address[one.address]
 
     def _make_way(self, among: list[_Connection]) -> bool:
         """Close an idle one, of whoever has most; return whether there was any."""

@@ -117,7 +117,8 @@ class Ended:
     """None if nobody knows."""
     why: str | None = None
     """``stopped`` because we asked, ``limit`` when its time was over, ``memory`` when it had
-    more than it may, ``lost`` with its machine, ``cut off`` when what runs jobs was killed
+    more than it may, ``lost`` with its machine, ``cancelled`` through the engine by whoever
+    wanted it, ``cut off`` when what runs jobs was killed
     (perhaps by the job itself), else what went wrong."""
     use: RunReport | None = None
     """What it did on its device, where that is known."""
@@ -133,6 +134,11 @@ class Ended:
     def was_lost(self) -> bool:
         """Whether it went with its machine, so that it should run again elsewhere."""
         return self.why == "lost"
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether somebody cancelled it through the engine."""
+        return self.why == "cancelled"
 
     @property
     def was_cut_off(self) -> bool:
@@ -198,6 +204,9 @@ class Wanted:
     """What the engine calls it, which is never used again for another job."""
     job: JobSpec
     user: str
+    job_id: JobId | None = None
+    """What its users call it there, if they shall call it the same here; ``key`` is its uid
+    then, so that the engine can name its attempts without being told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +216,16 @@ class Withdrawn:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """Another server may work on the engine now, so that this one must end."""
+
+    why: str
+
+
 AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
 MachineReport = MachineSeen | MachineGone | Drained | Occupied
-Report = AttemptReport | MachineReport | Measured | Wanted | Withdrawn
+Report = AttemptReport | MachineReport | Measured | Wanted | Withdrawn | Displaced
 Sight = Pending | Begun | NeverBegan | Ended | Unanswered
 """What an observation says of an attempt."""
 
@@ -245,7 +261,8 @@ class Observation:
     included; one that has not ended and is not among them was withdrawn."""
     found: tuple[Found, ...] = ()
     """Attempts that run: all where the engine keeps the record, else those that nobody named
-    and of which the engine knows enough."""
+    and of which the engine knows enough.  Also those that the engine began by itself and that
+    have ended since, beside their ends in ``attempts``."""
     serial: int = 0
     """The highest serial of a job that ever began, as far as the engine knows."""
 
@@ -273,6 +290,9 @@ class Traits:
     """Whether the instances of one job may be on several machines."""
     grows: bool
     """Whether a gang that runs can be given more instances."""
+    decides: bool = True
+    """Whether we decide what runs where; where not, the engine does, we look on, and questions
+    say what we would do."""
     emulated: bool = False
     """Whether its devices are parts of a CPU that stand in for GPUs."""
     turns: str | None = None
@@ -313,6 +333,14 @@ class Engine(Protocol):
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
         """Ask for the end of an attempt, whether it is known or not."""
+        ...
+
+    def discard(self, key: str, *, was_cancelled: bool) -> None:
+        """Let go of a job that came in through the engine and has ended here; see ``Wanted``.
+
+        Asked whenever an observation still has it.  One that was cancelled here is to be
+        cancelled there, too; any other is left to the engine.
+        """
         ...
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:

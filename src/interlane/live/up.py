@@ -107,6 +107,8 @@ class UpSettings:
     tls: TlsFiles | None = None
     behind_proxy: bool = False
     """Somebody else encrypts, and says where requests come from."""
+    serves: Callable[[View], None] = lambda view: None
+    """Told what can be asked, once the driver works."""
 
     @property
     def scheme(self) -> str:
@@ -169,8 +171,10 @@ def serve(
         etas.start()
         keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
         keeping.start()
+        view = View(driver, etas)
+        settings.serves(view)
         service = LiveService(
-            View(driver, etas),
+            view,
             driver,
             tokens,
             QuestionDesk(settings.bounds),

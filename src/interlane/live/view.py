@@ -20,12 +20,14 @@ from interlane.live.functions.gateway import Gateway
 from interlane.live.measure import occupancy
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import DeviceUse
+from interlane.live.measure.totals import JobTotals
 from interlane.live.port import Output, Traits
 from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
 from interlane.live.questions.levels import LevelHistory
 from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
+from interlane.metrics.usage import GpuUsage, UsageBy, UsageSums
 from interlane.model import Cluster, JobId, LogEntry, Machine, Refusal
 from interlane.model.lifecycle import ENDED, JobState
 from interlane.predict.starts import StartBand
@@ -46,6 +48,15 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
+class InLine:
+    """Where a job stands in line, and why it waits."""
+
+    position: int
+    """1 for the one that goes first."""
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
 class MachineStatus:
     """A machine, and whether it takes work."""
 
@@ -63,6 +74,10 @@ class View:
         self._etas = etas
         self.history = LevelHistory(driver.store, driver.snapshot)
         """What was held and who waited lately."""
+        self.totals = JobTotals(
+            driver.store.log, driver.store.job, self.asked_milli, driver.store.ends().seq
+        )
+        """What was waited and held since the server began."""
         self.functions: Gateway
         """Speak to it on the server's loop only; there once the server has begun."""
 
@@ -189,6 +204,19 @@ class View:
         found: list[tuple[JobId, Refusal | None]] = _waited(self._driver.ask(question))
         return found
 
+    async def reasons(self, among: Container[JobId], most: int) -> dict[JobId, InLine]:
+        """Return where some of those who wait stand in line, and why each waits.
+
+        Of more than ``most`` of them it tells of those that go first.
+        """
+
+        def question(scheduler: Scheduler, now_s: float) -> dict[JobId, InLine]:
+            line = [one for one in enumerate(scheduler.line(now_s), 1) if one[1] in among]
+            return {one: InLine(at, scheduler.explain(one, now_s)) for at, one in line[:most]}
+
+        found: dict[JobId, InLine] = await asyncio.wrap_future(self._driver.ask(question))
+        return found
+
     def eta(self, record: JobRecord) -> dict[str, Any]:
         """Say when a job is likely to start."""
         return self._etas.document(record)
@@ -204,6 +232,12 @@ class View:
     def trace(self, since_s: float) -> str:
         """Return the jobs since a moment as a trace that can be played, in CSV."""
         return history.trace_text(self._driver.store, self._driver.snapshot(), since_s)
+
+    def usage(self, since_s: float, by: UsageBy) -> list[GpuUsage]:
+        """Return who had how much of the GPUs since a moment, as far as the log goes back."""
+        sums = UsageSums(since_s, self.now_s(), by)
+        sums.take_in(self._driver.store.whole_log())
+        return sums.found()
 
     # -- machines ---------------------------------------------------------------------
 

@@ -3,8 +3,10 @@
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,16 +14,18 @@ import httpx
 import pytest
 
 from interlane.device.daemon import Daemon
+from interlane.device.inventory import emulated
+from interlane.device.lanes import Lanes, LaneSettings, short_folder
 from interlane.device.rendezvous import admit_users
 from interlane.device.settings import DeviceSettings
 from interlane.device.specs import DeviceSpec
 from interlane.engines.local.accounts import Account, Accounts, accounts_of
-from interlane.engines.local.devices import emulated
 from interlane.engines.local.engine import LocalEngine
-from interlane.engines.local.lanes import LaneSettings, short_folder
 from interlane.engines.local.launch import Secrets
 from interlane.live.auth import Denied, Role, Tokens
 from interlane.live.driver import Driver
+from interlane.live.driver.inbox import Key
+from interlane.live.files.job import read_spec
 from interlane.live.port import Attempt
 from interlane.live.store.record import JobRecord
 from interlane.model import InvalidInput
@@ -127,6 +131,15 @@ try leave-group 'for file in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup
   echo 0 > $file && exit 0; done; exit 1'
 try output-of-theirs 'echo x > /proc/{pid}/fd/1'
 try root 'su -c id || sudo -n id'
+try replace-temporary 'rmdir $TMPDIR && ln -s {their}/work $TMPDIR'
+try hard-link 'ln {their}/work/diary $TMPDIR/diary || ln /etc/shadow $TMPDIR/shadow'
+try trace 'cat /proc/{pid}/stack || cat /proc/{pid}/syscall || ls /proc/{shim}/fd'
+try slow-down 'renice -n 19 -p {pid} || taskset -p 1 {pid} || prlimit --pid {pid} --cpu=1'
+try spare-itself 'echo -1000 > /proc/self/oom_score_adj'
+try more-processes 'for file in /sys/fs/cgroup/*/interlane-*/pids.max; do \
+  echo 4000 > $file && exit 0; done; exit 1'
+try freeze 'for file in /sys/fs/cgroup/*/interlane-*/freezer.state; do \
+  echo FROZEN > $file && exit 0; done; exit 1'
 try own-output 'echo fine > /dev/stdout'
 """
 
@@ -161,6 +174,91 @@ def test_neither_account_reads_signals_or_fills_what_is_the_others(site: Site) -
     assert len(said) == TRIES.count("\ntry ")
     assert site.driver.open_record(victim.id) is not None
     assert "canary" not in site.printed(thief)
+
+
+@needs_root
+def test_a_job_that_kills_all_it_can_kills_itself_only(site: Site) -> None:
+    victim = site.run("ann", "echo up; exec sleep 1000")
+    until(lambda: "up" in site.printed(victim), "the victim")
+
+    raging = ended(site.driver, site.run("bob", "kill -9 -1; kill -STOP -1; exit 3", retries=0))
+
+    assert (raging.state, raging.exit_code) == (JobState.FAILED, 3)
+    assert site.driver.open_record(victim.id) is not None
+    after = ended(site.driver, site.run("bob", "true"))
+    assert after.state is JobState.SUCCEEDED
+
+
+@needs_root
+def test_a_job_works_in_no_folder_that_is_closed_to_its_account(site: Site) -> None:
+    victim = site.run("ann", "echo private > diary; pwd; exec sleep 1000")
+    until(lambda: "work" in site.printed(victim), "the victim")
+    for folder in (site.printed(victim).strip(), str(site.state), "/root"):
+        thief = site.run("bob", "cat diary token; ls", workdir=folder)
+
+        assert ended(site.driver, thief).state is JobState.FAILED
+        assert "private" not in site.printed(thief)
+        assert "could not start: Permission denied" in site.printed(thief)
+
+
+@needs_root
+def test_one_accounts_key_is_no_key_to_anothers_job(site: Site) -> None:
+    def asked(user: str, run: str) -> JobRecord:
+        key = Key("same", "digest")
+        return site.driver.submit(spec("a", run, gpus=0), user, key).result(60)
+
+    mine, theirs = asked("ann", "true"), asked("bob", "true")
+
+    assert mine.id != theirs.id
+    assert (mine.user, theirs.user) == ("ann", "bob")
+    assert asked("ann", "true").id == mine.id
+
+
+TRAIN = """
+import os, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(32, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(20):
+    loss = model(torch.ones(8, 32)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+print("trained", os.getuid(), loss.item())
+"""
+
+
+def python_of(uid: int) -> tuple[str, dict[str, str]]:
+    """Return a Python with PyTorch that an account can reach, and what it needs for that."""
+    torch = pytest.importorskip("torch")
+    env = {"PYTHONPATH": str(Path(torch.__file__).parents[1])}
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for python in (sys.executable, f"/usr/bin/python{version}"):
+        with suppress(OSError):
+            if subprocess.call((python, "-c", "import torch"), user=uid, env=env) == 0:
+                return python, env
+    pytest.skip("other accounts can reach no Python with PyTorch")
+
+
+@needs_root
+def test_pytorch_trains_under_other_accounts_on_a_device_that_they_share(top: Path) -> None:
+    accounts = Accounts({"ann": ANN, "bob": BOB}, trusts_users=False, work=top / "work")
+    python, env = python_of(ANN.uid)
+    (machine,) = this_machine(1)
+    uids = frozenset({ANN.uid, BOB.uid})
+    settings = LaneSettings(emulated(machine).shared, top / "lanes", "fair", "turns", uids)
+    engine = LocalEngine(top / "state", emulated(machine), Lanes(settings), accounts=accounts)
+    script = top / "train.py"
+    script.write_text(TRAIN)
+    share = {"resources": {"gpu": {"compute": "500m", "memory": "64MiB"}}}
+    with driving(top / "state", engine=engine) as driver:
+        site = Site(top / "state", top / "work", driver)
+        job = read_spec({"name": "t", "run": f"{python} {script}", "env": env, **share})
+        both = [driver.submit(job, user).result(60) for user in ("ann", "bob")]
+        done = [ended(driver, one) for one in both]
+        said = [site.printed(one).split() for one in both]
+
+        assert [one.state for one in done] == [JobState.SUCCEEDED] * 2, said
+        assert [words[1] for words in said] == ["60001", "60002"]
+        assert said[0][2] == said[1][2], "the same loss, bit for bit"
 
 
 @needs_root
@@ -211,7 +309,7 @@ def test_on_a_server_of_root_only_admins_and_those_with_an_account_submit(
 
         def answer(token: str) -> httpx.Response:
             headers = {"Authorization": f"Bearer {token}"}
-            return httpx.post(f"{url}/api/v1/jobs", json=job, headers=headers)
+            return httpx.post(f"{url}/api/v1/jobs", json=job, headers=headers, timeout=180)
 
         refused = answer(tokens[Role.USER])
         admins = answer(tokens[Role.ADMIN])
@@ -293,6 +391,8 @@ def test_accounts_reach_the_device_daemon_and_strangers_do_not(top: Path) -> Non
             return asking.stdout.read().strip()
 
     assert (answer(ANN.uid), answer(BOB.uid)) == ("is served", "True")
+    admit_users(socket, (), everybody=True)
+    assert answer(BOB.uid) == "is served"
     assert not any(path.stat().st_mode & 0o077 for path in top.iterdir() if path != socket)
     daemon.close()
 

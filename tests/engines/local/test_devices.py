@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from interlane.device.inject import REQUEST_VARIABLE
+from interlane.device.inventory import EMULATED, devices_of
+from interlane.device.lanes import Lanes, LaneSettings
 from interlane.device.specs import CUDA_CONTEXT_BYTES
-from interlane.engines.local.devices import EMULATED, devices_of
-from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import JobBounds, Secrets, order_of
 from interlane.live.files.job import read_spec
 from interlane.model import InvalidInput, Placement, Spot

@@ -17,9 +17,9 @@ from interlane import cli
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import DeviceClient
 from interlane.device.lane_request import LaneRequest
+from interlane.device.lanes import LaneSettings
 from interlane.device.launch import status
 from interlane.device.link import NoDaemon
-from interlane.engines.local.lanes import LaneSettings
 from interlane.live.auth import Role
 from interlane.live.driver import Driver
 from interlane.live.http import prometheus as metrics
@@ -390,3 +390,14 @@ def test_a_socket_lies_elsewhere_if_its_folder_has_too_long_a_name() -> None:
     assert near.socket == Path("/state/lanes.sock")
     assert len(str(far.socket)) < 104
     assert far.socket != LaneSettings((), Path("/state" * 41)).socket
+
+
+def test_servers_of_one_database_have_one_daemon_whichever_serves(tmp_path: Path) -> None:
+    def socket(folder: str, url: str) -> Path:
+        return LaneSettings((), tmp_path / folder, known_by=url).socket
+
+    first = socket("a", "postgresql://me:secret@host/one")
+    assert first == socket("b", "postgresql://me:secret@host/one")
+    assert first != socket("a", "postgresql://me:secret@host/two")
+    assert "secret" not in str(first)
+    assert socket("a", "") != socket("b", "")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlane.engines.local.devices import emulated
+from interlane.device.inventory import emulated
 from interlane.engines.local.launch import JobBounds, Secrets, order_of
 from interlane.engines.local.ranks import PORTS, free_ports, ranks_of
 from interlane.engines.local.runner import ProcessRunner

@@ -3,16 +3,18 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from interlane.device.inventory import Devices, emulated
 from interlane.device.specs import DeviceSpec
-from interlane.engines.local.devices import Devices, emulated
 from interlane.engines.local.functions.replicas import LocalReplica, LocalReplicas
-from interlane.engines.local.launch import Secrets
+from interlane.engines.local.groups import AttemptGroups, GroupLimits, groups_here
+from interlane.engines.local.launch import JobBounds, Secrets
 from interlane.live.files.function import FunctionSpec
 from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.port import (
@@ -40,11 +42,16 @@ class Running:
     """One replica, and what was reported of it."""
 
     def __init__(
-        self, replicas: LocalReplicas, spec: FunctionSpec, gpu: GpuRef, number: int
+        self,
+        replicas: LocalReplicas,
+        spec: FunctionSpec,
+        gpu: GpuRef,
+        number: int,
+        user: str = "admin",
     ) -> None:
         self.reports: list[ReplicaReport] = []
         self.printed = b""
-        self.environment = replicas.open(spec, "admin", self._print)
+        self.environment = replicas.open(spec, user, self._print)
         self.replica: LocalReplica = self.environment.load(number, gpu, self.reports.append)
         assert self.reports == [], "reports come later"
 
@@ -72,14 +79,21 @@ class Running:
 class Stage:
     """The replicas of a machine."""
 
-    def __init__(self, folder: Path, devices: Devices | None) -> None:
+    def __init__(
+        self, folder: Path, devices: Devices | None, groups: AttemptGroups, processes: int
+    ) -> None:
         (machine,) = this_machine(2)
-        self.replicas = LocalReplicas(Secrets(folder), lambda: devices or emulated(machine))
+        self.replicas = LocalReplicas(
+            Secrets(folder),
+            lambda: devices or emulated(machine),
+            groups=groups,
+            bounds=JobBounds(processes),
+        )
         self.running: list[Running] = []
 
-    def run(self, spec: FunctionSpec, gpu: GpuRef = GPU) -> Running:
+    def run(self, spec: FunctionSpec, gpu: GpuRef = GPU, user: str = "admin") -> Running:
         """Open an environment, and load a replica."""
-        self.running.append(Running(self.replicas, spec, gpu, len(self.running)))
+        self.running.append(Running(self.replicas, spec, gpu, len(self.running), user))
         return self.running[-1]
 
     async def close(self) -> None:
@@ -90,18 +104,24 @@ class Stage:
 
 
 def play(
-    folder: Path, timeline: Callable[[Stage], Awaitable[None]], devices: Devices | None = None
+    folder: Path,
+    timeline: Callable[[Stage], Awaitable[None]],
+    devices: Devices | None = None,
+    groups: AttemptGroups | None = None,
+    processes: int = 4096,
 ) -> None:
     """Let something happen with the replicas of a machine, and end all of them."""
 
     async def played() -> None:
-        stage = Stage(folder, devices)
+        stage = Stage(folder, devices, groups or groups_here(folder), processes)
         try:
             await timeline(stage)
         finally:
             await stage.close()
 
     asyncio.run(played())
+    for base in groups_here(folder).bases.values():
+        assert not list(base.glob(f"{groups_here(folder).prefix}*")), "a group was left"
 
 
 def test_a_replica_loads_answers_and_ends(tmp_path: Path) -> None:
@@ -220,16 +240,98 @@ def test_a_fork_server_ends_with_the_last_function_that_needs_it(tmp_path: Path)
     play(tmp_path, timeline)
 
 
-def test_nothing_of_a_replica_outlives_it(tmp_path: Path) -> None:
+LEAVES = ("leaves_a_child", "leaves_another_session", "leaves_a_daemon")
+
+
+@pytest.mark.parametrize("groups", [None, AttemptGroups()], ids=["control groups", "marked"])
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_nothing_of_a_replica_outlives_it(
+    tmp_path: Path, leaves: str, groups: AttemptGroups | None
+) -> None:
     async def timeline(stage: Stage) -> None:
-        one = stage.run(function("leaves_a_child"))
-        await one.reported(Ready)
+        other = stage.run(function("leaves_another_session"))
+        one = stage.run(function(leaves))
+        for each in (other, one):
+            await each.reported(Ready)
+        kept = int((await other.ask(b"null")).data)
         child = int((await one.ask(b"null")).data)
         one.replica.kill()
+        await one.reported(ReplicaEnded)
 
-        await asyncio.to_thread(until, lambda: not is_alive(child), "the end of its child")
+        assert not is_alive(child), "its end was told while something was left"
+        assert is_alive(kept), "which is another's"
+
+    play(tmp_path, timeline, groups=groups)
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_nothing_of_a_replica_outlives_its_fork_server(tmp_path: Path, leaves: str) -> None:
+    if not groups_here(tmp_path).bases:
+        pytest.skip("no control groups may be used here")
+
+    async def timeline(stage: Stage) -> None:
+        one = stage.run(function(leaves))
+        await one.reported(Ready)
+        child = int((await one.ask(b"null")).data)
+        assert one.replica.pid is not None
+        os.kill(parent_of(one.replica.pid), signal.SIGKILL)
+        assert (await one.reported(ReplicaEnded)).why == "Its fork server has ended."
+
+        assert not is_alive(child)
 
     play(tmp_path, timeline)
+
+
+def test_a_handler_that_kills_its_fork_server_hurts_no_other_user(tmp_path: Path) -> None:
+    async def timeline(stage: Stage) -> None:
+        mine = stage.run(function("echo"), user="ann")
+        theirs = stage.run(function("kills_its_parent"), user="bob")
+        for one in (mine, theirs):
+            await one.reported(Ready)
+        theirs.replica.send(1, [b"null"])
+        await theirs.reported(ReplicaEnded)
+
+        assert await mine.ask(b"7") == Reply(CallOutcome.GOOD, b"7")
+        assert [type(report) for report in mine.reports] == [Ready, Answered]
+
+    play(tmp_path, timeline)
+
+
+def test_a_handler_that_forks_without_end_meets_its_bound_and_ends(tmp_path: Path) -> None:
+    if "pids" not in groups_here(tmp_path).limits:
+        pytest.skip("the number of processes cannot be limited here")
+
+    async def timeline(stage: Stage) -> None:
+        one = stage.run(function("forks_without_end"))
+        await one.reported(Ready)
+        forked = int((await one.ask(b"200")).data)
+        assert 0 < forked < 40
+        one.replica.kill()
+        await one.reported(ReplicaEnded)
+
+    play(tmp_path, timeline, processes=40)
+
+
+def test_what_functions_left_when_all_that_watched_was_killed_ends_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    groups = groups_here(tmp_path)
+    if not groups.bases:
+        pytest.skip("no control groups may be used here")
+    group = groups.make("+replica.1", GroupLimits())
+    job = groups.make("replica-1.0.1", GroupLimits())
+    left, runs = (
+        subprocess.Popen(("sleep", "1000"), preexec_fn=one.join) for one in (group, job)
+    )
+
+    groups.end_functions()
+
+    assert left.wait() == -signal.SIGKILL
+    assert runs.poll() is None, "a job outlives its server"
+    job.kill()
+    runs.wait()
+    job.end()
+    assert not list(next(iter(groups.bases.values())).glob(f"{groups.prefix}*"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from interlane.engines.local import shim
-from interlane.engines.local.retention import Retention, prune
+from interlane.engines.local.retention import Retention, SeenTime, prune
 from interlane.testing.waiting import until
 
 DAY_S = 86_400.0
@@ -66,3 +66,27 @@ def test_a_clock_that_jumps_removes_nothing(
 
     assert before.exists()
     assert after.exists()
+
+
+def test_a_start_with_a_wrong_clock_costs_a_day_at_most(tmp_path: Path) -> None:
+    file, now_s = tmp_path / "seen", 1e9
+    assert SeenTime(file).at(now_s, is_first=True) == now_s
+
+    wrong_s = now_s + 20 * DAY_S
+    assert SeenTime(file).at(wrong_s, is_first=True) == now_s + DAY_S
+    again = SeenTime(file)
+    assert again.at(wrong_s + 60, is_first=True) == now_s + DAY_S + 60
+    assert again.at(wrong_s + 660, is_first=False) == now_s + DAY_S + 660
+
+    right = SeenTime(file).at(now_s + 700, is_first=True)
+    assert now_s <= right <= now_s + DAY_S + 700
+
+
+def test_time_that_a_server_has_seen_pass_counts_in_full(tmp_path: Path) -> None:
+    seen, now_s = SeenTime(tmp_path / "seen"), 1e9
+    seen.at(now_s, is_first=True)
+
+    for day in range(1, 40):
+        assert seen.at(now_s + day * DAY_S, is_first=False) == now_s + day * DAY_S
+    (tmp_path / "seen").write_text("{")
+    assert SeenTime(tmp_path / "seen").at(now_s, is_first=True) == now_s

@@ -24,6 +24,9 @@ FREEZE_S = 0.5
 ROUNDS = 50
 """Tries to end a group; each finds what the one before has missed."""
 
+END_AGAIN_S = 0.02
+"""Seconds between looks for what is left of a group that was killed."""
+
 PROCS = "cgroup.procs"
 
 
@@ -81,6 +84,13 @@ class AttemptGroup:
     def _killed_as_one(self) -> bool:
         folder = self._folders.get(UNIFIED)
         return folder is not None and _try_write(os.path.join(folder, "cgroup.kill"), "1")
+
+    def end(self) -> None:
+        """Kill everything in it until nothing is left, and remove it."""
+        while self.processes():
+            self.kill()
+            time.sleep(END_AGAIN_S)
+        self.remove()
 
     def memory_kills(self) -> int:
         """Return how many of its processes were killed for all of them having too much memory.

@@ -46,6 +46,11 @@ def run_name(name: str) -> RunName | None:
     return RunName(JobId(found["job"]), int(found["serial"]), found["uid"] or "")
 
 
+def is_number(name: str) -> bool:
+    """Tell whether a file that anybody may have made is called after a number."""
+    return name.isascii() and name.isdigit() and len(name) <= 18
+
+
 def digest_of(job: JobSpec) -> str:
     """Return a digest of what a job's user wrote."""
     text = json.dumps(job.document, sort_keys=True, separators=(",", ":"))

@@ -12,12 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from interlane.device.inventory import Devices
+from interlane.device.lanes import Lanes
 from interlane.engines.local.accounts import Accounts
 from interlane.engines.local.claims import digest_of, found_in
-from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import AttemptGroups, groups_here
-from interlane.engines.local.lanes import Lanes
-from interlane.engines.local.launch import JobBounds, Secrets, order_of, run_number
+from interlane.engines.local.launch import (
+    JobBounds,
+    Secrets,
+    check_workdir,
+    order_of,
+    run_number,
+)
 from interlane.engines.local.others import Others, OutOfReach
 from interlane.engines.local.retention import Retention
 from interlane.engines.local.runner import AttemptPast, ProcessRunner, ShimOrder
@@ -50,6 +56,7 @@ CLUSTER: Final = "this machine"
 KEEP_S: Final = 30 * 86_400.0
 LOOK_S: Final = 5.0
 RUNS: Final = "runs"
+FAILED_MAX: Final = 10_000
 DECIDE: Final = (
     "Nobody here can tell what has become of it: start that server again, or say "
     "'interlane resolve {0} requeue' or 'fail' once you know."
@@ -115,12 +122,15 @@ class LocalEngine:
         self._looker = threading.Thread(target=self._look, name="devices", daemon=True)
         self._asked: set[Attempt] = set()
         """Attempts that are on their way."""
+        self._failed: dict[Attempt, NeverBegan] = {}
+        """The newest attempts that could not be started."""
 
     def start(self, tell: Tell) -> None:
         """Begin to watch and to report."""
         for folder in (self.runs, self.secrets.folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tell = tell
+        self.groups.end_functions()
         self.groups.tidy()
         self.accounts.prepare()
         self._runner = ProcessRunner(
@@ -146,9 +156,14 @@ class LocalEngine:
             self._lanes.close()
 
     def check(self, job: JobSpec, user: str, *, is_admin: bool = False) -> None:
-        """Refuse jobs that would run as root, have too many processes, or name no secret."""
+        """Refuse jobs that would run as root, have too many processes, or name no secret.
+
+        Those that would begin in a folder that is not there are refused, too.
+        """
         self.accounts.check(user, is_admin=is_admin)
         self.bounds.check(job)
+        if self.accounts.of(user) is None:  # others may not learn what only root can see
+            check_workdir(job)
         self.secrets.check(job.secrets, user)
 
     def observe(self, known: Collection[Attempt]) -> Observation:
@@ -185,6 +200,9 @@ class LocalEngine:
         """Stop an attempt, after everything that was asked before."""
         self._launcher.submit(self._stop, attempt, how)
 
+    def discard(self, key: str, *, was_cancelled: bool) -> None:
+        """Do nothing: nothing comes in through this engine."""
+
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Return what an attempt printed."""
         return self._runner.output(attempt, begin, size)
@@ -195,19 +213,27 @@ class LocalEngine:
         attempt = launch.attempt
         report: AttemptPast | None
         try:
-            report = self._past(attempt, digest_of(launch.job))
+            report = self._failed.get(attempt) or self._past(attempt, digest_of(launch.job))
             if report is None:
                 self._runner.start(self._order(launch))
                 report = Begun(attempt)
         except (OSError, InterlaneError) as error:
-            report = NeverBegan(attempt, f"{error}", lacking(error))
+            report = self._never(NeverBegan(attempt, f"{error}", lacking(error)))
         except Exception as error:  # our own fault, and no reason to run nothing any more
             log.error("Attempt %s could not be started.", attempt, exc_info=error)
-            report = NeverBegan(attempt, f"The server failed to start it ({error!r}).")
+            why = f"The server failed to start it ({error!r})."
+            report = self._never(NeverBegan(attempt, why))
         with self._lock:
             self._asked.discard(attempt)
         if not isinstance(report, Unanswered):  # else the next look at it says so
             self._tell(report)
+
+    def _never(self, report: NeverBegan) -> NeverBegan:
+        """Remember that an attempt never began: it may be asked for once more."""
+        self._failed[report.attempt] = report
+        while len(self._failed) > FAILED_MAX:
+            del self._failed[next(iter(self._failed))]
+        return report
 
     def _order(self, launch: Launch) -> ShimOrder:
         account = self.accounts.of(launch.origin.user)

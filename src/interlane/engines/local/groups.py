@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from interlane.engines.local.attempt_group import (
     CPU,
@@ -33,6 +33,9 @@ GROUP_FILE: Final = "group"
 TIDY_AFTER_S: Final = 3600.0
 CONTROLLERS: Final = (MEMORY, PIDS, CPU)
 OURS: Final = "interlane-"
+FUNCTIONS: Final = "+"
+"""How the names of groups of functions begin; no job is called so."""
+
 WEIGHT: Final = 100
 """CPU weight of a job for each core that it asks for, and of one that asks for none."""
 
@@ -61,6 +64,18 @@ class AttemptGroups:
     """How the names of groups begin that were made for one state folder."""
     in_unified: frozenset[str] = frozenset()
     """Controllers that the hierarchy for everything has."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What another process needs to make groups, as JSON."""
+        bases = {kind: str(base) for kind, base in self.bases.items()}
+        return {"bases": bases, "prefix": self.prefix, "in_unified": sorted(self.in_unified)}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Return what makes the same groups as whoever wrote this."""
+        bases = {kind: Path(base) for kind, base in document["bases"].items()}
+        return cls(bases, document["prefix"], frozenset(document["in_unified"]))
 
     @property
     def limits(self) -> frozenset[str]:
@@ -115,6 +130,15 @@ class AttemptGroups:
             weight = min(max(1, WEIGHT * cores_milli // 1000), 10_000)
             (unified / "cpu.weight").write_text(str(weight))
 
+    def end_functions(self) -> None:
+        """End what functions have left behind: nothing of theirs outlives its server."""
+        found: dict[str, dict[str, str]] = {}
+        for kind, base in self.bases.items():
+            for folder in base.glob(f"{self.prefix}{FUNCTIONS}*"):
+                found.setdefault(folder.name, {})[kind] = str(folder)
+        for folders in found.values():
+            AttemptGroup({"marker": "", "boot": boot(), "folders": folders}).end()
+
     def tidy(self, after_s: float = TIDY_AFTER_S) -> None:
         """Remove groups without processes that whoever made them has left behind.
 
@@ -158,7 +182,7 @@ def group_in(folder: Path) -> AttemptGroup | None:
     """Return the group of the attempt that a folder is of; None if it never had one."""
     try:
         return AttemptGroup(json.loads((folder / GROUP_FILE).read_text()))
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, KeyError):
         return None
 
 

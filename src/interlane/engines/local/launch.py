@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +11,18 @@ from typing import Final
 from urllib.parse import quote
 from zlib import crc32
 
+from interlane.device.inventory import Devices
 from interlane.device.lane_request import LaneRequest
+from interlane.device.lanes import PATIENCE_S, Lanes
 from interlane.engines.local.accounts import Account
 from interlane.engines.local.claims import claim_of, folder_name
-from interlane.engines.local.devices import Devices
 from interlane.engines.local.groups import GroupLimits
-from interlane.engines.local.lanes import PATIENCE_S, Lanes
-from interlane.engines.local.ranks import Rank, ranks_of
+from interlane.engines.local.ranks import ranks_of
 from interlane.engines.local.runner import JobProcess, ShimOrder
 from interlane.live.files import job as spec
 from interlane.live.files.fields import VARIABLE
 from interlane.live.port import Attempt, Launch
+from interlane.live.ranks import Rank
 from interlane.model import InvalidField, InvalidInput
 
 SHELL: Final = "/bin/sh"
@@ -101,6 +103,21 @@ def bounds_of(processes: int | None, instances: int | None) -> JobBounds:
     """Return bounds as an operator wants them; None for what is usual."""
     usual = JobBounds()
     return JobBounds(processes or usual.processes, instances or usual.instances)
+
+
+def check_workdir(job: spec.JobSpec) -> None:
+    """Refuse a job that would begin in a folder that is not there."""
+    if job.workdir is None:
+        return
+    try:
+        is_folder = stat.S_ISDIR(Path(job.workdir).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_folder = False
+    except OSError:  # it may be there, and the job may see it
+        return
+    if not is_folder:
+        rule = "the server's machine has no such folder; make it, or write 'workdir: null' for "
+        raise InvalidField("workdir", job.workdir, f"{rule}one of the job's own")
 
 
 def order_of(

@@ -1,13 +1,15 @@
 """Folders of other servers of this host, whose attempts a server takes over.
 
 Whoever reads there has the folder's lock, so that its own server has ended and none begins
-there meanwhile: what its shims have claimed is all that will ever run from it.
+there meanwhile: what its shims have claimed is all that will ever run from it.  Its functions
+have ended with it; what they may have left behind is ended, too.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from interlane.engines.local.groups import groups_here
 from interlane.live import folder as state_folder
 from interlane.live.folder import Holder, holder_in
 
@@ -64,4 +66,5 @@ class Others:
         if file is None:
             return OutOfReach(f"{begun}, which has not ended.", is_served=True)
         self._locks[path] = file
+        groups_here(path).end_functions()
         return path

@@ -7,13 +7,13 @@ with its claim, its end and its log is the server's alone.
 
 import os
 import secrets
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from interlane.engines.local.accounts import Account
+from interlane.engines.local.trees import remove_tree
 
 WORK_NAME, TEMPORARY_NAME = "work", "tmp"
 TEMPORARY: Final = "TMPDIR"
@@ -67,11 +67,11 @@ def clear_temporary(folder: Path) -> None:
     """Remove what is temporary of an attempt that is over."""
     path = folder / TEMPORARY_NAME
     with suppress(FileNotFoundError):
-        shutil.rmtree(path.readlink() if path.is_symlink() else path, ignore_errors=True)
+        remove_tree(path.readlink() if path.is_symlink() else path)
 
 
 def remove_places(folder: Path) -> None:
     """Remove what an attempt has outside its folder."""
     link = folder / WORK_NAME
     if link.is_symlink():
-        shutil.rmtree(link.readlink().parent, ignore_errors=True)
+        remove_tree(link.readlink().parent)

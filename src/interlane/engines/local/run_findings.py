@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interlane.engines.local import shim
-from interlane.engines.local.claims import digest_of, is_foreign, read_claim, run_name
+from interlane.engines.local.claims import (
+    digest_of,
+    is_foreign,
+    is_number,
+    read_claim,
+    run_name,
+)
 from interlane.live.port import Attempt
 from interlane.live.store.record import JobRecord, UnreadableRecord
 
@@ -31,7 +37,7 @@ def look_through(runs: Path, records: Iterable[JobRecord]) -> RunFindings:
         if name is None or record is None or record.uid != name.uid:
             remarks.append(f"{path} belongs to no job on record.")
             continue
-        for run in sorted(one for one in path.iterdir() if one.name.isdigit()):
+        for run in sorted(one for one in path.iterdir() if is_number(one.name)):
             problems += _wrong(run, record)
             if int(run.name) > record.attempt:
                 remarks.append(f"{run} was begun after what is on record of {record.id}.")

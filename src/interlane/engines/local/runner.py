@@ -31,6 +31,7 @@ from interlane.engines.local.claims import (
     folder_name,
     identity_of,
     is_foreign,
+    is_number,
     read_claim,
     read_end,
     run_name,
@@ -230,7 +231,7 @@ class ProcessRunner:
 
     def _stranger(self, folder: Path, holder: str) -> Attempt | None:
         name = run_name(folder.parent.name)
-        if name is None or not folder.name.isdigit() or not (folder / shim.CLAIM).exists():
+        if name is None or not is_number(folder.name) or not (folder / shim.CLAIM).exists():
             return None  # nobody has begun it; whoever knows it asks about it by name
         attempt = Attempt(name.job_id, int(folder.name), name.uid, holder)
         if isinstance(self.find(attempt), Begun):
@@ -339,6 +340,9 @@ class ProcessRunner:
             end = self._end(attempt, status)
         except OSError as error:
             log.warning("How %s ended cannot be told yet: %s", attempt.job_id, error)
+            return
+        except Exception as error:  # whatever one job has left, others end, too
+            log.error("How %s ended cannot be told.", attempt.job_id, exc_info=error)
             return
         with self._lock:
             self._untold.pop(attempt, None)
@@ -507,13 +511,12 @@ def _is_locked(claim: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
     return False
 
 
 def _log_files(folder: Path) -> list[tuple[int, Path]]:
     """Return the parts of a log with the byte that each begins with, in order."""
-    return sorted(
-        (int(path.name.removeprefix(shim.LOG)), path) for path in folder.glob(f"{shim.LOG}*")
-    )
+    found = ((path.name.removeprefix(shim.LOG), path) for path in folder.glob(f"{shim.LOG}*"))
+    return sorted((int(begin), path) for begin, path in found if is_number(begin))

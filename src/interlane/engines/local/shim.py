@@ -39,6 +39,7 @@ import select
 import signal
 import sys
 import time
+from functools import partial
 
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
@@ -80,7 +81,7 @@ SHORT_CODE = 64
 EXEC_TRIES = 5
 """How often a program is started that could not be for lack of something."""
 
-OOM_SCORE = "500"
+OOM_SCORE_FILE, OOM_SCORE = "/proc/self/oom_score_adj", b"500"
 """Jobs are ended before the server, shims and others when the machine runs out of memory."""
 
 CUT_OFF, MEMORY = "cut off", "memory"
@@ -99,19 +100,32 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 def claim(folder: str, words: str) -> int | None:
     """Claim an attempt; return the locked file, or None if somebody has claimed it before."""
     mine = os.path.join(folder, f"{CLAIM}.{os.getpid()}")
+    try:
+        os.unlink(mine)  # of one that had our number and was killed here
+    except FileNotFoundError:
+        pass
     fd = os.open(mine, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.write(fd, words.encode())
         os.fsync(fd)
         os.link(mine, os.path.join(folder, CLAIM))
-        _sync(folder)
+        _keep(folder)
     except FileExistsError:
         os.close(fd)
         return None
     finally:
         os.unlink(mine)
     return fd
+
+
+def _keep(folder: str) -> None:
+    """Let a claim outlive a loss of power; one that might not is withdrawn, for nothing ran."""
+    try:
+        _sync(folder)
+    except OSError:
+        os.unlink(os.path.join(folder, CLAIM))
+        raise
 
 
 def _sync(folder: str) -> None:
@@ -212,15 +226,10 @@ class _Shim:
         """Fork all processes, then let them begin; where one cannot be forked, none begins."""
         gate, opened = os.pipe2(os.O_CLOEXEC)
         heard, told = os.pipe2(os.O_CLOEXEC)
-        shim = os.getpid()
         try:
             for rank, process in enumerate(self.order["processes"]):
-                pid = os.fork()
-                if pid == 0:
-                    os.close(opened)
-                    self._enter(gate, told, shim)
-                    self._become(process, output, shim)
-                self.children[pid] = rank
+                child = partial(self._child, process, (gate, opened, told), output, os.getpid())
+                self.children[_fork(child)] = rank
             os.close(told)
             told = -1
             self._hear_all(heard)
@@ -231,6 +240,13 @@ class _Shim:
                 if fd >= 0:
                     os.close(fd)
 
+    def _child(self, process: dict, gates: tuple, output: int, shim: int) -> None:  # type: ignore[type-arg]
+        """Wait for the others of the gang, and become a process of the job; never returns."""
+        gate, opened, told = gates
+        os.close(opened)
+        needs = self._enter(gate, told, shim)
+        self._become(process, output, shim, needs)
+
     def _hear_all(self, heard: int) -> None:
         """Wait until all have joined the group; raise why one could not."""
         said = b""
@@ -240,16 +256,21 @@ class _Shim:
             number = max(said, default=0) or errno.EAGAIN
             raise OSError(number, os.strerror(number))
 
-    def _enter(self, gate: int, told: int, shim: int) -> None:
-        """Join the group, say so, and wait until all have."""
+    def _enter(self, gate: int, told: int, shim: int) -> tuple[int, int]:
+        """Join the group, say so, and wait until all have; return what was opened before.
+
+        Whatever the machine may lack for it is had before anything of the gang begins: later
+        it would be the job that fails.
+        """
         try:
             os.setsid()
             _end_with_parent(shim, signal.SIGKILL)
             self.group.join()
+            needs = os.open(os.devnull, os.O_RDONLY), os.open(OOM_SCORE_FILE, os.O_WRONLY)
             os.write(told, b"\0")
             os.close(told)
             if os.read(gate, 1):
-                return
+                return needs
         except BaseException as error:  # whatever it is: this child must not go on as a shim
             try:
                 number = getattr(error, "errno", None) or errno.EIO
@@ -258,15 +279,17 @@ class _Shim:
                 os._exit(COULD_NOT_START)
         os._exit(COULD_NOT_START)
 
-    def _become(self, process: dict, output: int, shim: int) -> None:  # type: ignore[type-arg]
+    def _become(self, process: dict, output: int, shim: int, needs: tuple[int, int]) -> None:  # type: ignore[type-arg]
         """Turn the child into the job's process; never returns."""
+        nothing, oom_score = needs
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, KILL, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _limit(process, self.order["descriptors"])
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.write(oom_score, OOM_SCORE)
+            os.dup2(nothing, 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
             if self.order["account"] is not None:
@@ -345,7 +368,10 @@ class _Shim:
     def _force(self) -> None:
         """Kill everything that is left, again and again until nothing is."""
         self.force_at_s = time.monotonic() + LOOK_EVERY_S
-        self.group.kill()
+        try:
+            self.group.kill()
+        except OSError:
+            pass  # the machine lacks something; it comes round again
         for pid in (*self.children, *(self._left() or ())):
             _signal_group(pid, signal.SIGKILL)
 
@@ -379,10 +405,20 @@ def _write_end(folder: str, order: dict, how: dict) -> None:  # type: ignore[typ
             _sync(folder)
         except FileNotFoundError:
             return  # the folder is gone, and with it everybody who could ask
+        except IsADirectoryError as error:
+            _put_aside(error.filename2 or error.filename)
         except OSError:
             time.sleep(1.0)  # a full disk: nothing may be lost, so there is no hurry
         else:
             return
+
+
+def _put_aside(path: str) -> None:
+    """Move a folder out of the way that the job has put in the place of a file."""
+    try:
+        os.rename(path, f"{path}.{time.time_ns()}")
+    except OSError:
+        time.sleep(1.0)
 
 
 def _said(error: Exception) -> str:
@@ -399,8 +435,6 @@ def _limit(process: dict, descriptors: int) -> None:  # type: ignore[type-arg]
     memory_bytes = process["memory_bytes_max"]
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write(OOM_SCORE)
 
 
 def _become_account(account: dict) -> None:  # type: ignore[type-arg]
@@ -431,6 +465,21 @@ def _signal_group(pid: int, number: int) -> None:
             pass
 
 
+def _fork(child: partial) -> int:  # type: ignore[type-arg]
+    """Fork; the child does this and never returns."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            child()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+    return pid
+
+
 def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
@@ -444,6 +493,7 @@ def _end_with_parent(parent: int, number: int) -> None:
 
 def _work(shim: _Shim) -> None:
     """Run the job; where the machine lacks what that takes, it has never begun."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         shim.run()
         ended = shim.end()
@@ -521,14 +571,10 @@ def main(folder: str) -> int:
         group.remove()
         return 1
     try:
-        worker = os.fork()
+        worker = _fork(partial(_work, shim))
     except OSError as error:
         _write_end(folder, order, {"exit_code": None, "why": None, "lacks": error.errno})
         group.remove()
-        return 0
-    if worker == 0:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        _work(shim)
         return 0
     code = _watch(worker)
     if code:

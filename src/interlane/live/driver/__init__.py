@@ -27,6 +27,7 @@ from interlane.live.driver.errors import (
     NoSuchMachine,
     NotReady,
     NotUnknown,
+    NotWaiting,
     VersionDiffers,
 )
 from interlane.live.driver.inbox import Key, Resolution
@@ -41,6 +42,7 @@ __all__ = [
     "NoSuchMachine",
     "NotReady",
     "NotUnknown",
+    "NotWaiting",
     "Resolution",
     "VersionDiffers",
 ]

@@ -21,7 +21,9 @@ from interlane.model import (
 
 
 def decide(batch: Batch) -> None:
-    """Have everything decided that can be at this moment."""
+    """Have everything decided that can be at this moment, if it is ours to decide."""
+    if not batch.engine.traits.decides:
+        return
     decide_until_rest(batch.state.scheduler, batch.now_s, lambda some: _carry_out(some, batch))
 
 

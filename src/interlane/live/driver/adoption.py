@@ -13,7 +13,7 @@ from interlane.live.driver.batch import Batch
 from interlane.live.driver.state import DriverState, job_of
 from interlane.live.driver.users import KnownKeys, note_engine_key, put_on_record
 from interlane.live.files.job import Origin
-from interlane.live.port import Found, Observation
+from interlane.live.port import Ended, Found, Observation
 from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
@@ -31,19 +31,20 @@ class Adoption:
     store: Store
 
     def take_in(self, observation: Observation, batch: Batch, known: KnownKeys) -> None:
-        """Put on record what runs and is not."""
+        """Put on record what runs and is not; of what has ended, only what somebody awaits."""
         _leave_out_numbers(observation.serial, batch.state)
+        over = {one.attempt for one in observation.attempts if isinstance(one, Ended)}
         for found in observation.found:
             if found.attempt not in batch.state.newer.attempts:
-                self._adopt(found, batch, known)
+                self._adopt(found, batch, known, is_over=found.attempt in over)
 
-    def _adopt(self, found: Found, batch: Batch, known: KnownKeys) -> None:
+    def _adopt(self, found: Found, batch: Batch, known: KnownKeys, *, is_over: bool) -> None:
         """Take up an attempt, unless it is known or was given up."""
         job_id, number = found.attempt.job_id, found.attempt.number
         if job_id in batch.state.unread:
             return
         record = batch.state.jobs.get(job_id) or self.store.job(job_id)
-        if record is not None and not _is_later(found, record):
+        if is_over if record is None else not _is_later(found, record):
             return
         runs = partial(
             Recovered,
@@ -64,9 +65,9 @@ class Adoption:
             batch.note(runs(job), **detail)
 
     def _numbered(self, origin: Origin, state: DriverState) -> Origin:
-        """Return whose job it is, with a new number if another job has the one it had."""
+        """Return whose job it is, with a new number if it had none or another job has it."""
         newest = self.store.jobs(JobsWanted(limit=1, before=origin.serial + 1))
-        if not newest or newest[0].serial != origin.serial:
+        if origin.serial and (not newest or newest[0].serial != origin.serial):
             return origin
         state.serial += 1
         return replace(origin, serial=state.serial)

@@ -59,7 +59,8 @@ class Batch:
             record = after(before, entry)
             if record is before:
                 entry = replace(entry, detail={**detail, VOID: True})
-            self.changed[job_id] = state.jobs[job_id] = record
+            self.changed[job_id] = record
+            state.put(record)
         self.entries.append(entry)
 
     def launch(self, launch: Launch) -> None:

@@ -19,6 +19,10 @@ class NotUnknown(InterlaneError):
     """It is known what has become of the job, so that nobody need decide it."""
 
 
+class NotWaiting(InterlaneError):
+    """The job does not wait, so that it can be neither held nor changed."""
+
+
 class AlreadyEnded(InterlaneError):
     """The job has ended, so that nothing can be done about it."""
 

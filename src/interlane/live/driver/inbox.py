@@ -80,6 +80,18 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True)
+class Adjust:
+    """Somebody holds a job that waits, releases it, or changes what it says."""
+
+    job_id: JobId
+    by: str
+    held: bool | None
+    spec: JobSpec | None
+    """What it says from now on; None if that stays."""
+    answer: "Future[JobRecord]"
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Somebody asks the scheduler."""
 
@@ -101,8 +113,13 @@ class GiveBack:
     report: NeverBegan | NeverGrew
 
 
-FromUser = Submit | Cancel | Drain | Resolve | Ask
-Item = FromUser | Report | Observed | GiveBack | Ticked
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """A job that is held may have what it waits for."""
+
+
+FromUser = Submit | Cancel | Drain | Resolve | Adjust | Ask
+Item = FromUser | Report | Observed | GiveBack | Recheck | Ticked
 
 
 class Inbox:

@@ -14,7 +14,9 @@ from interlane.live.driver.adoption import Adoption
 from interlane.live.driver.batch import Batch
 from interlane.live.driver.clock import Clock, Timed
 from interlane.live.driver.errors import NotReady
+from interlane.live.driver.holding import Holding
 from interlane.live.driver.inbox import (
+    Adjust,
     Ask,
     Cancel,
     Drain,
@@ -25,6 +27,7 @@ from interlane.live.driver.inbox import (
     Key,
     Observed,
     Question,
+    Recheck,
     Resolution,
     Resolve,
     Submit,
@@ -35,11 +38,12 @@ from interlane.live.driver.reports import ReportIntake
 from interlane.live.driver.state import DriverState, SchedulerPlan, Snapshot, drawn_uid
 from interlane.live.driver.users import KnownKeys, Users
 from interlane.live.driver.warmup import warm_up
-from interlane.live.files.job import JobSpec, program_of
+from interlane.live.files.job import DEFAULT_PRIORITY, JobSpec, program_of
 from interlane.live.measure.monitor import Monitor
 from interlane.live.port import (
     Attempt,
     Begun,
+    Displaced,
     Drained,
     Ended,
     Engine,
@@ -57,6 +61,7 @@ from interlane.live.port import (
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed, Superseded
 from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
+from interlane.policy.order import counts_priority
 from interlane.predict.recall import Recall
 
 BAD_MAX: Final = 20
@@ -108,6 +113,9 @@ class Driver:
         self.monitor = Monitor(engine.traits.turns, self._program_of)
         self._reports = ReportIntake(self.monitor)
         self._users = Users(store)
+        self._holding = Holding(store)
+        self._has_begun_anew = True
+        """Whether jobs that are held are looked through in any case."""
         self._adoption = Adoption(store)
         self._ready = threading.Event()
         self._closing = threading.Event()
@@ -178,9 +186,29 @@ class Driver:
         """Decide what has become of an attempt of which nobody can tell."""
         return self._asked(Resolve(job_id, how, by, Future()))
 
+    def hold(self, job_id: JobId, by: str, *, held: bool = True) -> "Future[JobRecord]":
+        """Hold a job that waits, or release it."""
+        return self._asked(Adjust(job_id, by, held, None, Future()))
+
+    def change(
+        self, job_id: JobId, job: JobSpec, user: str, by: str, *, is_admin: bool = False
+    ) -> "Future[JobRecord]":
+        """Change what a user's job that waits says."""
+        self.engine.check(job, user, is_admin=is_admin)
+        return self._asked(Adjust(job_id, by, None, job, Future()))
+
     def ask(self, question: Question) -> "Future[Any]":
         """Ask the scheduler; the question must not change it."""
         return self._asked(Ask(question, Future()))
+
+    def notes_on(self, job: JobSpec) -> list[str]:
+        """Return what somebody should know who has submitted a job."""
+        policy = self._state.scheduler.policy
+        if job.priority == DEFAULT_PRIORITY or counts_priority(policy.order):
+            return []
+        return [
+            f"priority {job.priority} does not count here: jobs are ordered by {policy.name}."
+        ]
 
     def open_records(self) -> list[JobRecord]:
         """Return the jobs that have not ended."""
@@ -289,8 +317,12 @@ class Driver:
         known = self._users.known_keys(items)
         for item in items:
             self._take_in(item, batch, known)
+        is_due = self._has_begun_anew or any(isinstance(item, Recheck) for item in items)
+        self._holding.settle(batch, is_due=is_due)
+        self._has_begun_anew = False
         if batch.entries:  # else nothing has happened since the last decision
             actions.decide(batch)
+            self._holding.follow(batch)
         batch.release()
         self._commit(batch)
         for act in batch.afterwards:
@@ -300,7 +332,7 @@ class Driver:
 
     def _take_in(self, item: Item, batch: Batch, known: KnownKeys) -> None:
         match item:
-            case Submit() | Cancel() | Drain() | Ask() | Resolve():
+            case Submit() | Cancel() | Drain() | Ask() | Resolve() | Adjust():
                 self._users.take_in(item, batch, known)
             case Begun() | Ended() | NeverBegan() | Grew() | NeverGrew():
                 self._reports.take_in(item, batch)
@@ -315,8 +347,12 @@ class Driver:
                 self._users.wanted(item, batch, known)
             case Withdrawn():
                 self._users.withdrawn(item, batch, known)
+            case Displaced(why):
+                self.give_up(InterlaneError(why))
             case Observed(observation):
                 self._compare(observation, batch, known)
+            case Recheck():
+                pass  # looked at with whatever else has come
             case Ticked():
                 batch.note(item)
 
@@ -357,6 +393,8 @@ class Driver:
     def _rebuild(self) -> None:
         """Begin again with what is stored; the engine is looked at again."""
         self._inbox.drop_later()
+        self._holding.forget()
+        self._has_begun_anew = True
         drained = frozenset(MachineId(row.machine_id) for row in self.store.drains())
         self._state.machines = replace(self._state.machines, drained_here=drained)
         self._state.read(self.store)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from interlane.live.port import Drained, MachineGone, MachineReport, MachineSeen, Observation
 from interlane.model import (
@@ -20,7 +21,7 @@ from interlane.model import (
 Known = Mapping[MachineId, Machine]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MachinesSeen:
     """All machines at one moment; a report makes the next, and events for a scheduler."""
 
@@ -34,9 +35,9 @@ class MachinesSeen:
     occupied: Mapping[MachineId, Occupied] = field(default_factory=dict)
     topology: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def cluster(self) -> Cluster:
-        """The machines as a scheduler knows them."""
+        """The machines as a scheduler knows them; made once, for it is asked for every job."""
         return Cluster(self.name, tuple(self.known.values()), topology=self.topology)
 
     @property

@@ -1,7 +1,7 @@
 """What the engine reports of attempts: that they run, have ended or never ran."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from interlane.live.driver.batch import Batch
@@ -26,15 +26,19 @@ from interlane.live.store.record import JobRecord
 from interlane.model import (
     AttemptUnknown,
     Cancelled,
+    CancelRequested,
     Finished,
     GrowFailed,
     Grown,
+    JobChanged,
     JobLost,
+    JobRetried,
     Placement,
     Preempted,
     Recovered,
     Started,
     StartFailed,
+    amounts,
 )
 from interlane.model.lifecycle import JobState
 
@@ -52,6 +56,11 @@ SHORT_S_MAX: Final = 30.0
 """Seconds between tries to start a job for which its machine lacks something, at most."""
 
 log = logging.getLogger("interlane.live")
+
+ALIKE: Final = 1.25
+"""Estimates that differ by less are taken to be the same."""
+
+_WAITING: Final = (JobState.QUEUED, JobState.HELD)
 
 LOST: Final = "It went with its machine."
 CUT_OFF: Final = "What ran it was killed."
@@ -145,6 +154,9 @@ class ReportIntake:
         if record.cancelled_by is not None:
             ended = self._told(record, report)
             batch.note(Cancelled(record.id), exit_code=report.exit_code, **ended)
+        elif report.was_cancelled:
+            batch.note(CancelRequested(record.id), cancelled_by=record.user)
+            batch.note(Cancelled(record.id), exit_code=report.exit_code)
         elif report.was_stopped:
             _preempted(record, batch)
         elif report.was_lost:
@@ -166,9 +178,12 @@ class ReportIntake:
         batch.note(Finished(record.id), exit_code=None, reason=said, losses=losses)
 
     def _finished(self, record: JobRecord, report: Ended, batch: Batch) -> None:
+        if _is_retried(record, report, batch):
+            return
         if report.exit_code == 0:
             asked = asked_before(record, batch.state.request_of(record.job))
             batch.state.estimates.learn(asked, record.ran_for_s(batch.now_s))
+            _estimate_again(asked.program, batch)
         ended = {"reason": _why_failed(record, report), **self._told(record, report)}
         batch.note(Finished(record.id), exit_code=report.exit_code, **ended)
 
@@ -241,6 +256,49 @@ def _lost(record: JobRecord, batch: Batch, every_s: float | None, **detail: obje
     attempted_s = record.attempted_s(batch.now_s)
     lost_s = attempted_s % every_s if every_s else attempted_s
     batch.note(JobLost(record.id, lost_s), **detail)
+
+
+def _is_retried(record: JobRecord, report: Ended, batch: Batch) -> bool:
+    """Let a job run again that failed in a way that may pass, after a while; tell if so."""
+    retry, code, failures = record.job.retry, report.exit_code, record.failures + 1
+    if retry is None or code is None or report.why is not None or not retry.counts(code):
+        return False
+    if failures > retry.times:
+        return False
+    wait_s, every_s = retry.wait_s(failures), spec.checkpoint_s(record.job)
+    attempted_s = record.attempted_s(batch.now_s)
+    lost_s = attempted_s % every_s if every_s else attempted_s
+    tries = f"try {failures + 1} of {retry.times + 1} is {amounts.span(wait_s)} later"
+    why = f"It ended with exit code {code}; {tries}."
+    at_s = batch.now_s + wait_s
+    detail = {"failures": failures, "not_before_s": at_s, "exit_code": code}
+    batch.note(JobRetried(record.id, why, lost_s), **detail)
+    return True
+
+
+def _estimate_again(program: str, batch: Batch) -> None:
+    """Estimate jobs anew that wait and are of a program of which a run has ended.
+
+    After the first, second, fourth, eighth run and so on: each tells half as much as the one
+    before, and every new estimate is on record.
+    """
+    state = batch.state
+    runs = state.estimates.runs_of(program)
+    if runs & (runs - 1):
+        return
+    for record in list(state.jobs.values()):
+        if record.state not in _WAITING or spec.program_of(record.job) != program:
+            continue
+        request = state.request_of(record.job)
+        found = state.estimates.estimate(asked_before(record, request))
+        if (
+            max(found.seconds, record.estimate_s)
+            < ALIKE * min(found.seconds, record.estimate_s)
+            and found.basis == record.basis
+        ):
+            continue
+        job = job_of(replace(record, estimate_s=found.seconds), request)
+        batch.note(JobChanged(job), **found.document)
 
 
 def _why_failed(record: JobRecord, report: Ended) -> str | None:

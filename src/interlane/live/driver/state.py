@@ -26,7 +26,7 @@ from interlane.model import (
     Request,
     SchedulerBuilt,
 )
-from interlane.model.lifecycle import JobState
+from interlane.model.lifecycle import APART, JobState
 from interlane.predict.recall import Recall
 
 RequestCounts = tuple[tuple[Request, int], ...]
@@ -153,6 +153,8 @@ class DriverState:
         self.estimates = LiveEstimates(trained)
         self.jobs: dict[JobId, JobRecord] = {}
         """Jobs that have not ended."""
+        self.held: set[JobId] = set()
+        """Those of them that wait for something else than a place."""
         self.unread: frozenset[JobId] = frozenset()
         """Jobs whose records cannot be read: they are left alone."""
         self.stored: dict[JobId, JobRecord] = {}
@@ -185,7 +187,9 @@ class DriverState:
         """Begin again with what is stored; the scheduler must be built again."""
         ends = store.ends()
         self.seq, self.serial = ends.seq, max(ends.serial, self.serial_least)
-        self.jobs = {record.id: record for record in store.open_jobs()}
+        self.jobs, self.held = {}, set()
+        for record in store.open_jobs():
+            self.put(record)
         self.unread = frozenset(record.id for record in store.unread)
         self.estimates = remembered(store, self.request_of, self._trained)
         lately = store.jobs(JobsWanted(WORKLOAD_JOBS))
@@ -201,6 +205,14 @@ class DriverState:
             if record.state is JobState.UNKNOWN:
                 self.endings.add(attempt_of(record), record.placement)
         self.is_built = False
+
+    def put(self, record: JobRecord) -> None:
+        """Know a job as it is from now on."""
+        self.jobs[record.id] = record
+        if record.state is JobState.HELD:
+            self.held.add(record.id)
+        else:
+            self.held.discard(record.id)
 
     def show(self, records: Iterable[JobRecord]) -> None:
         """Let other threads see jobs as they are stored."""
@@ -302,7 +314,7 @@ def job_of(record: JobRecord, request: Request) -> Job:
 def holders_first(records: Iterable[JobRecord]) -> list[JobRecord]:
     """Return jobs in the order in which a scheduler learns them: holders, then who waits.
 
-    Of those with which nobody knows what is the matter it learns nothing.
+    Of those that are held, or with which nobody knows what is the matter, it learns nothing.
     """
-    known = (one for one in records if one.state is not JobState.UNKNOWN)
+    known = (one for one in records if one.state not in APART)
     return sorted(known, key=lambda one: (not one.state.holds, one.serial))

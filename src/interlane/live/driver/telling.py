@@ -17,7 +17,11 @@ from interlane.model import (
     Finished,
     GrowFailed,
     Grown,
+    JobChanged,
+    JobHeld,
     JobLost,
+    JobReleased,
+    JobRetried,
     Logged,
     Preempted,
     Recovered,
@@ -25,7 +29,7 @@ from interlane.model import (
     Started,
     StartFailed,
 )
-from interlane.model.lifecycle import NEXT, JobState
+from interlane.model.lifecycle import APART, NEXT, JobState
 
 
 def told(
@@ -41,16 +45,21 @@ def told(
     """
     if isinstance(what, Action | CancelRequested | SchedulerBuilt):
         return
-    if record is not None and record.state is JobState.UNKNOWN:
-        if isinstance(what, Recovered):  # no scheduler knows anything else of it
-            yield what
+    if record is not None and record.state in APART:
+        yield from _told_of_unknown(what, record)
         return
     match what:
+        case JobReleased():
+            pass  # it was not held
         case Recovered(job):
             if knows is not None:
                 yield Cancelled(job.id)  # it is told again, with its place
             yield what
-        case AttemptUnknown(job_id):
+        case JobChanged(job):
+            if knows is JobState.QUEUED:
+                yield Cancelled(job.id)
+                yield Recovered(job, 0.0 if record is None else record.ran_s)
+        case AttemptUnknown(job_id) | JobHeld(job_id) | JobRetried(job_id):
             if knows is not None:
                 yield Cancelled(job_id)
         case Started() | Grown() | GrowFailed():
@@ -65,6 +74,14 @@ def told(
             yield from _waits_again(StartFailed(job_id, ""), Preempted(job_id, lost_s), knows)
         case _:
             yield what
+
+
+def _told_of_unknown(what: Logged, record: JobRecord) -> Iterator[Event]:
+    """Yield what a scheduler learns that does not know the job yet."""
+    if isinstance(what, Recovered):
+        yield what
+    elif isinstance(what, JobReleased):
+        yield Recovered(what.job, record.ran_s)
 
 
 def _waits_again(

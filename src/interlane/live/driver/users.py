@@ -1,5 +1,6 @@
 """What users ask: to submit a job, to cancel one, to drain a machine, to know."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from interlane.live.driver.errors import (
     NoSuchJob,
     NoSuchMachine,
     NotUnknown,
+    NotWaiting,
     VersionDiffers,
 )
 from interlane.live.driver.inbox import (
+    Adjust,
     Ask,
     Cancel,
     Drain,
@@ -32,6 +35,7 @@ from interlane.live.driver.reports import wait_again
 from interlane.live.driver.state import DriverState, attempt_of
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec, Origin
+from interlane.live.files.waiting import array_of
 from interlane.live.port import Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
 from interlane.live.store.record import SPEC, JobRecord
@@ -42,7 +46,11 @@ from interlane.model import (
     CancelRequested,
     Finished,
     InterlaneError,
+    InvalidField,
+    InvalidInput,
     Job,
+    JobChanged,
+    JobHeld,
     JobId,
     Recovered,
     Submitted,
@@ -54,6 +62,8 @@ KnownKeys = dict[tuple[str, str], UsedKey]
 
 ENGINE: Final = "@engine"
 """Under which user keys of jobs are kept that came in through the engine."""
+
+log = logging.getLogger("interlane.live")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +88,34 @@ class Users:
                 _drain(item, batch)
             case Resolve():
                 self._resolve(item, batch)
+            case Adjust():
+                self._adjust(item, batch)
             case Ask():
                 _answer(item, batch)
 
     def wanted(self, report: Wanted, batch: Batch, known: KnownKeys) -> None:
         """Take in a job that was submitted through the engine; it may be told again."""
         batch.state.newer.keys.add(report.key)
-        if (ENGINE, report.key) in known:
+        used = known.get((ENGINE, report.key))
+        if used is not None:
+            if used.job_id not in batch.state.jobs:
+                self._discard(report.key, used.job_id, batch)
             return
-        record = _new_job(report.job, report.user, batch, report.key)
+        if report.job_id is not None and self._is_taken(report.job_id, batch.state):
+            log.warning("Job %s of the engine is left alone: its id was used.", report.job_id)
+            return
+        record = _new_job(report.job, report.user, batch, report.key, report.job_id)
         note_engine_key(record, batch, known)
+
+    def _discard(self, key: str, job_id: JobId, batch: Batch) -> None:
+        """Let the engine let go of a job that was cancelled here, or could not be run."""
+        record = self.store.job(job_id)
+        was_cancelled = record is not None and record.state is JobState.CANCELLED
+        discard = partial(batch.engine.discard, key, was_cancelled=was_cancelled)
+        batch.afterwards.append(discard)
+
+    def _is_taken(self, job_id: JobId, state: DriverState) -> bool:
+        return job_id in state.jobs or self.store.job(job_id) is not None
 
     def withdrawn(self, report: Withdrawn, batch: Batch, known: KnownKeys) -> None:
         """Cancel a job that was submitted through the engine, if it has not ended."""
@@ -111,7 +139,12 @@ class Users:
         if key is not None and (used := known.get((item.user, key.text))) is not None:
             self._answer_again(item, key, used, batch)
             return
-        record = _new_job(item.job, item.user, batch)
+        try:
+            self._check_after(item.job, batch.state)
+        except InterlaneError as error:
+            batch.afterwards.append(partial(item.answer.set_exception, error))
+            return
+        record = _new_array(item.job, item.user, batch)
         if key is not None:
             _note_key(item.user, key, record, batch, known)
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
@@ -134,6 +167,41 @@ class Users:
 
         batch.afterwards.append(answer)
 
+    def _check_after(self, job: JobSpec, state: DriverState) -> None:
+        """Refuse a job that is to run after one that there never was."""
+        for at, after in enumerate(job.after):
+            if JobId(after.job) not in state.jobs and self.store.job(after.job) is None:
+                raise InvalidField(f"after.{at}", after.job, "there is no such job")
+
+    def _adjust(self, item: Adjust, batch: Batch) -> None:
+        """Hold, release or change a job that waits."""
+        try:
+            record = self._waiting(item.job_id, batch.state)
+            if item.spec is not None:
+                self._check_after(item.spec, batch.state)
+                _change(record, item.spec, batch)
+            elif item.held:
+                why = f"{item.by} holds it; 'interlane release {record.id}' lets it run."
+                batch.note(JobHeld(record.id, why), held_by=item.by)
+            elif record.held_by is not None:
+                batch.note(JobHeld(record.id, f"{item.by} released it."), held_by=None)
+        except InterlaneError as error:
+            batch.afterwards.append(partial(item.answer.set_exception, error))
+            return
+        batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
+
+    def _waiting(self, job_id: JobId, state: DriverState) -> JobRecord:
+        """Return a job that waits, or raise that it does not."""
+        record = state.jobs.get(job_id) or self.store.job(job_id)
+        if record is None:
+            raise NoSuchJob(f"There is no job {job_id!r}; 'interlane ps -A' lists all.")
+        if record.state not in (JobState.QUEUED, JobState.HELD):
+            raise NotWaiting(
+                f"Job {job_id} is {record.state}; only jobs that wait can be held, released "
+                "or changed."
+            )
+        return record
+
     def _resolve(self, item: Resolve, batch: Batch) -> None:
         record = batch.state.jobs.get(item.job_id)
         if record is None or record.state is not JobState.UNKNOWN:
@@ -154,7 +222,7 @@ class Users:
         except InterlaneError as error:
             batch.afterwards.append(partial(item.answer.set_exception, error))
             return
-        if record.state is JobState.QUEUED:
+        if record.state in (JobState.QUEUED, JobState.HELD):
             batch.note(Cancelled(record.id), cancelled_by=item.by)
         elif record.state is JobState.UNKNOWN:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
@@ -219,13 +287,62 @@ def _note_key(user: str, key: Key, record: JobRecord, batch: Batch, known: Known
     batch.keys.append(used)
 
 
-def _new_job(job: JobSpec, user: str, batch: Batch, key: str | None = None) -> JobRecord:
-    """Put a job on record that waits from now on."""
+def _new_job(
+    job: JobSpec,
+    user: str,
+    batch: Batch,
+    key: str | None = None,
+    called: JobId | None = None,
+    **detail: object,
+) -> JobRecord:
+    """Put a job on record that waits from now on, called as its engine calls it, if it does."""
     state = batch.state
     state.serial += 1
-    job_id = JobId(f"{job.name}-{state.serial}")
+    job_id = called or JobId(f"{job.name}-{state.serial}")
     origin = Origin(state.serial, user, batch.now_s, key)
-    return put_on_record(job_id, job, origin, batch, Submitted, uid=state.new_uid())
+    start_s = spec.not_before_s(job, batch.now_s)
+    if start_s is not None:
+        detail["not_before_s"] = start_s
+    if job.hold:
+        detail["held_by"] = user
+    uid = state.new_uid() if called is None or key is None else key
+    return put_on_record(job_id, job, origin, batch, Submitted, uid=uid, **detail)
+
+
+def _new_array(job: JobSpec, user: str, batch: Batch) -> JobRecord:
+    """Put all jobs of an array on record; return the first, or the job if it is none."""
+    if job.array is None:
+        return _new_job(job, user, batch)
+    wanted = array_of(job.array)
+    count = len(wanted.indices)
+    array_id = f"{job.name}-{batch.state.serial + 1}"
+    made = []
+    for index in wanted.indices:
+        env = {
+            **job.env,
+            "INTERLANE_ARRAY_ID": array_id,
+            "INTERLANE_ARRAY_INDEX": str(index),
+            "INTERLANE_ARRAY_COUNT": str(count),
+        }
+        said = {**job.document, "array": wanted.one(index), "env": env}
+        one = JobSpec.model_validate(said)
+        made.append(_new_job(one, user, batch, array_id=array_id, array_count=count))
+    return made[0]
+
+
+def _change(record: JobRecord, job: JobSpec, batch: Batch) -> None:
+    """Let a job that waits say something else; its place in line is that of its submission."""
+    if job.name != record.name or job.array != record.job.array:
+        raise InvalidInput("The name and the array of a job stay as they are; submit another.")
+    request = batch.state.request_of(job)
+    asked = asked_of(record.id, job, record.user, record.submitted_s, request)
+    estimate = batch.state.estimates.estimate(asked)
+    origin = Origin(record.serial, record.user, record.submitted_s, record.key)
+    made = spec.job_of(record.id, job, origin, request, estimate.seconds)
+    start_s = spec.not_before_s(job, batch.now_s)
+    batch.note(
+        JobChanged(made), **{SPEC: job.document}, **estimate.document, not_before_s=start_s
+    )
 
 
 def put_on_record(
@@ -241,9 +358,8 @@ def put_on_record(
     asked = asked_of(job_id, job, origin.user, origin.submitted_s, request)
     estimate = batch.state.estimates.estimate(asked)
     made = spec.job_of(job_id, job, origin, request, estimate.seconds)
-    band = {"low_s": estimate.low_s, "high_s": estimate.high_s, "basis": estimate.basis}
     key = {} if origin.key is None else {"key": origin.key}
-    batch.note(first(made), **{SPEC: job.document}, **band, **key, **detail)
+    batch.note(first(made), **{SPEC: job.document}, **estimate.document, **key, **detail)
     return batch.record(job_id)
 
 

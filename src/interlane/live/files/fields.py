@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 NAME: Final = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
 """Names become parts of paths and commands, so that little is allowed in them."""
@@ -19,6 +19,8 @@ LABEL_KEY: Final = r"^[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?$"
 LABEL_VALUE: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 """What Kubernetes allows, except that a value is never empty."""
 
+CALLABLE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+MODULE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 SHORT_MAX: Final = 200
 TEXT_MAX: Final = 64 * 1024
 SHOWN_MAX: Final = 80
@@ -33,6 +35,8 @@ _PATTERNS: Final = {
     "at both ends",
     LABEL_VALUE: "it must be 1 to 63 of A-Z, a-z, 0-9, ., _ and -, with a letter or digit at "
     "both ends",
+    CALLABLE: "it must read like module:function, as in models.bert:answer",
+    MODULE: "it must be the name of a module, as in models.bert",
 }
 """Patterns in words."""
 
@@ -44,6 +48,33 @@ Line = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=TEXT)]
 Role = Annotated[str, Field(pattern=ROLE)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
+
+
+def _with_unit(said: object) -> object:
+    if isinstance(said, int | float):
+        rule = f"memory has a unit; write {said:g}GB if you mean gigabytes"
+        raise ValueError(rule)
+    return said
+
+
+MemoryText = Annotated[str, BeforeValidator(_with_unit)]
+"""An amount of memory, with its unit."""
+
+
+def _as_text(said: object) -> object:
+    if isinstance(said, int) and not isinstance(said, bool):
+        return str(said)
+    if said is None or isinstance(said, float | bool):
+        raise ValueError(
+            "variables are text, and this could be written in several ways; put it in quotes"
+        )
+    return said
+
+
+VariableText = Annotated[
+    Text, BeforeValidator(_as_text, json_schema_input_type=Annotated[Text | int, Field()])
+]
+"""The value of a variable; whole numbers can be written in one way only, so they will do."""
 
 
 def _printable(text: str) -> str:
@@ -61,6 +92,20 @@ class Strict(BaseModel):
     """Knows no other fields than its own, and never changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def merged(whole: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with a change: fields inside fields alike, null drops one."""
+    made = dict(whole)
+    for name, value in change.items():
+        before = made.get(name)
+        if value is None:
+            made.pop(name, None)
+        elif isinstance(value, Mapping):
+            made[name] = merged(before if isinstance(before, Mapping) else {}, value)
+        else:
+            made[name] = value
+    return made
 
 
 def sentence(errors: Iterable[Mapping[str, Any]], model: type[BaseModel], what: str) -> str:

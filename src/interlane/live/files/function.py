@@ -1,16 +1,24 @@
 """What users write about a function, and the terms that it means."""
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from interlane.live.files.fields import Amount, Line, Strict, Text, Variable, Word
+from interlane.live.files.fields import (
+    CALLABLE,
+    MODULE,
+    Amount,
+    Line,
+    MemoryText,
+    Strict,
+    Variable,
+    VariableText,
+    Word,
+)
 from interlane.live.files.job import SECRETS_MAX
 from interlane.model import InvalidField, amounts
 
-CALLABLE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
-MODULE: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 AUTO: Final = "auto"
 DEADLINE_S_MAX: Final = 3_600.0
 KEEP_S_MAX: Final = 86_400.0
@@ -38,7 +46,7 @@ class ReplicaFields(Strict):
 class FunctionSpec(Strict):
     """A function as users write it."""
 
-    kind: Annotated[str, Field(pattern="^function$")] = "function"
+    kind: Literal["function"] = "function"
     name: Word
     handler: Callable = Field(description="module:callable, called with the input.")
     load: Callable | None = Field(
@@ -53,7 +61,7 @@ class FunctionSpec(Strict):
         max_length=64,
         description="Installed modules that are imported once for all replicas.",
     )
-    memory: str = Field(default="512MB", description="Device memory of one replica.")
+    memory: MemoryText = Field(default="512MB", description="Device memory of one replica.")
     deadline: Amount = Field(default="30s", description="After it, a request has failed.")
     load_deadline: Amount = Field(default="120s", description="After it, a load has failed.")
     concurrency: int = Field(
@@ -67,7 +75,7 @@ class FunctionSpec(Strict):
     )
     queue: int = Field(default=1_000, ge=0, le=100_000, description="Requests that may wait.")
     answer_max: str = Field(default="16MiB", description="Bytes of an answer, as JSON.")
-    env: dict[Variable, Text] = Field(default_factory=dict, max_length=100)
+    env: dict[Variable, VariableText] = Field(default_factory=dict, max_length=100)
     secrets: list[Variable] = Field(
         default_factory=list,
         max_length=SECRETS_MAX,

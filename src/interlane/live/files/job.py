@@ -12,22 +12,32 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
 from math import ceil
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from interlane.live.files.fields import (
     Amount,
     LabelKey,
     LabelValue,
     Line,
+    MemoryText,
     Role,
     Short,
     Strict,
-    Text,
     Variable,
+    VariableText,
     Word,
     sentence,
+)
+from interlane.live.files.waiting import (
+    AFTER_MAX,
+    After,
+    EnvironmentFields,
+    RetryFields,
+    array_of,
+    check_retry,
+    start_s,
 )
 from interlane.model import (
     ANYWHERE,
@@ -44,6 +54,7 @@ from interlane.model import (
     amounts,
 )
 from interlane.model.cluster import MACHINE_LEVEL
+from interlane.model.machine import Label
 
 SECRETS_MAX: Final = 64
 STOP_SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -60,7 +71,12 @@ WORKER: Final = "worker"
 INSTANCES_MAX: Final = 1_000
 TASKS_MAX: Final = 32
 LABELS_MAX: Final = 64
+ANY_VALUE: Final = "*"
+"""Tolerates a taint whatever its value is."""
+
 SCRIPT_MAX: Final = 64
+ARRAY_MIB_MAX: Final = 16
+ARRAY_BYTES_MAX: Final = ARRAY_MIB_MAX << 20
 TAG_LENGTH: Final = 12
 """Digits that tell groups of one script apart."""
 
@@ -82,7 +98,7 @@ class GpuFields(Strict):
 
     count: int = Field(default=1, ge=0, le=62)
     type: list[Annotated[str, Field(max_length=64)]] | str = Field(default_factory=list)
-    memory: str | None = Field(
+    memory: MemoryText | None = Field(
         default=None, description="12GB, or request..limit as in 12GB..20GB."
     )
     compute: Amount | None = Field(
@@ -90,12 +106,37 @@ class GpuFields(Strict):
     )
 
 
+def _gpus_in_short(said: object) -> object:
+    """Return the fields that a bare number means: so many GPUs, or a share of one."""
+    fields = {"count": said} if _is_number(said) else said
+    if not isinstance(fields, dict) or not isinstance(fields.get("count"), float):
+        return fields
+    count = fields["count"]
+    if 0.0 < count < 1.0:
+        if fields.get("compute") is not None:
+            raise ValueError("compute gives a share, too; leave one of them out")
+        return {**fields, "count": 1, "compute": f"{ceil(round(count * MILLI, 6))}m"}
+    if not count.is_integer():
+        raise ValueError(f"GPUs are whole, or a share of one; write {int(count) or 1}")
+    return {**fields, "count": int(count)}
+
+
+def _is_number(said: object) -> bool:
+    return isinstance(said, int | float) and not isinstance(said, bool)
+
+
 class Resources(Strict):
     """What each instance of a job needs."""
 
-    gpu: GpuFields | None = None
+    gpu: Annotated[
+        GpuFields | None,
+        BeforeValidator(
+            _gpus_in_short,
+            json_schema_input_type=GpuFields | Annotated[float, Field(ge=0, le=62)] | None,
+        ),
+    ] = Field(default=None, description="In short: 2 for two GPUs, 0.5 for half of one.")
     cpu: Amount = 0
-    memory: str | None = None
+    memory: MemoryText | None = None
 
 
 class Share(Strict):
@@ -113,10 +154,13 @@ class Gang(Strict):
 
 
 class TimeFields(Strict):
-    """How long a job is expected to run, and how long it may."""
+    """How long a job is expected to run, how long it may, and when it may start."""
 
     expected: Amount | None = None
     limit: Amount | None = None
+    start: Amount | None = Field(
+        default=None, description="Not before: 2h from now, or 2026-11-18T08:00+01:00."
+    )
 
 
 class Checkpoint(Strict):
@@ -140,7 +184,7 @@ class TaskSpec(Strict):
     )
     resources: Resources
     run: Line | None = Field(default=None, description="The job's, if not given.")
-    env: dict[Variable, Text] = Field(
+    env: dict[Variable, VariableText] = Field(
         default_factory=dict, max_length=1_000, description="On top of the job's."
     )
 
@@ -160,7 +204,7 @@ class TopologyFields(Strict):
 class JobSpec(Strict):
     """A job as users write it."""
 
-    kind: Annotated[str, Field(pattern="^job$")] = "job"
+    kind: Literal["job"] = "job"
     name: Word
     group: Short | None = Field(
         default=None, description="What recurs; jobs of one command, if not given."
@@ -183,10 +227,10 @@ class JobSpec(Strict):
         max_length=LABELS_MAX,
         description="Labels that a machine must have, all of them.",
     )
-    tolerations: dict[LabelKey, LabelValue] = Field(
+    tolerations: dict[LabelKey, LabelValue | Literal["*"]] = Field(
         default_factory=dict,
         max_length=LABELS_MAX,
-        description="Taints that a machine may have; it may have no others.",
+        description="Taints that a machine may have, of this value or any (*), and no others.",
     )
     topology: TopologyFields = TopologyFields()
     time: TimeFields = TimeFields()
@@ -196,7 +240,18 @@ class JobSpec(Strict):
         le=RETRIES_MAX,
         description="How often it runs again after what runs jobs was killed under it.",
     )
+    retry: RetryFields | None = None
+    after: list[After] = Field(
+        default_factory=list,
+        max_length=AFTER_MAX,
+        description="Jobs that must have succeeded, or ended, failed or started, first.",
+    )
+    hold: bool = Field(default=False, description="Wait until somebody releases it.")
+    array: Annotated[str, Field(max_length=1_000)] | None = Field(
+        default=None, description="As many jobs, 0-99, or 0-99%8 for 8 at a time."
+    )
     checkpoint: Checkpoint | None = None
+    environment: EnvironmentFields | None = None
     run: Line | None = Field(
         default=None, description="A command line for /bin/sh, of tasks that have none."
     )
@@ -206,7 +261,7 @@ class JobSpec(Strict):
     workdir: Line | None = Field(
         default=None, description="Absolute path; a folder of its own if not given."
     )
-    env: dict[Variable, Text] = Field(default_factory=dict, max_length=1_000)
+    env: dict[Variable, VariableText] = Field(default_factory=dict, max_length=1_000)
     secrets: list[Variable] = Field(
         default_factory=list,
         max_length=SECRETS_MAX,
@@ -228,7 +283,12 @@ class JobSpec(Strict):
         return (task,)
 
     def command(self, task: TaskSpec) -> str:
-        """Return the command line of a task."""
+        """Return the command line of a task, with what makes its environment ready."""
+        command = self.written(task)
+        return command if self.environment is None else self.environment.before(command)
+
+    def written(self, task: TaskSpec) -> str:
+        """Return the command line of a task as its user wrote it."""
         return task.run or self.run or ""
 
 
@@ -264,9 +324,9 @@ def check_spec(spec: JobSpec) -> None:
     """Refuse what cannot be understood, so that what is stored can be read for ever."""
     _check_tasks(spec)
     for at in range(len(spec.roles)):
-        _demand(spec, at, [1 << 40])
-    expected_s(spec)
-    limit_s(spec)
+        _demand(spec, at, [1 << 40], frozenset())
+    _check_times(spec)
+    _check_waiting(spec)
     stop_of(spec)
     checkpoint_s(spec)
     _closeness(spec.topology)
@@ -281,6 +341,39 @@ def check_spec(spec: JobSpec) -> None:
         twice = set(spec.secrets) & set(env)
         if twice:
             raise InvalidField("secrets", min(twice), "env gives it a value already")
+
+
+def _check_times(spec: JobSpec) -> None:
+    expected, limit = expected_s(spec), limit_s(spec)
+    if expected is not None and limit is not None and limit < expected:
+        rule = f"time.limit would end it after {spec.time.limit}; raise the limit"
+        raise InvalidField("time.expected", spec.time.expected, rule)
+
+
+def _check_waiting(spec: JobSpec) -> None:
+    not_before_s(spec, 0.0)
+    if spec.array is not None:
+        _check_array(spec, spec.array)
+    if spec.retry is not None:
+        check_retry(spec.retry)
+
+
+def _check_array(spec: JobSpec, array: str) -> None:
+    """Refuse an array whose jobs, each of which is stored, are too much together."""
+    count = len(array_of(array).indices)
+    size = count * len(spec.model_dump_json(exclude_defaults=True))
+    if size > ARRAY_BYTES_MAX:
+        rule = (
+            f"its {count:,} jobs would take {amounts.written(size)}, and {ARRAY_MIB_MAX} MiB "
+            "is the most; put long scripts and data into files"
+        )
+        raise InvalidField("array", array, rule)
+
+
+def not_before_s(spec: JobSpec, submitted_s: float) -> float | None:
+    """Return the moment before which a job that is submitted now does not start."""
+    start = spec.time.start
+    return None if start is None else start_s("time.start", start, submitted_s)
 
 
 def _check_tasks(spec: JobSpec) -> None:
@@ -322,7 +415,7 @@ class Origin:
     """Whose job it is and how it came in: what an engine keeps that keeps the record."""
 
     serial: int
-    """The number in the job's id; no other job has it."""
+    """The number in the job's id; no other job has it.  0 where nobody has given it one."""
     user: str
     submitted_s: float
     key: str | None = None
@@ -360,9 +453,10 @@ def request_of(
             close its instances want to be.
         grows: whether a task that began with its least may get more instances later.
     """
+    tolerated = _tolerated(spec, cluster)
     tasks = tuple(
         Task(
-            _demand(spec, at, _cards_mib(task, cluster)),
+            _demand(spec, at, _cards_mib(task, cluster), tolerated),
             task.count,
             task.min,
             same_machine=not spans_machines,
@@ -407,7 +501,18 @@ def _path(spec: JobSpec, at: int) -> str:
     return f"tasks.{at}.resources" if spec.tasks else "resources"
 
 
-def _demand(spec: JobSpec, at: int, cards_mib: Iterable[int]) -> Demand:
+def _tolerated(spec: JobSpec, cluster: Cluster) -> frozenset[Label]:
+    """Return the taints that a job tolerates, of those that machines have."""
+    said = spec.tolerations
+    if ANY_VALUE not in said.values():
+        return frozenset(said.items())
+    any_value = (one for one in cluster.taints if said.get(one[0]) == ANY_VALUE)
+    return frozenset([*any_value, *(one for one in said.items() if one[1] != ANY_VALUE)])
+
+
+def _demand(
+    spec: JobSpec, at: int, cards_mib: Iterable[int], tolerated: frozenset[Label]
+) -> Demand:
     """Return what an instance of a task asks for, where GPUs have so much memory."""
     task, path = spec.roles[at], _path(spec, at)
     gpu = task.resources.gpu or GpuFields(count=0)
@@ -423,7 +528,7 @@ def _demand(spec: JobSpec, at: int, cards_mib: Iterable[int]) -> Demand:
         memory_mib=_range_mib(f"{path}.memory", task.resources.memory),
         gpu_types=frozenset(_types(task)),
         selectors=frozenset(spec.selectors.items()),
-        tolerations=frozenset(spec.tolerations.items()),
+        tolerations=tolerated,
     )
 
 
@@ -497,6 +602,29 @@ def memory_told(spec: JobSpec) -> str:
         if task.resources.memory is not None
     ]
     return " and ".join(told)
+
+
+def request_told(spec: JobSpec) -> str:
+    """Return what a job asks for, in a few words: ``2 x 4 GPU A100 40GB``."""
+    return " + ".join(_task_told(task) for task in spec.roles)
+
+
+def _task_told(task: TaskSpec) -> str:
+    gpu, cpu = task.resources.gpu, amounts.milli("cpu", task.resources.cpu)
+    parts = []
+    if gpu is not None and gpu.count:
+        parts.append(f"{gpu.count} GPU" if gpu.compute is None else _share_told(gpu))
+        parts += ["/".join(_types(task)), gpu.memory or ""]
+    if not parts:
+        memory = task.resources.memory
+        parts = [f"{cpu / MILLI:g} CPU" if cpu else "", memory or ""]
+    told = " ".join(part for part in parts if part) or "no GPU"
+    return told if task.count == 1 else f"{task.count} x {told}"
+
+
+def _share_told(gpu: GpuFields) -> str:
+    share = f"{(_asked_milli('compute', gpu) or MILLI) / MILLI:g}"
+    return f"{share} GPU" if gpu.count == 1 else f"{gpu.count} x {share} GPU"
 
 
 def job_memory_bytes(spec: JobSpec) -> int | None:
@@ -575,10 +703,10 @@ def program_of(spec: JobSpec) -> str:
     """
     if spec.group is not None:
         return spec.group
-    commands = [f"{task.role}\x1f{spec.command(task).strip()}" for task in spec.roles]
+    commands = [f"{task.role}\x1f{spec.written(task).strip()}" for task in spec.roles]
     text = "\x1e".join(commands)
     tag = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:TAG_LENGTH]
-    first = spec.command(spec.roles[0])
+    first = spec.written(spec.roles[0])
     found = _SCRIPT.search(first) or _WORD.search(first)
     return tag if found is None else f"{found[0][:SCRIPT_MAX]}-{tag}"
 

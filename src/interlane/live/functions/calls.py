@@ -54,13 +54,15 @@ class UnsentAnswers:
 class Call:
     """A request and whoever waits for its answer."""
 
-    __slots__ = ("answer", "at_s", "body", "is_waiting", "timer", "tries", "until_s")
+    __slots__ = ("answer", "at_s", "body", "home", "is_waiting", "timer", "tries", "until_s")
 
     def __init__(self, body: bytes, at_s: float, until_s: float, answer: Any) -> None:  # noqa: ANN401 - a future of the loop in use
         self.body = body
         self.at_s = at_s
         self.until_s = until_s
         self.answer = answer
+        self.home: Any = None
+        """The function that has it now: one that is deployed anew takes over who waits."""
         self.is_waiting = False
         self.tries = 0
         self.timer: asyncio.TimerHandle | None = None

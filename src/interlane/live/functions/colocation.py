@@ -9,7 +9,7 @@ that is exclusive, or bears less slowdown than functions may cause, has no neigh
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -142,6 +142,8 @@ class Allocator:
         self._held: dict[GpuRef, tuple[Held, ...]] = {}
         self._lent: dict[str, _Lent] = {}
         """By the id of the replica."""
+        self._leaving: set[str] = set()
+        """Replicas that have lost their place, and have its memory until they are gone."""
         slowdowns = self._experience.slowdowns()
         self._colocation = Colocation(self._gpus, Bounded(slowdowns), slowdowns, rng=Random(0))
 
@@ -177,8 +179,25 @@ class Allocator:
     def leave(self, replica: str, now_s: float) -> None:
         """Note that a replica is gone."""
         lent = self._lent.pop(replica)
-        if lent.need in lent.gpu.functions:
+        if replica in self._leaving:
+            self._leaving.discard(replica)
+            self._take(lent.gpu, -lent.need.memory_mib)
+        elif lent.need in lent.gpu.functions:
             self._colocation.leave(lent.need, lent.gpu.id, now_s)
+
+    def _evicted(self, functions: Iterable[Function]) -> list[str]:
+        """Return replicas that must leave; nobody else gets their memory before they have."""
+        found = [function.id for function in functions]
+        for replica in found:
+            lent = self._lent[replica]
+            self._leaving.add(replica)
+            self._take(lent.gpu, lent.need.memory_mib)
+        return found
+
+    def _take(self, gpu: ColocatedGpu, memory_mib: int) -> None:
+        gpu.memory_mib -= memory_mib
+        if self._gpus.by_id.get(gpu.id) is gpu:
+            self._gpus.place_in_index(gpu)
 
     def follow(
         self, machines: tuple[Machine, ...], holdings: Holdings, now_s: float
@@ -198,7 +217,7 @@ class Allocator:
                     gpu, str(workload), memory_mib, use, now_s
                 )
         self._held = {gpu: held for gpu, held in holdings.items() if gpu in self._gpus.by_id}
-        return [function.id for function in evicted]
+        return self._evicted(evicted)
 
     def _follow_devices(self, machines: tuple[Machine, ...]) -> list[Function]:
         """Learn which devices there are; return the replicas on those that are gone."""
@@ -215,11 +234,19 @@ class Allocator:
         for ref, gpu in found.items():
             if ref not in self._gpus.by_id:
                 self._gpus.add(gpu)
+                self._inherit(gpu)
                 self.devices[ref] = FunctionDevice(ref)
                 self.gpu_types[ref] = gpu.gpu_type
         self._machines, self._cards = machines, cards
         self._meet([], self.gpu_types.values())
         return evicted
+
+    def _inherit(self, gpu: ColocatedGpu) -> None:
+        """Count replicas that are still leaving where a device is back again."""
+        for replica, lent in self._lent.items():
+            if replica in self._leaving and lent.gpu.id == gpu.id:
+                self._lent[replica] = replace(lent, gpu=gpu)
+                self._take(gpu, lent.need.memory_mib)
 
     def measured(self, slot: MeasuredSlot, now_s: float) -> Verdict:
         """Learn what jobs and functions suffer from each other, and who must leave for it."""
@@ -238,7 +265,7 @@ class Allocator:
                 now_s,
             )
             if leaving is not None:
-                verdict.leaving.append(leaving.id)
+                verdict.leaving.extend(self._evicted([leaving]))
         return verdict
 
     def present(self) -> Present:

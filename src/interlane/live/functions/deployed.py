@@ -123,14 +123,15 @@ class Deployed:
             self.counts.refused += 1
             call.answer.set_result(refusal)
         else:
-            call.timer = self._loop.call_at(call.until_s, self._late, call)
-            call.answer.add_done_callback(partial(self._abandoned, call))
+            call.timer = self._loop.call_at(call.until_s, _is_late, call)
+            call.answer.add_done_callback(partial(_is_done, call))
             self.take(call)
         answer: asyncio.Future[Reply] = call.answer
         return answer
 
     def take(self, call: Call) -> None:
         """Give a call to a replica, or let it wait for one."""
+        call.home = self
         if self._free and not self._queue.waiting and self.spec.batch.max == 1:
             self._send([call])
         else:
@@ -246,9 +247,14 @@ class Deployed:
 
     # -- replicas ---------------------------------------------------------------------
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many replicas as it may have."""
+        return len(self.replicas) >= self.spec.replicas.max
+
     def _is_short(self) -> bool:
         """Tell whether one more replica would serve those who wait sooner."""
-        if self.is_closing or len(self.replicas) >= self.spec.replicas.max:
+        if self.is_closing or self.is_full:
             return False
         if self._loop.time() < self._again_s:
             return False
@@ -383,6 +389,14 @@ class Deployed:
     def _printed(self, more: bytes) -> None:
         self.log += more
         del self.log[:-LOG_BYTES]
+
+
+def _is_late(call: Call) -> None:
+    call.home._late(call)
+
+
+def _is_done(call: Call, answer: "asyncio.Future[Reply]") -> None:
+    call.home._abandoned(call, answer)
 
 
 def _reply(outcome: CallOutcome, said: str, retry_s: float | None = None) -> Reply:

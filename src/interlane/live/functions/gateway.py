@@ -29,7 +29,7 @@ from interlane.live.measure import occupancy
 from interlane.live.measure.coruns import CoRun, SoloSpeed, function_workload
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.store.rows import FunctionRow
-from interlane.model import InterlaneError, Refusal, Workload
+from interlane.model import InterlaneError, InvalidField, Refusal, Workload, amounts
 
 SWEEP_S: Final = 0.25
 LOOK_EVERY: Final = 4
@@ -128,7 +128,7 @@ class Gateway:
 
     async def deploy(self, spec: FunctionSpec, user: str, *, is_admin: bool) -> FunctionStatus:
         """Store a function, in place of the one of its name, and load it once."""
-        terms_of(spec)
+        self._must_fit(spec)
         self._replicas.check(spec, user, is_admin=is_admin)
         await self._warmed_up
         async with self._changes:
@@ -161,6 +161,18 @@ class Gateway:
             self.sides.forget(name)
             for call in self._let_go(deployed):
                 call.end(Reply(CallOutcome.UNAVAILABLE, f"{name} was deleted.".encode()))
+
+    def _must_fit(self, spec: FunctionSpec) -> None:
+        """Refuse a function of which no device could hold a replica, even when it is empty."""
+        needs_mib = terms_of(spec).memory_mib
+        machines = self.jobs.snapshot().cluster
+        most_mib = max(
+            (one.device(gpu).memory_mib for one in machines for gpu in range(one.gpus)),
+            default=None,
+        )
+        if most_mib is not None and needs_mib > most_mib:
+            rule = f"the largest device has {amounts.written(most_mib << 20)}; ask for less"
+            raise InvalidField("memory", spec.memory, rule)
 
     def _owned_by(self, user: str) -> int:
         return sum(one.user == user for one in self._functions.values())
@@ -225,6 +237,8 @@ class Gateway:
     def _short(self, deployed: Deployed) -> None:
         """Bring one more replica in, if need be in the place of idle ones of less worth."""
         self._follow_jobs()
+        if deployed.is_full:
+            return  # those who wait for a function that is deployed anew have brought one in
         if not self._place(deployed):
             for owner, replica in self._in_the_way(deployed):
                 owner.leave(replica)
@@ -299,24 +313,35 @@ class Gateway:
             deployed = self._functions[action.function]
             if not isinstance(action, LoadReplica):
                 deployed.shrink()
-            elif len(deployed.replicas) < deployed.spec.replicas.max and not self._place(
-                deployed
-            ):
+            elif not deployed.is_full and not self._place(deployed):
                 self._wanting[deployed.name] = None
 
     def _gone(self, owner: Deployed, replica: Replica) -> None:
         self._allocator.leave(replica.site.id, self.jobs.now_s())
         if owner in self._closing and not owner.replicas:
+            self._pass_on(owner)
             self._closing.discard(owner)
             owner.release()
         self._loop.call_soon(self._place_wanting)
+
+    def _pass_on(self, owner: Deployed) -> None:
+        """Let calls that came back to a version which is gone wait for the one in its place."""
+        successor = self._functions.get(owner.name)
+        for call in owner.close() if owner.waiting else ():
+            if successor is not None:
+                successor.take(call)
+            else:
+                said = f"{owner.name} was deleted."
+                call.end(Reply(CallOutcome.UNAVAILABLE, said.encode()))
 
     def _place_wanting(self) -> None:
         """Try again for those for whom others have left, or still do."""
         wanting, self._wanting = self._wanting, {}
         for name in wanting:
             deployed = self._functions.get(name)
-            if deployed is not None and not self._place(deployed):
+            if deployed is None or deployed.is_full:
+                continue
+            if not self._place(deployed):
                 if self._anybody_leaves():
                     self._wanting[name] = None
                 self._refuse_in_vain(deployed)
@@ -349,6 +374,8 @@ class Gateway:
             await asyncio.sleep(SWEEP_S)
             for deployed in (*self._functions.values(), *self._closing):
                 deployed.sweep()
+            for deployed in list(self._closing):
+                self._pass_on(deployed)
             if number % LOOK_EVERY == 0 and self._functions:
                 with suppress(InterlaneError):
                     self.sides.look(self._devices(), self._functions.values())

@@ -6,11 +6,13 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from interlane.lanes.report import ProcessReport
+from interlane.live.files.job import request_told
 from interlane.live.measure.monitor import Use
 from interlane.live.store.record import SPEC, JobRecord, placement_document
 from interlane.live.view import MachineStatus
 from interlane.model import MILLI, LogEntry
 from interlane.model.codec import plain
+from interlane.model.lifecycle import JobState
 
 HIDDEN: Final = "(hidden)"
 
@@ -50,9 +52,10 @@ def job_document(
     use: Use | None = None,
     process: ProcessReport | None = None,
     *,
+    now_s: float,
     whole: bool,
 ) -> dict[str, Any]:
-    """Return a job as the API shows it, whole to its owner and admins.
+    """Return a job as the API shows it at a moment, whole to its owner and admins.
 
     ``use`` and ``process`` are of one that is on a device now.
     """
@@ -61,15 +64,22 @@ def job_document(
         "name": record.name,
         "user": record.user,
         "queue": record.queue,
+        "priority": record.job.priority,
+        "request": request_told(record.job),
         "state": record.state.value,
         "reason": record.reason,
         "submitted_s": record.submitted_s,
         "started_s": record.started_s,
         "ended_s": record.ended_s,
         "attempt": record.attempt,
+        "failures": record.failures,
+        "not_before_s": record.not_before_s,
+        "held_by": record.held_by,
+        "array_id": record.array_id,
+        "array_count": record.array_count,
         "exit_code": record.exit_code,
         "cancelled_by": record.cancelled_by,
-        "ran_s": record.ran_s,
+        "ran_s": _ran_s(record, now_s),
         "estimate": (estimate := _estimate_document(record)),
         "guess": estimate,  # its name in the version before
         "use": record.use if use is None else asdict(use),
@@ -79,6 +89,17 @@ def job_document(
         "spec": shown_spec(record.job.document, whole=whole),
         "version": record.version,
     }
+
+
+def _ran_s(record: JobRecord, now_s: float) -> float:
+    """Return how long a job has run by now, over all attempts whose work was kept."""
+    if record.state.holds:
+        return record.ran_for_s(now_s)
+    # One that was cancelled while it waited has an attempt that was over before.
+    is_last = record.state in (JobState.SUCCEEDED, JobState.FAILED)
+    if record.ended_s is not None and (is_last or record.exit_code is not None):
+        return record.ran_for_s(record.ended_s)
+    return record.ran_s
 
 
 def _estimate_document(record: JobRecord) -> dict[str, Any]:

@@ -5,13 +5,15 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from interlane.live.auth import Caller
 from interlane.live.http.access import PAGE_MAX, SERIAL_MAX
 from interlane.live.http.documents import entry_document
 from interlane.live.http.news import News
 from interlane.live.http.watchers import Watchers
+from interlane.live.questions.desk import TooManyRequests
 from interlane.live.view import View
 from interlane.model import InterlaneError, LogEntry
 
@@ -27,6 +29,34 @@ KEPT_BYTES: Final = 16 << 20
 BEHIND_AT_A_TIME: Final = 2
 """Watchers that read what is older, at a time."""
 
+WOKEN_AT_ONCE: Final = 16
+"""Watchers that are told of news before others than watchers have their turn."""
+
+REFUSED_S: Final = 1.0
+"""Seconds that a refusal takes."""
+
+STILL_HERE: Final = b": still here\n\n"
+
+
+@dataclass(slots=True, eq=False)
+class _Watcher:
+    """One who watches, and sleeps while there is nothing to see."""
+
+    asleep: "asyncio.Future[bool] | None" = None
+
+    async def sleep(self) -> bool:
+        """Sleep until woken; return whether there is news."""
+        self.asleep = asyncio.get_running_loop().create_future()
+        try:
+            return await self.asleep
+        finally:
+            self.asleep = None
+
+    def wake(self, *, has_news: bool) -> None:
+        """Go on, if asleep."""
+        if self.asleep is not None and not self.asleep.done():
+            self.asleep.set_result(has_news)
+
 
 class Feed:
     """See the module's text; used on the event loop."""
@@ -35,96 +65,112 @@ class Feed:
         self._view = view
         self._watchers = watchers
         self._news = news
-        self._told = News()
-        """Told when there is more to send."""
         self._kept: deque[tuple[int, str]] = deque()
         """Number and text of the newest entries, without a gap."""
         self._bytes = 0
         self._first = 0
         """Everything above this number and up to the last read is kept."""
-        self._watching = 0
+        self._joined: dict[int, tuple[int, bytes]] = {}
+        """What follows an entry, and the last of it: the same for most who watch."""
+        self._watching: set[_Watcher] = set()
         self._reader: asyncio.Task[None] | None = None
         self._behind = asyncio.Semaphore(BEHIND_AT_A_TIME)
 
-    def must_have_room(self, caller: Caller) -> None:
-        """Raise if there are as many watchers as there may be."""
-        self._watchers.must_have_room(caller.name)
+    async def must_have_room(self, caller: Caller) -> None:
+        """Raise if there are as many watchers as there may be, but not at once.
 
-    async def events(self, caller: Caller, seq: int) -> AsyncIterator[str]:
+        Whoever is refused tries again: so a refusal takes as long as it says they should wait.
+        """
+        try:
+            self._watchers.must_have_room(caller.name)
+        except TooManyRequests:
+            await asyncio.sleep(REFUSED_S)
+            raise
+
+    async def events(self, caller: Caller, seq: int) -> AsyncIterator[bytes]:
         """Yield what follows an entry, as server-sent events, while a token counts."""
         with self._watchers.watching(caller.name):
-            self._enter()
+            me = _Watcher()
+            self._enter(me)
             ending = asyncio.ensure_future(self._watchers.end(caller))
+            ending.add_done_callback(lambda _: me.wake(has_news=True))
             try:
-                async for text in self._sent(seq, ending):
-                    yield text
+                while not ending.done():
+                    found = self._since(seq) if seq >= self._first else await self._older(seq)
+                    if found is not None:
+                        seq, text = found
+                        yield text
+                    elif not await me.sleep():
+                        yield STILL_HERE
             finally:
                 ending.cancel()
-                self._leave()
+                self._leave(me)
 
-    async def _sent(self, seq: int, ending: "asyncio.Future[None]") -> AsyncIterator[str]:
-        while not ending.done():
-            more: asyncio.Future[Any] = asyncio.ensure_future(self._told.wait())
-            either: set[asyncio.Future[Any]] = {more, ending}
-            try:
-                found = self._since(seq) if seq >= self._first else await self._older(seq)
-                if found:
-                    seq = found[-1][0]
-                    yield "".join(text for _, text in found)
-                    continue
-                await asyncio.wait(
-                    either,
-                    timeout=HEARTBEAT_S,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if not more.done() and not ending.done():
-                    yield ": still here\n\n"
-            finally:
-                more.cancel()
+    def _since(self, seq: int) -> tuple[int, bytes] | None:
+        """Return what follows an entry, as far as it is sent at once, and its last entry."""
+        if not self._kept or seq >= self._kept[-1][0]:
+            return None
+        if seq not in self._joined:
+            found = []
+            for one in reversed(self._kept):
+                if one[0] <= seq:
+                    break
+                found.append(one)
+            self._joined[seq] = _joined(found[::-1][:PAGE_MAX])
+        return self._joined[seq]
 
-    def _since(self, seq: int) -> list[tuple[int, str]]:
-        found = []
-        for one in reversed(self._kept):
-            if one[0] <= seq:
-                break
-            found.append(one)
-        return found[::-1][:PAGE_MAX]
-
-    async def _older(self, seq: int) -> list[tuple[int, str]]:
+    async def _older(self, seq: int) -> tuple[int, bytes] | None:
         async with self._behind:
             entries = await asyncio.to_thread(self._view.log, seq, PAGE_MAX)
-        return [(one.seq, _text(one)) for one in entries]
+        return _joined([(one.seq, _text(one)) for one in entries]) if entries else None
 
     # -- the one who reads ------------------------------------------------------------
 
-    def _enter(self) -> None:
-        self._watching += 1
+    def _enter(self, one: _Watcher) -> None:
+        self._watching.add(one)
         if self._reader is None:
             self._kept.clear()
+            self._joined.clear()
             self._bytes, self._first = 0, SERIAL_MAX
             self._reader = asyncio.create_task(self._read())
 
-    def _leave(self) -> None:
-        self._watching -= 1
+    def _leave(self, one: _Watcher) -> None:
+        self._watching.discard(one)
         if not self._watching and self._reader is not None:
             self._reader.cancel()
             self._reader = None
 
     async def _read(self) -> None:
         seq = self._first = await asyncio.to_thread(self._view.last_seq)
-        self._told.tell()  # whoever has read up to here finds the rest in the store
+        await self._wake(
+            has_news=True
+        )  # whoever has read up to here finds the rest in the store
         while True:
             written = asyncio.ensure_future(self._news.wait())
+            has_news = False
             with suppress(InterlaneError):  # the database may come back
                 while found := await asyncio.to_thread(self._view.log, seq, PAGE_MAX):
-                    seq = found[-1].seq
+                    seq, has_news = found[-1].seq, True
                     self._keep(found)
-                    self._told.tell()
-            await asyncio.wait({written}, timeout=HEARTBEAT_S)
+                    await self._wake(has_news=True)
+            done, _ = await asyncio.wait({written}, timeout=HEARTBEAT_S)
             written.cancel()
+            if not done and not has_news:
+                await self._wake(has_news=False)
             await asyncio.sleep(GATHER_S)
 
+    async def _wake(self, *, has_news: bool) -> None:
+        """Wake all who watch, a few at a time, and leave half of the time to everybody else."""
+        loop, waiting = asyncio.get_running_loop(), list(self._watching)
+        for begin in range(0, len(waiting), WOKEN_AT_ONCE):
+            begin_s = loop.time()
+            for one in waiting[begin : begin + WOKEN_AT_ONCE]:
+                one.wake(has_news=has_news)
+            await asyncio.sleep(0)  # they are told in this round
+            await asyncio.sleep(loop.time() - begin_s)
+
     def _keep(self, entries: list[LogEntry]) -> None:
+        self._joined.clear()
         for entry in entries:
             text = _text(entry)
             self._kept.append((entry.seq, text))
@@ -132,6 +178,10 @@ class Feed:
         while self._bytes > KEPT_BYTES:
             self._first, gone = self._kept.popleft()
             self._bytes -= len(gone)
+
+
+def _joined(found: list[tuple[int, str]]) -> tuple[int, bytes]:
+    return found[-1][0], "".join(text for _, text in found).encode()
 
 
 def _text(entry: LogEntry) -> str:

@@ -19,6 +19,7 @@ from interlane.live.driver import (
     NoSuchMachine,
     NotReady,
     NotUnknown,
+    NotWaiting,
     VersionDiffers,
 )
 from interlane.live.files.fields import sentence
@@ -44,6 +45,7 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         TooManyFunctions: HTTPStatus.CONFLICT,
         AlreadyEnded: HTTPStatus.CONFLICT,
         NotUnknown: HTTPStatus.CONFLICT,
+        NotWaiting: HTTPStatus.CONFLICT,
         LastAdmin: HTTPStatus.CONFLICT,
         VersionDiffers: HTTPStatus.PRECONDITION_FAILED,
         KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,

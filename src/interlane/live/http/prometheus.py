@@ -1,5 +1,6 @@
 """Figures for Prometheus, read from the view when they are asked for."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
@@ -18,7 +19,10 @@ from interlane.live.functions.colocation import ComparedSlowdown
 from interlane.live.functions.figures import BUCKETS_S
 from interlane.live.functions.status import FunctionStatus
 from interlane.live.measure.occupancy import DeviceUse
+from interlane.live.measure.totals import WAIT_BUCKETS_S
 from interlane.live.view import View
+from interlane.model import MILLI
+from interlane.model.lifecycle import JobState
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -64,6 +68,8 @@ class _Figures:
             view.held_ratio(),
         )
         yield from _of_devices(view.devices())
+        yield from _of_waits(view)
+        yield from _of_users(view)
 
 
 def _of_devices(devices: Sequence[DeviceUse]) -> Iterator[Metric]:
@@ -93,6 +99,77 @@ def _of_devices(devices: Sequence[DeviceUse]) -> Iterator[Metric]:
                     slower.add_metric([job.id, f"{device.machine}:{device.gpu}", kind], ratio)
     yield slower
 
+
+def _of_waits(view: View) -> Iterator[Metric]:
+    """Yield who waits, why, and how long jobs have waited."""
+    waiting = {one.id: one for one in view.open_jobs() if one.state is JobState.QUEUED}
+    pending = GaugeMetricFamily(
+        "interlane_pending_jobs",
+        f"Jobs that wait, by the kind of reason; of the first {EXPLAINED} in line.",
+        labels=["queue", "reason"],
+    )
+    reasons = Counter(
+        (waiting[job].queue, "none" if refusal is None else refusal.tier.label)
+        for job, refusal in view.line(waiting, 0, EXPLAINED)
+    )
+    for (queue, reason), count in sorted(reasons.items()):
+        pending.add_metric([queue, reason], count)
+    yield pending
+    since_s = min((one.submitted_s for one in waiting.values()), default=None)
+    yield GaugeMetricFamily(
+        "interlane_longest_wait_seconds",
+        "How long the job that waits longest has waited.",
+        0.0 if since_s is None else max(0.0, view.now_s() - since_s),
+    )
+    totals = view.totals.read()
+    bounds = [*(f"{bound:g}" for bound in WAIT_BUCKETS_S), "+Inf"]
+    histogram = HistogramMetricFamily(
+        "interlane_wait_seconds", "From submission to the first start."
+    )
+    reached = list(accumulate(totals.wait_buckets))
+    histogram.add_metric([], list(zip(bounds, reached, strict=True)), totals.wait_sum_s)
+    yield histogram
+    yield CounterMetricFamily(
+        "interlane_restarts", "Starts of jobs that had started before.", totals.restarts
+    )
+
+
+def _of_users(view: View) -> Iterator[Metric]:
+    """Yield what each user holds and has held."""
+    jobs = GaugeMetricFamily(
+        "interlane_user_jobs", "Jobs that have not ended.", labels=["user", "state"]
+    )
+    held = GaugeMetricFamily(
+        "interlane_user_gpus", "GPUs that jobs of a user hold.", labels=["user"]
+    )
+    counts: Counter[tuple[str, str]] = Counter()
+    milli: Counter[str] = Counter()
+    for one in view.open_jobs():
+        counts[one.user, one.state.value] += 1
+        if one.state.holds:
+            milli[one.user] += view.asked_milli(one)
+    for (user, state), count in sorted(counts.items()):
+        jobs.add_metric([user, state], count)
+    for user, share in sorted(milli.items()):
+        held.add_metric([user], share / MILLI)
+    totals = view.totals.read()
+    seconds = CounterMetricFamily(
+        "interlane_user_gpu_seconds",
+        "GPU time that jobs held; counted when they end.",
+        labels=["user"],
+    )
+    for user, gpu_s in sorted(totals.gpu_s.items()):
+        seconds.add_metric([user], gpu_s)
+    ended = CounterMetricFamily(
+        "interlane_jobs_ended", "Jobs that ended.", labels=["user", "state"]
+    )
+    for (user, state), count in sorted(totals.ended.items()):
+        ended.add_metric([user, state], count)
+    yield from (jobs, held, seconds, ended)
+
+
+EXPLAINED: Final = 200
+"""Jobs of the queue whose reasons are counted; more would take longer than is worth it."""
 
 _COUNTED: Final = {
     "requests": "Requests.",

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, floor
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,11 @@ class EstimateBand:
     basis: str = ""
     """What it rests on, and why the band is wide if it is."""
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """What a record keeps beside the seconds."""
+        return {"low_s": self.low_s, "high_s": self.high_s, "basis": self.basis}
+
 
 @dataclass(frozen=True, slots=True)
 class JobFeatures:
@@ -103,6 +109,10 @@ class LiveEstimates:
                 self._made.clear()
             self._made[alike] = self._estimated(asked)
         return self._made[alike]
+
+    def runs_of(self, program: str) -> int:
+        """Return how many runs of a program have ended here."""
+        return self._runs[program]
 
     def learn(self, asked: JobFeatures, ran_s: float) -> None:
         """Learn how long a job ran."""

@@ -59,8 +59,11 @@ def _handed_in_since(store: Store, since_s: float) -> Iterator[JobRecord]:
         before = page[-1].serial
 
 
+_WAITING: Final = (JobState.QUEUED, JobState.HELD)
+
+
 def _has_run_or_will(record: JobRecord) -> bool:
-    return record.state is JobState.QUEUED or record.started_s is not None
+    return record.state in _WAITING or record.started_s is not None
 
 
 def _rows(record: JobRecord, now: Snapshot, begin_s: float) -> Iterator[dict[str, Any]]:
@@ -110,7 +113,7 @@ def _pairs(labels: Iterable[Label]) -> str:
 
 def _runs_s(record: JobRecord, now_s: float) -> float:
     """Return how long a job ran, or is thought to run."""
-    if record.state is JobState.QUEUED:
+    if record.state in _WAITING:
         return record.estimate_s
     ran_s = record.ran_for_s(record.ended_s or now_s)
     return max(ran_s, record.estimate_s) if record.is_open else ran_s

@@ -17,6 +17,9 @@ from interlane.metrics.summary import quantile
 from interlane.model import (
     MILLI,
     Cancelled,
+    JobChanged,
+    JobHeld,
+    JobReleased,
     LogEntry,
     Placement,
     Recovered,
@@ -150,7 +153,7 @@ def _before(entry: LogEntry, record: JobRecord, now: Snapshot) -> Recovered:
     """Return how a job stood before the first of its entries that is followed."""
     job = job_of(record, now.request_of(record.job))
     # Who cancels a job that waits is said at once; if it holds a place, it was said before.
-    waited = isinstance(entry.what, Start | Refuse) or (
+    waited = isinstance(entry.what, Start | Refuse | JobHeld | JobReleased | JobChanged) or (
         isinstance(entry.what, Cancelled) and "cancelled_by" in entry.detail
     )
     if waited:

@@ -46,6 +46,11 @@ def engine_of(url: str) -> Engine:
             "sqlite:////var/lib/interlane/state.db or postgresql://user@host/name."
         ) from None
     except ModuleNotFoundError as error:
+        if not url.startswith("postgresql"):
+            kind = url.partition(":")[0].partition("+")[0]
+            raise InvalidInput(
+                f"Databases of {kind} are not supported; use sqlite:/// or postgresql://."
+            ) from None
         raise InvalidInput(
             f"{error.name} is not installed; install interlane[postgres] to use PostgreSQL."
         ) from None

@@ -21,8 +21,12 @@ from interlane.model import (
     Grown,
     IllegalTransition,
     Job,
+    JobChanged,
+    JobHeld,
     JobId,
     JobLost,
+    JobReleased,
+    JobRetried,
     LogEntry,
     MachineId,
     Placement,
@@ -44,6 +48,7 @@ SPEC: Final = "spec"
 IN_DETAIL: Final = (
     *("low_s", "high_s", "basis", "key", "attempt", "growth", "ran_s"),
     *("exit_code", "reason", "cancelled_by", "use", "losses", "uid", "holder"),
+    *("failures", "not_before_s", "held_by", "array_id", "array_count"),
 )
 """Fields of a record that the detail of an entry may set."""
 
@@ -100,6 +105,16 @@ class JobRecord:
     """Who holds its present or last attempt; see ``live.port.Traits``."""
     former: tuple[tuple[int, str], ...] = ()
     """Attempts up to a number were held by others, each by whom."""
+    failures: int = 0
+    """How often it failed and was tried again."""
+    not_before_s: float | None = None
+    """It does not start before this moment."""
+    held_by: str | None = None
+    """Who holds it back, until somebody releases it."""
+    array_id: str | None = None
+    """The first job of its array, whose id stands for all of it."""
+    array_count: int = 0
+    """Jobs of its array; their numbers follow each other."""
 
     def holder_of(self, attempt: int) -> str:
         """Return who holds or held an attempt."""
@@ -238,8 +253,14 @@ def _change(record: JobRecord, entry: LogEntry) -> dict[str, Any]:
             return {**_placed(None), **_kept(record, work_lost_s, at_s)}
         case Requeue(_, why, work_lost_s):
             return {**_placed(None), **_kept(record, work_lost_s, at_s), "reason": why}
-        case AttemptUnknown(_, why):
+        case AttemptUnknown(_, why) | JobHeld(_, why):
             return {"reason": why}
+        case JobReleased():
+            return {"reason": None}
+        case JobRetried(_, why, work_lost_s):
+            return {**_placed(None), **_kept(record, work_lost_s, at_s), "reason": why}
+        case JobChanged(job):
+            return _changed(record, job, entry)
         case StartFailed(_, why):
             return {**_placed(None), "reason": why or None}
         case Refuse(_, refusal):
@@ -248,6 +269,14 @@ def _change(record: JobRecord, entry: LogEntry) -> dict[str, Any]:
             return {**_placed(None), "ended_s": at_s}
         case _:
             return {}
+
+
+def _changed(record: JobRecord, job: Job, entry: LogEntry) -> dict[str, Any]:
+    """Return what a change of a waiting job changes: the estimate, or all that was written."""
+    said = entry.detail.get(SPEC)
+    spec = record.job if said is None else JobSpec.model_validate(said)
+    seconds = job.duration_s_estimate or 0.0
+    return {"job": spec, "name": spec.name, "queue": job.queue, "estimate_s": seconds}
 
 
 def _placed(placement: Placement | None, growing: int = 0) -> dict[str, Any]:

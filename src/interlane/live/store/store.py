@@ -63,7 +63,7 @@ from interlane.live.store.tables import (
     LOG,
     TOKENS,
 )
-from interlane.model import InterlaneError, InvalidInput, JobId, LogEntry
+from interlane.model import InterlaneError, InvalidInput, JobChanged, JobId, LogEntry
 from interlane.model.codec import entry_row, row_entry
 from interlane.model.lifecycle import OPEN, JobState
 
@@ -162,7 +162,11 @@ class Store:
         """Store entries, the records after them, the keys they used and drains, or nothing."""
         if not entries and not drains:
             return
-        made = {entry.job_id for entry in entries if SPEC in entry.detail}
+        made = {
+            entry.job_id
+            for entry in entries
+            if SPEC in entry.detail and not isinstance(entry.what, JobChanged)
+        }
         rows = [_job_row(record) for record in records]
         changed = [
             {"of": row["serial"], **{name: row[name] for name in _CHANGES}}

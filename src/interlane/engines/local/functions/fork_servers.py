@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, field
 from select import select
 from typing import Any, Final
 
+from interlane.engines.local.attempt_group import AttemptGroup
 from interlane.engines.local.functions.fork_server import LINE, PACKET_BYTES
 from interlane.engines.local.functions.replica import ReplicaOrder
+from interlane.engines.local.groups import AttemptGroups, GroupLimits
 from interlane.engines.local.launch import KEPT
 from interlane.model import InterlaneError
 
@@ -44,8 +46,12 @@ class NoForkServer(InterlaneError):
 
 @dataclass(frozen=True, slots=True)
 class ForkServerNeeds:
-    """What replicas need of their fork server; those that need the same share one."""
+    """What replicas need of their fork server; those of a user that need the same share one.
 
+    A handler can kill the process that it was forked from: so nobody else's come from there.
+    """
+
+    user: str
     preload: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
 
@@ -56,6 +62,8 @@ class ReplicaProcess:
 
     on_end: OnEnd
     kill: Callable[[], None]
+    group: AttemptGroup | None = None
+    """Everything that it has started, wherever that has gone; None before it has a group."""
     pid: int | None = None
     inherited_pages: int = 0
     """Memory that it has from its fork server."""
@@ -66,6 +74,7 @@ class _ForkServer:
     pid: int
     pidfd: int
     line: socket.socket
+    group: AttemptGroup | None = None
     replicas: dict[int, ReplicaProcess] = field(default_factory=dict)
     broken: str | None = None
     idle_s: float = 0.0
@@ -75,9 +84,20 @@ class _ForkServer:
 class ForkServers:
     """All fork servers, by what replicas need of them; used on the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, groups: AttemptGroups | None = None, limits: GroupLimits | None = None
+    ) -> None:
+        """Let every replica have a group of its own, and limits as a whole."""
+        self._groups = json.dumps(
+            {
+                **(groups or AttemptGroups()).document,
+                "processes": None if limits is None else limits.processes,
+            }
+        )
         self._fork_servers: dict[ForkServerNeeds, _ForkServer] = {}
         self._all: set[_ForkServer] = set()
+        self._ending: set[asyncio.Future[None]] = set()
+        """Groups of which something is left."""
 
     def prepare(self, needs: ForkServerNeeds) -> None:
         """See to it that there is a fork server, so that imports are over when it is needed."""
@@ -99,10 +119,10 @@ class ForkServers:
         """Have a replica forked with a socket, an output and a page, or raise."""
         self.prepare(needs)
         fork_server = self._fork_servers[needs]
-        limits = {"memory_bytes": memory_bytes, "cores": cores}
-        packet = json.dumps({"fork": number, "order": asdict(order), **limits}).encode()
         if fork_server.broken is not None:
             raise NoForkServer(fork_server.broken)
+        limits = {"memory_bytes": memory_bytes, "cores": cores}
+        packet = json.dumps({"fork": number, "order": asdict(order), **limits}).encode()
         if len(packet) > PACKET_BYTES:
             raise NoForkServer("Its order is too long; shorten env.")
         try:
@@ -143,16 +163,21 @@ class ForkServers:
         for fork_server in list(self._all):
             _end(fork_server)
             self._forget(fork_server)
+            groups = [one.group for one in fork_server.replicas.values()]
+            for group in (*groups, fork_server.group):
+                if group is not None:
+                    group.end()
         self._fork_servers.clear()
 
     # -- one fork server --------------------------------------------------------------
 
     def _start(self, needs: ForkServerNeeds) -> _ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = ("-P", "-m", MODULE, self._groups, *needs.preload)
         with theirs:
             pid = os.posix_spawn(
                 sys.executable,
-                (sys.executable, "-P", "-m", MODULE, *needs.preload),
+                (sys.executable, *words),
                 _environment(needs.env),
                 file_actions=(
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -180,11 +205,17 @@ class ForkServers:
     def _told(self, fork_server: _ForkServer, said: Mapping[str, Any]) -> None:
         if "broken" in said:
             fork_server.broken = f"Its imports failed: {said['broken']}"
+        elif "grouped" in said:
+            number = said["grouped"]
+            whose = fork_server if number is None else fork_server.replicas[number]
+            whose.group = AttemptGroup(said["group"])
+        elif "failed" in said:
+            fork_server.replicas.pop(said["failed"]).on_end(said["why"])
         elif "forked" in said:
             replica = fork_server.replicas[said["forked"]]
             replica.pid, replica.inherited_pages = said["pid"], said["pages"]
         elif "ended" in said:
-            fork_server.replicas.pop(said["ended"]).on_end(_ending(said["code"]))
+            self._over(fork_server.replicas.pop(said["ended"]), _ending(said["code"]))
             if not fork_server.replicas and fork_server.broken is None:
                 self._watch(fork_server)
 
@@ -197,7 +228,26 @@ class ForkServers:
             if one is fork_server:
                 del self._fork_servers[needs]
         for replica in fork_server.replicas.values():
-            replica.on_end(fork_server.broken or "Its fork server has ended.")
+            self._over(replica, fork_server.broken or "Its fork server has ended.")
+        self._end_group(fork_server.group, lambda: None)
+
+    def _over(self, replica: ReplicaProcess, why: str) -> None:
+        """Tell of an end once nothing is left of the replica."""
+        self._end_group(replica.group, lambda: replica.on_end(why))
+
+    def _end_group(self, group: AttemptGroup | None, then: Callable[[], None]) -> None:
+        """End a group, in a thread because that may take time."""
+        if group is None:
+            then()
+            return
+        ending = asyncio.ensure_future(asyncio.to_thread(group.end))
+        self._ending.add(ending)
+
+        def ended(_: object) -> None:
+            self._ending.discard(ending)
+            then()
+
+        ending.add_done_callback(ended)
 
     def _forget(self, fork_server: _ForkServer) -> None:
         self._all.discard(fork_server)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
+from interlane.device.inventory import Devices
 from interlane.engines.local.accounts import Accounts
-from interlane.engines.local.devices import Devices
 from interlane.engines.local.functions.fork_server import own_pages
 from interlane.engines.local.functions.fork_servers import (
     ForkServerNeeds,
@@ -28,7 +28,8 @@ from interlane.engines.local.functions.wire import (
     Status,
     packed,
 )
-from interlane.engines.local.launch import Secrets
+from interlane.engines.local.groups import AttemptGroups, GroupLimits
+from interlane.engines.local.launch import JobBounds, Secrets
 from interlane.live.files.function import ANSWER_MIB_MAX, FunctionSpec, terms_of
 from interlane.live.functions.calls import CallOutcome, Reply
 from interlane.live.functions.port import (
@@ -67,12 +68,15 @@ class LocalReplicas:
         secrets: Secrets,
         devices: Callable[[], Devices],
         accounts: Accounts | None = None,
+        groups: AttemptGroups | None = None,
+        bounds: JobBounds | None = None,
     ) -> None:
         self.secrets = secrets
         self._accounts = accounts or Accounts()
         self.devices = devices
         """Returns the devices as they are now."""
-        self.fork_servers = ForkServers()
+        processes = (bounds or JobBounds()).processes
+        self.fork_servers = ForkServers(groups, GroupLimits(processes=processes))
         self._open: set[LocalEnvironment] = set()
 
     def check(self, spec: FunctionSpec, user: str, *, is_admin: bool = False) -> None:
@@ -111,7 +115,8 @@ class LocalEnvironment:
         user: str,
         printed: Callable[[bytes], None],
     ) -> None:
-        self.needs = ForkServerNeeds(tuple(spec.preload), tuple(sorted(spec.env.items())))
+        env = tuple(sorted(spec.env.items()))
+        self.needs = ForkServerNeeds(user, tuple(spec.preload), env)
         self._owner = owner
         self._spec = spec
         self._user = user

@@ -2,17 +2,19 @@
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi import APIRouter, Body, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
 from interlane.live.auth import Caller, Role
 from interlane.live.driver import Driver, Key, Resolution
 from interlane.live.driver.users import digest_of
-from interlane.live.files.job import JobSpec, check_spec
+from interlane.live.files.fields import merged
+from interlane.live.files.job import JobSpec, check_spec, read_spec
 from interlane.live.http.access import (
     PAGE_MAX,
     PREFIX,
@@ -25,7 +27,8 @@ from interlane.live.http.access import (
 )
 from interlane.live.http.documents import entry_document, job_document
 from interlane.live.http.presence import while_there
-from interlane.live.http.service import Address, The
+from interlane.live.http.service import Address, LiveService, The
+from interlane.live.http.waiting import waiting_documents
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
 from interlane.live.view import Why
@@ -64,11 +67,15 @@ async def handed_in(
     is_admin = caller.role >= Role.ADMIN
     asked = driver.submit(job, caller.name, key, is_admin=is_admin)
     record = await asyncio.wrap_future(asked)
-    return _job_answer(record, HTTPStatus.CREATED, {"Location": f"{PREFIX}/jobs/{record.id}"})
+    headers = {"ETag": _etag(record), "Location": f"{PREFIX}/jobs/{record.id}"}
+    document = job_document(record, now_s=driver.now_s(), whole=True)
+    return JSONResponse(
+        {**document, "notes": driver.notes_on(job)}, HTTPStatus.CREATED, headers
+    )
 
 
 @routes.get("/jobs")
-def jobs(
+async def jobs(
     caller: Viewer,
     the: The,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
@@ -77,16 +84,27 @@ def jobs(
         list[JobState] | None, Query(description="Any of these; all if none.")
     ] = None,
     user: Annotated[str | None, Query(max_length=64)] = None,
+    why: Annotated[
+        bool, Query(description="Also why those that wait do, and when they may start.")
+    ] = False,
 ) -> Response:
     """List jobs, the newest first."""
     view = the.view
     states = None if not state else frozenset(state)
-    found = view.jobs(limit, before=cursor, states=states, user=user)
-    shown = [
-        job_document(record, process=view.on_device(record.id), whole=False) for record in found
-    ]
-    for document in shown:
+    asked = partial(view.jobs, limit, before=cursor, states=states, user=user)
+    found = await asyncio.to_thread(asked)
+    waiting = None
+    if why:
+        the.desk.must_not_hurry(caller.name)
+        waiting = await waiting_documents(the, found)
+    shown = []
+    for record in found:
+        device = view.on_device(record.id)
+        document = job_document(record, process=device, now_s=view.now_s(), whole=False)
         del document["spec"]
+        if waiting is not None:
+            document["waiting"] = waiting.get(record.id)
+        shown.append(document)
     more = str(found[-1].serial) if len(found) == limit else None
     return JSONResponse({"jobs": shown, "next_cursor": more})
 
@@ -104,7 +122,8 @@ def job(
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": _etag(record)})
     view = the.view
     owns = caller.owns(record.user)
-    document = job_document(record, view.use(record.id), view.on_device(record.id), whole=owns)
+    use, device = view.use(record.id), view.on_device(record.id)
+    document = job_document(record, use, device, now_s=view.now_s(), whole=owns)
     sides = view.functions.sides
     document["beside_functions"] = [asdict(one) for one in sides.of_job(record.id)]
     return JSONResponse(document, headers={"ETag": _etag(record)})
@@ -127,14 +146,46 @@ async def cancel(
     if record.user != caller.name:
         said = {"job": record.id, "of": record.user}
         await asyncio.to_thread(the.note, "job cancelled", caller, address, **said)
-    return _job_answer(answer, HTTPStatus.ACCEPTED)
+    return _job_answer(answer, the.view.now_s(), HTTPStatus.ACCEPTED)
+
+
+@routes.patch("/jobs/{job_id}", responses=also(404, 409))
+async def change(
+    job_id: JobPath, change: Annotated[dict[str, Any], Body()], caller: User, the: The
+) -> Response:
+    """Change what a job that waits says: fields given replace those there, null drops one."""
+    record = await asyncio.to_thread(the.view.job, job_id)
+    caller.insist_may_change(record)
+    job = read_spec(merged(record.job.document, change))
+    is_admin = caller.role >= Role.ADMIN
+    asked = the.driver.change(record.id, job, record.user, caller.name, is_admin=is_admin)
+    return _job_answer(await asyncio.wrap_future(asked), the.view.now_s(), HTTPStatus.OK)
+
+
+@routes.put("/jobs/{job_id}/hold", responses=also(404, 409))
+async def hold(job_id: JobPath, caller: User, the: The) -> Response:
+    """Let a job that waits go on waiting until it is released."""
+    return await _held(the, job_id, caller, held=True)
+
+
+@routes.delete("/jobs/{job_id}/hold", responses=also(404, 409))
+async def release(job_id: JobPath, caller: User, the: The) -> Response:
+    """Let a job that was held start when it can."""
+    return await _held(the, job_id, caller, held=False)
+
+
+async def _held(the: LiveService, job_id: str, caller: Caller, *, held: bool) -> Response:
+    record = await asyncio.to_thread(the.view.job, job_id)
+    caller.insist_may_change(record)
+    asked = the.driver.hold(record.id, caller.name, held=held)
+    return _job_answer(await asyncio.wrap_future(asked), the.view.now_s(), HTTPStatus.OK)
 
 
 @routes.put("/jobs/{job_id}/resolution/{how}", responses=also(404, 409))
 async def resolve(job_id: JobPath, how: Resolution, caller: Admin, the: The) -> Response:
     """Decide about an unknown job: its attempt is over, and it waits again or has failed."""
     asked = the.driver.resolve(JobId(job_id), how, caller.name)
-    return _job_answer(await asyncio.wrap_future(asked), HTTPStatus.OK)
+    return _job_answer(await asyncio.wrap_future(asked), the.view.now_s(), HTTPStatus.OK)
 
 
 @routes.get("/jobs/{job_id}/log", responses=also(404))
@@ -184,7 +235,10 @@ async def why(job_id: JobPath, caller: Viewer, the: The) -> Response:
     return JSONResponse(
         {
             **job_document(
-                record, process=view.on_device(record.id), whole=caller.owns(record.user)
+                record,
+                process=view.on_device(record.id),
+                now_s=view.now_s(),
+                whole=caller.owns(record.user),
             ),
             **refusal_document(why.refusal),
             "ahead_count": why.ahead_count,
@@ -212,12 +266,9 @@ async def plan(job: JobSpec, caller: User, the: The, request: Request) -> Respon
     return JSONResponse(await while_there(request.receive, found))
 
 
-def _job_answer(
-    record: JobRecord, status: int, headers: dict[str, str] | None = None
-) -> Response:
-    return JSONResponse(
-        job_document(record, whole=True), status, {"ETag": _etag(record), **(headers or {})}
-    )
+def _job_answer(record: JobRecord, now_s: float, status: int) -> Response:
+    document = job_document(record, now_s=now_s, whole=True)
+    return JSONResponse(document, status, {"ETag": _etag(record)})
 
 
 def _etag(record: JobRecord) -> str:

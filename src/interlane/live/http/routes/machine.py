@@ -22,6 +22,7 @@ from interlane.live.http.documents import entry_document, machine_document
 from interlane.live.http.feed import Feed
 from interlane.live.http.presence import while_there
 from interlane.live.http.service import Address, LiveService, The
+from interlane.metrics.usage import UsageBy, in_all
 from interlane.model import MachineId
 from interlane.traces.cluster_file import cluster_document
 
@@ -43,6 +44,12 @@ def gpus(caller: Viewer, the: The) -> Response:
 def summary(caller: Viewer, the: The) -> Response:
     """Count jobs by state, and name the policy."""
     return JSONResponse(the.view.summary())
+
+
+@routes.get("/whoami")
+def whoami(caller: Viewer) -> Response:
+    """Say whose token this is, and what it may do."""
+    return JSONResponse({"name": caller.name, "role": caller.role.word})
 
 
 @routes.get("/machines")
@@ -92,6 +99,26 @@ async def trace(
     return PlainTextResponse(text, media_type="text/csv")
 
 
+@routes.get("/usage")
+async def usage(
+    caller: Viewer,
+    the: The,
+    request: Request,
+    days: Annotated[float, Query(gt=0, le=DAYS_MAX)] = 7.0,
+    by: UsageBy = UsageBy.USER,
+) -> Response:
+    """Say who had how much of the GPUs in the last days: held, used and wasted GPU-hours."""
+    the.desk.must_not_hurry(caller.name)
+    view = the.view
+    now_s = view.now_s()
+    since_s = now_s - days * DAY_S
+    found = the.desk.answer("usage", (days, by), lambda: view.usage(since_s, by))
+    rows = await while_there(request.receive, found)
+    told = {"since_s": since_s, "until_s": now_s, "by": by.value}
+    total = {**asdict(in_all(rows)), "account": None}
+    return JSONResponse({**told, "usage": [asdict(one) for one in rows], "total": total})
+
+
 @routes.get("/cluster")
 def cluster(caller: Viewer, the: The) -> Response:
     """Return this machine as a cluster file has it."""
@@ -127,7 +154,7 @@ async def watch(
     """
     feed: Feed = request.app.state.feed
     begin = after if last_event_id is None else last_event_id
-    feed.must_have_room(caller)
+    await feed.must_have_room(caller)
     if begin is None:
         begin = await asyncio.to_thread(the.view.last_seq)
     return StreamingResponse(feed.events(caller, begin), media_type="text/event-stream")
