@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from benchmarks.served import Caller, cpu_s, served
-from interlane.testing.crashes import kill_again_and_again
+from interlane.testing.kills import kill_round
 
 QUEUED = 10_000
 RATE = 500
@@ -34,19 +34,14 @@ def measure(*, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         figures = _load(Path(folder) / "load", 1_000 if quick else QUEUED)
         figures |= _stopped(Path(folder) / "stopped", 200 if quick else 1_000)
-        found = kill_again_and_again(_made(Path(folder) / "kills"), kills=5 if quick else 200)
+    found = kill_round(10 if quick else 200)
     return {
         **figures,
-        "kills": found.kills,
-        "acknowledged": found.acknowledged,
-        "lost_or_twice": found.lost + found.twice + found.never,
-        "log_replays": found.replays and found.replayed.difference is None,
+        "kills": sum(found.kills.values()),
+        "acknowledged": found.work.acknowledged,
+        "lost_or_twice": len({*found.work.lost, *found.work.twice, *found.work.faked}),
+        "log_replays": found.folds and found.difference is None,
     }
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def _load(state: Path, jobs: int) -> dict[str, Any]:

@@ -53,6 +53,9 @@ def in_own_process(group: str, *, quick: bool) -> dict[str, Any]:
 
 
 def measure(group: str, *, quick: bool) -> dict[str, Any]:
+    from interlane.compiling import compile_at_once
+
+    compile_at_once()
     from benchmarks import (
         colocate,
         decision,

@@ -158,6 +158,11 @@ class FaultyDelivery:
             return range(0)
         return range(2 if self._rng.random() < self._rates.doubled else 1)
 
+    def discard(self, key: str, *, was_cancelled: bool) -> None:
+        """Pass it on once, twice or never, or die."""
+        for _ in self._times():
+            self._engine.discard(key, was_cancelled=was_cancelled)
+
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Pass the question on."""
         return self._engine.output(attempt, begin, size)

@@ -88,6 +88,10 @@ class Limits:
     elastic: bool = True
     restores: bool = False
     """Whether an old copy of the store may come back in a script."""
+    keeps_traces: bool = False
+    """Whether nothing that has begun is ever forgotten, whatever is lost."""
+    pace: int = 1
+    """Things that the world may do between two moves, at most."""
 
 
 class EngineWorld(Protocol):
@@ -303,6 +307,9 @@ class _Play:
             copy(copied, now)
             self.acknowledged &= self.copied
             self.asked.clear()
+            # Who has forgotten an attempt that never began asks for it under its number again.
+            self._note_ends()
+            self.over = {at: one for at, one in self.over.items() if isinstance(one, Ended)}
 
     def close(self) -> None:
         """Let the server end without a word."""
@@ -348,7 +355,7 @@ class _Play:
             (self._late, 6),
             (self._look, 14),
             (self._pass_time, 6),
-            (self._mishap, 12),
+            (self.world.mishap, 12),
             (self._drain, 2),
             (self._fail_commit, 1),
             (self._light_fuse, 1),
@@ -358,24 +365,30 @@ class _Play:
         weights = [weight * self.rng.choice((0.2, 1.0, 1.0, 3.0)) for _, weight in moves]
         for _ in range(steps):
             (move, _), *_ = self.rng.choices(moves, weights)
-            move()
+            self._unless_killed(move)
             self.events += 1
             self.audit()
-            for follows in (self._turn, self._work, self._turn):
+            pace = self.world.limits.pace
+            works = (self._work,) * (self.rng.randint(1, pace) if pace > 1 else 1)
+            for follows in (self._turn, *works, self._turn):
                 if self.rng.random() < 0.5:
                     follows()
                     self.events += 1
                     self.audit()
 
-    def _turn(self) -> None:
+    def _unless_killed(self, move: Callable[[], object]) -> None:
+        """Do something at which the server may die; then another takes over."""
         try:
-            self.driver.turn(waits=False)
+            move()
         except Killed:
             self._die()
+
+    def _turn(self) -> None:
+        self._unless_killed(lambda: self.driver.turn(waits=False))
         self._note_answers()
 
     def _work(self) -> None:
-        self.world.work()
+        self._unless_killed(self.world.work)
 
     def _submit(self) -> None:
         self.submitted += 1
@@ -428,13 +441,13 @@ class _Play:
             self.driver.observed(self.look.seen)
             self.look = None
         elif self.look.known.done():
-            self.look.seen = self.gate.observe(self.look.known.result())
+            try:
+                self.look.seen = self.gate.observe(self.look.known.result())
+            except OSError:  # the machine lacks something: the next look may see more
+                self.look = None
 
     def _pass_time(self) -> None:
         self.world.wait(self.rng.choice((0.1, 2.0, 40.0)))
-
-    def _mishap(self) -> None:
-        self.world.mishap()
 
     def _drain(self) -> None:
         machines = sorted(self.driver.snapshot().machines.known)
@@ -485,11 +498,16 @@ class _Play:
     def _note_ends(self) -> None:
         """Take in what the engine has said since this was last asked."""
         for nth, said in enumerate((self.gate.reports.told, self.gate.looked)):
-            new = said[self.heard[nth] :]
-            self.over |= {
-                one.attempt: one for one in new if isinstance(one, NeverBegan | Ended)
-            }
+            new = [
+                one for one in said[self.heard[nth] :] if isinstance(one, NeverBegan | Ended)
+            ]
+            self.over |= {one.attempt: one for one in new}
             self.heard[nth] = len(said)
+            begun = self.world.begun() if new and self.world.limits.keeps_traces else {}
+            for one in new:
+                has_begun = isinstance(one, NeverBegan) and begun.get(one.attempt)
+                what = f"{one.attempt} was said never to have begun, and has."
+                demand(not has_begun, "never means never", what)
 
     def _check_capacity(self, running: Mapping[Attempt, Placement]) -> None:
         """Check that what we run nowhere exceeds the most that a machine ever had."""
@@ -543,13 +561,13 @@ class _Play:
         self.gate.reports.deliver(everything=True)
         self._work_off()
         while self.look is not None:
-            self._look()
+            self._unless_killed(self._look)
             self._turn()
         for _ in range(LOOK_STEPS):
-            self._look()
+            self._unless_killed(self._look)
             self._turn()
         self._work_off()
-        self.world.wait(40.0)
+        self._unless_killed(lambda: self.world.wait(40.0))
         self._turn()
 
     def _work_off(self) -> None:
@@ -643,7 +661,7 @@ class _Play:
                 self.cancelled.add(record.id)
                 self.driver.cancel(record.id, "ann")
         self._eventually(self._check_rest)
-        for _ in range(ROUNDS_MAX):
+        for _ in range(ROUNDS_MAX + len(self.driver.open_records())):
             running = list(self.world.running())
             for attempt in running[: (len(running) + 1) // 2]:  # what is left may grow
                 self.world.finish(attempt, 0)

@@ -11,10 +11,10 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from interlane.engines.local.devices import emulated
+from interlane.device.inventory import emulated
+from interlane.device.lanes import Lanes, LaneSettings
 from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.functions.replicas import LocalReplicas
-from interlane.engines.local.lanes import Lanes, LaneSettings
 from interlane.engines.local.launch import Secrets
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.audit import AuditLog
@@ -153,7 +153,8 @@ def make_service(
     desk = QuestionDesk(kept)
     service = LiveService(view_of(driver), driver, tokens, desk, kept, audit, scratch)
     (machine,) = driver.snapshot().cluster
-    replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine))
+    groups = driver.engine.groups if isinstance(driver.engine, LocalEngine) else None
+    replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine), groups=groups)
     app = make_app(service, lambda: Gateway(driver, replicas, functions or FunctionSettings()))
     return made, app
 

@@ -146,7 +146,7 @@ class _Mutated(SourceFileLoader):
 # -- processes ------------------------------------------------------------------------
 
 
-def _forked(work: Callable[[], int]) -> int:
+def forked(work: Callable[[], int]) -> int:
     """Do something in a child that is quiet and leads a group of its own; return its id."""
     sys.stdout.flush()
     child = os.fork()
@@ -193,7 +193,7 @@ def observe(tests: Sequence[str], targets: Sequence[Target], *, uncompiled: bool
             Path(file.name).write_bytes(pickle.dumps(vars(recorder.found)))
             return 0
 
-        os.waitpid(_forked(work), 0)
+        os.waitpid(forked(work), 0)
         found = Path(file.name).read_bytes()
     if not found:
         raise SystemExit("The tests ended without a report; run them alone to see why.")
@@ -215,7 +215,7 @@ def _forget(modules: Iterable[str]) -> None:
             delattr(sys.modules[package], last)  # or importing from the package would find it
 
 
-def _load(modules: Iterable[str], *, uncompiled: bool) -> None:
+def load(modules: Iterable[str], *, uncompiled: bool) -> None:
     """Import what all children need, once; of interlane, all of it anew."""
     import numba
 
@@ -303,21 +303,29 @@ def play(
             _reap(running, noticed)
         code = mutant.compiled(tree, str(target.path))
         ends_s = time.monotonic() + LEAST_S + SLOWER * sum(map(baseline.seconds.get, tests))  # type: ignore[arg-type]
-        work = _work(target, code, tests, stale)
-        running[_forked(work)] = _Trial(result, mutant, ends_s)
+        work = run_with(target, code, tests, stale, uncompiled=target.is_compiled)
+        running[forked(work)] = _Trial(result, mutant, ends_s)
     while running:
         _reap(running, noticed)
 
 
-def _work(
-    target: Target, code: CodeType, tests: Sequence[str], stale: Iterable[str]
+def run_with(
+    target: Target,
+    code: CodeType,
+    tests: Sequence[str],
+    stale: Iterable[str],
+    *,
+    uncompiled: bool,
+    instead: Callable[[], int] | None = None,
 ) -> Callable[[], int]:
-    """Return what runs the tests with this code for the target, in a child."""
+    """Return what runs the tests, or something else, with this code for the target."""
 
     def work() -> int:
         _forget(stale)
         sys.meta_path.insert(0, _Overlay(target, code))
-        return _run_tests(["-x", *tests], uncompiled=target.is_compiled)
+        if instead is not None:
+            return instead()
+        return _run_tests(["-x", *tests], uncompiled=uncompiled)
 
     return work
 
@@ -326,8 +334,9 @@ def _check(target: Target, baseline: Baseline) -> None:
     """Refuse to go on if tests fail here even without a mutant: all would seem noticed."""
     code = compile(target.path.read_text(), str(target.path), "exec")
     tests = baseline.tests_of(target.path)
-    work = _work(target, code, tests, dependents(target))
-    if tests and os.waitpid(_forked(work), 0)[1] != 0:
+    stale = dependents(target)
+    work = run_with(target, code, tests, stale, uncompiled=target.is_compiled)
+    if tests and os.waitpid(forked(work), 0)[1] != 0:
         raise SystemExit(f"Tests of {target.name} fail without a mutant; mend them first.")
 
 
@@ -391,11 +400,11 @@ def main() -> None:
         chosen = [one for one in targets if one.is_compiled is uncompiled]
         if not chosen:
             continue
-        _load(("pytest", "hypothesis", "polars"), uncompiled=uncompiled)
+        load(("pytest", "hypothesis", "polars"), uncompiled=uncompiled)
         baseline = observe(options.tests, chosen, uncompiled=uncompiled)
         for test in baseline.failed:
             print(f"left out, it fails without a mutant: {test}", flush=True)
-        _load(baseline.modules, uncompiled=uncompiled)
+        load(baseline.modules, uncompiled=uncompiled)
         for target in chosen:
             _check(target, baseline)
             results.append(MutantResult(target))

@@ -348,6 +348,11 @@ class PretendEngine:
         else:
             self.world.asked.append(request)
 
+    def discard(self, key: str, *, was_cancelled: bool) -> None:
+        """Let go of what somebody wanted."""
+        with self.world.lock:
+            self.world.wanted.pop(key, None)
+
     def finish(self, attempt: Attempt, exit_code: int = 0) -> None:
         """Let an attempt end by itself."""
         self.world.finish(attempt, exit_code)

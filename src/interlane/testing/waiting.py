@@ -8,12 +8,14 @@ PATIENCE_S = 180.0
 """Generous, because machines that run tests are busy; nothing is asserted about speed."""
 
 
-def until(condition: Callable[[], object], what: str = "it") -> None:
+def until(
+    condition: Callable[[], object], what: str = "it", patience_s: float = PATIENCE_S
+) -> None:
     """Wait until something is so."""
-    end_s = time.monotonic() + PATIENCE_S
+    end_s = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > end_s:
-            raise AssertionError(f"{what} did not come about in {PATIENCE_S:g} s.")
+            raise AssertionError(f"{what} did not come about in {patience_s:g} s.")
         time.sleep(0.02)
 
 

@@ -1,0 +1,242 @@
+"""Attack a server in every way at once, and measure what that costs somebody else.
+
+    python -m benchmarks.attacks [--seconds S] [--only NAME ...]
+
+A server of its own on loopback; another user submits jobs at a steady rate, first alone, then
+beside the attackers.  Reported are that user's latencies, refusals and failed jobs, the most
+memory that the server has taken beside the figure that the guide states, and what the attackers
+were answered.  Exits 1 if a bound is missed.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.attackers import ATTACKS, Failure
+from benchmarks.served import API, Caller, cpu_s
+
+P99_MS = 300.0
+RATE = 8.0
+ALONE_S, WARM_S = 15.0, 5.0
+WAITING = 500
+"""Jobs that wait, so that questions about them cost something."""
+
+ATTACKERS = 40
+"""Tokens of attackers."""
+
+PROCESSES = 64
+"""Of one job: the machine is others', too."""
+
+GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "operate.md"
+HOLD = {
+    "name": "holds", "run": "sleep 100000", "time": {"expected": "10h"},
+    "resources": {"gpu": {"count": 2}},
+}  # fmt: skip
+WAITS = {**HOLD, "name": "waits", "run": "true"}
+MINE = {"name": "mine", "run": "true", "resources": {"cpu": "10m", "memory": "8MB"}}
+
+
+def stated_mib() -> float:
+    """Return the memory that the guide says suffices."""
+    found = re.search(r"\*\*(\d+) GiB\*\* suffices", GUIDE.read_text())
+    assert found is not None
+    return 1024.0 * int(found.group(1))
+
+
+@dataclass
+class Bystander:
+    """Somebody who only wants jobs to run."""
+
+    url: str
+    token: str
+    latencies_s: list[float] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+
+    def submit_for(self, seconds: float) -> None:
+        """Submit at a steady rate; every fourth time over a new connection."""
+        parts, due_s = urlsplit(self.url), time.monotonic()
+        line = HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+        for number in range(int(seconds * RATE)):
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            due_s += 1 / RATE
+            if number % 4 == 0:
+                line.close()
+            begin_s = time.monotonic()
+            self._submit(line)
+            self.latencies_s.append(time.monotonic() - begin_s)
+        line.close()
+
+    def _submit(self, line: HTTPConnection) -> None:
+        head = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        for again in (True, False):  # an idle connection may have been closed meanwhile
+            try:
+                line.request("POST", f"{API}/jobs", json.dumps(MINE), head)
+                answer = line.getresponse()
+                said = answer.read()
+            except Failure as error:
+                line.close()
+                if not again:
+                    self.refused.append(repr(error))
+                continue
+            if answer.status == 201:
+                self.jobs.append(json.loads(said)["id"])
+            else:
+                self.refused.append(f"{answer.status} {said[:100]!r}")
+            return
+
+    def figures(self) -> dict[str, Any]:
+        """Return what was measured since the last time."""
+        found = sorted(self.latencies_s)
+        told = {
+            "submissions": len(found),
+            "p50_ms": round(1000 * found[len(found) // 2], 1),
+            "p99_ms": round(1000 * found[int(len(found) * 0.99)], 1),
+            "refused": self.refused[:5],
+        }
+        self.latencies_s, self.refused = [], []
+        return told
+
+
+@contextmanager
+def _server(state: Path) -> Iterator[int]:
+    words = ("--devices", "cpu:2", "--port", "0", "--state", str(state), "--trust-users")
+    command = (sys.executable, "-m", "interlane", "up", *words)
+    server = subprocess.Popen(
+        (*command, "--processes-per-job", str(PROCESSES)), stderr=subprocess.PIPE
+    )
+    assert server.stderr is not None
+    for line in server.stderr:
+        if line.startswith(b"Serving"):
+            break
+    drain = threading.Thread(target=server.stderr.read, daemon=True)
+    drain.start()
+    try:
+        yield server.pid
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+
+
+def _attacked(url: str, tokens: list[str], names: list[str], seconds: float) -> Any:  # noqa: ANN401
+    """Start the attackers; returns what ends them and tells what they were answered."""
+    words = ",".join(tokens)
+    running = {
+        name: subprocess.Popen(
+            (sys.executable, "-m", "benchmarks.attackers", name, url, words, str(seconds)),
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[1],
+        )
+        for name in names
+    }
+
+    def told() -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, process in running.items():
+            try:
+                said, _ = process.communicate(timeout=60)
+                found[name] = json.loads(said)
+            except (subprocess.TimeoutExpired, ValueError):
+                process.kill()
+                found[name] = "killed"
+        return found
+
+    return told
+
+
+def peak_mib(pid: int) -> float:
+    """Return the most memory that a process has had."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found.group(1)) / 1024
+
+
+def measure(seconds: float, names: list[str]) -> dict[str, Any]:
+    """Measure somebody's submissions alone, and beside attackers."""
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder) / "state") as server:
+        admin = Caller(Path(folder) / "state")
+        url = admin.url.geturl()
+
+        def token(name: str) -> str:
+            return str(admin.ask("POST", "/tokens", {"name": name, "role": "user"})["token"])
+
+        attackers = [token(f"eve{number}") for number in range(ATTACKERS)]
+        mine = Bystander(url, token("ann"))
+        holder = admin.ask("POST", "/jobs", HOLD)["id"]
+        for _ in range(WAITING):
+            admin.ask("POST", "/jobs", WAITS)
+        mine.submit_for(ALONE_S)
+        alone, memory_mib = mine.figures(), peak_mib(server)
+        told = _attacked(url, attackers, names, seconds + 2 * WARM_S)
+        time.sleep(WARM_S)
+        before_s = cpu_s(server)
+        mine.submit_for(seconds)
+        used = (cpu_s(server) - before_s) / seconds
+        attacked = mine.figures()
+        answered = told()
+        admin = Caller(Path(folder) / "state")  # its connection has made way, perhaps
+        unfinished = _unfinished(admin, mine.jobs)
+        attacked_mib = peak_mib(server)
+        admin.ask("DELETE", f"/jobs/{holder}")
+    return {
+        "load": os.getloadavg()[0],
+        "alone": alone,
+        "attacked": attacked,
+        "server_cores": round(used, 2),
+        "jobs": len(mine.jobs),
+        "jobs_not_succeeded": unfinished,
+        "memory_mib": {
+            "alone": round(memory_mib),
+            "attacked": round(attacked_mib),
+            "stated": stated_mib(),
+        },
+        "answers": answered,
+    }
+
+
+def _unfinished(admin: Caller, jobs: list[str], within_s: float = 300.0) -> list[str]:
+    """Wait for jobs; return those that did not succeed."""
+    end_s = time.monotonic() + within_s
+    left = list(jobs)
+    while left and time.monotonic() < end_s:
+        states = {one: admin.ask("GET", f"/jobs/{one}")["state"] for one in left}
+        left = [one for one, state in states.items() if state != "succeeded"]
+        if left and all(states[one] == "failed" for one in left):
+            break
+        time.sleep(0.5)
+    return left
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--only", action="append", choices=list(ATTACKS))
+    options = parser.parse_args()
+    found = measure(options.seconds, options.only or list(ATTACKS))
+    print(json.dumps(found, indent=2))
+    memory = found["memory_mib"]
+    is_good = (
+        found["attacked"]["p99_ms"] <= P99_MS
+        and not found["attacked"]["refused"]
+        and not found["jobs_not_succeeded"]
+        and memory["attacked"] <= memory["stated"]
+    )
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

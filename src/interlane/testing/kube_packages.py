@@ -1,0 +1,3 @@
+"""What Debian calls the packages that real kubelets need; the Makefile reads it, too."""
+
+PACKAGES = "containerd runc containernetworking-plugins busybox-static iptables iproute2 socat"

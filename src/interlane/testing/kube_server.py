@@ -1,0 +1,96 @@
+"""A scheduler for a cluster as a process of its own, to be measured and killed.
+
+    python -m interlane.testing.kube_server --kubeconfig F --state DIR
+
+It is the driver of ``interlane up`` on its real store and engine, without pages and API.  At
+its end it writes how long its decisions took.
+"""
+
+import argparse
+import json
+import resource
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from interlane.engines.kubernetes.config import server_of
+from interlane.engines.kubernetes.engine import KubernetesEngine, KubeSettings
+from interlane.engines.kubernetes.explaining import Explaining
+from interlane.engines.kubernetes.manifests import PodSettings
+from interlane.live.driver import Driver
+from interlane.live.driver.state import SchedulerPlan
+from interlane.live.questions.etas import Etas
+from interlane.live.store.store import Store
+from interlane.live.view import View
+from interlane.wiring import live_scheduler_maker, played_starts
+
+SERVING = "Serving"
+TOLD = "figures.json"
+
+
+class TimedDriver(Driver):
+    """Notes how long each turn took from the first event that it took in."""
+
+    spans_s: list[float]
+
+    def _cycle(self, items: list) -> None:  # type: ignore[type-arg]
+        begin_s = time.perf_counter()
+        super()._cycle(items)
+        if items:
+            self.spans_s.append(time.perf_counter() - begin_s)
+
+
+def main() -> None:
+    """Serve until told to end."""
+    arguments = _arguments()
+    named = {"order": arguments.order, "placer": arguments.placer, "queue": arguments.queue}
+    plan = SchedulerPlan(live_scheduler_maker(named), named)
+    server = replace(server_of(arguments.kubeconfig), namespace="default")
+    settings = KubeSettings(
+        PodSettings("default", image="played"), arguments.identity, arguments.lease_s
+    )
+    engine = KubernetesEngine(server, settings)
+    engine.lead(lambda holder: print(f"Standing by: {holder} leads.", flush=True))
+    arguments.state.mkdir(parents=True, exist_ok=True)
+    store = Store(f"sqlite:///{arguments.state / 'state.db'}")
+    driver = TimedDriver(store, plan, engine)
+    driver.spans_s = []
+    ended = threading.Event()
+    driver.on_give_up = ended.set
+    driver.start()
+    if arguments.explains:
+        etas = Etas(driver.snapshot, store, played_starts)
+        Explaining(View(driver, etas), engine, every_s=1.0).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    print(f"{SERVING} at {time.time():.3f}", flush=True)
+    ended.wait()
+    driver.close()
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told = {
+        "spans_s": driver.spans_s,
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "memory_mib": used.ru_maxrss // 1024,
+    }
+    (arguments.state / TOLD).write_text(json.dumps(told))
+    sys.exit(0 if driver.stopped_because is None else 3)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--identity")
+    parser.add_argument("--lease-s", type=float, default=15.0)
+    parser.add_argument("--order", default="fifo")
+    parser.add_argument("--placer", default="pack")
+    parser.add_argument("--queue", default="skip")
+    parser.add_argument("--explains", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Plant known bugs, one at a time, and tell which of them the tests notice: all of them.
+
+    python -m interlane.testing.planted [--only WORD] [--list]
+
+Each bug is a small change of meaning in one module: a text that occurs there once, and what is
+put in its place.  It names the invariant that dies of it and who notices: tests, or the scripts
+of a part of the fault simulation, which are played until one is broken.
+
+Bugs are planted as those of ``mutate`` are: in a process of its own that is forked from one in
+which all libraries are loaded, so that nothing on disk changes.  Nothing is compiled.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from interlane.testing.mutate import Target, dependents, forked, load, run_with, targets_of
+from interlane.testing.planted_bugs import PLANTED, PlantedBug, Scripts
+
+PATIENCE_S: Final = 600.0
+"""For which the tests of a bug may run on a machine that others load; then nothing is known."""
+LOADED: Final = ("pytest", "hypothesis", "polars", "interlane.testing.faults")
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedResult:
+    """What became of a bug."""
+
+    bug: PlantedBug
+    is_caught: bool
+    seconds: float
+
+
+def changed(bug: PlantedBug) -> tuple[Target, str]:
+    """Return the module of a bug, and its text with the bug in it."""
+    (target,) = targets_of(bug.module)
+    text = target.path.read_text()
+    times = text.count(bug.old)
+    if times != 1:
+        raise SystemExit(
+            f"{bug.module} has {bug.old!r} {times} times; a planted bug names a text that is "
+            "there once."
+        )
+    return target, text.replace(bug.old, bug.new)
+
+
+def prepare() -> None:
+    """Load what all children need; what a bug is in, they load anew, and compile nothing."""
+    load(LOADED, uncompiled=True)
+
+
+def tried(bug: PlantedBug, *, with_bug: bool = True) -> PlantedResult:
+    """Plant a bug, run who should notice, and return whether they did.
+
+    Without the bug, those must notice nothing: else they prove nothing either.
+    """
+    target, text = changed(bug)
+    code = compile(text if with_bug else target.path.read_text(), str(target.path), "exec")
+    begin_s = time.monotonic()
+    by = bug.noticed_by
+    run, tests = (_played(by), ()) if isinstance(by, Scripts) else (None, by)
+    stale = dependents(target)
+    child = forked(run_with(target, code, tests, stale, uncompiled=True, instead=run))
+    status = _awaited(child, begin_s + PATIENCE_S)
+    return PlantedResult(bug, status != 0, time.monotonic() - begin_s)
+
+
+def _played(scripts: Scripts) -> Callable[[], int]:
+    """Return what plays scripts until one is broken, in a process where the bug is planted."""
+
+    def run() -> int:
+        from interlane.testing import faults
+
+        for seed in range(scripts.seeds):
+            found = faults.played(seed, scripts.part, scripts.events)
+            if found.broken is not None:
+                return 1
+        return 0
+
+    return run
+
+
+def _awaited(child: int, end_s: float) -> int:
+    """Wait for a child, not for ever; return how it ended."""
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > end_s:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise SystemExit(f"The tests of a bug took more than {PATIENCE_S:g} s.")
+        time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what tests have started and left
+    return status
+
+
+def main() -> int:
+    """Print what became of every bug; 1 if one was not caught."""
+    parser = argparse.ArgumentParser(prog="planted", description="Which bugs are noticed?")
+    parser.add_argument("--only", default="", help="bugs with this word in module or text")
+    parser.add_argument("--list", action="store_true", help="list them, and plant none")
+    parser.add_argument(
+        "--unplanted", action="store_true", help="run the same without bugs: none is noticed"
+    )
+    asked = parser.parse_args()
+    bugs = [bug for bug in PLANTED if asked.only in f"{bug.module}: {bug.what}"]
+    if asked.list:
+        for bug in bugs:
+            print(f"{bug.module}: {bug.what}\n  {bug.breaks}")
+        return 0
+    prepare()
+    wrong = 0
+    for number, bug in enumerate(bugs, 1):
+        result = tried(bug, with_bug=not asked.unplanted)
+        wrong += result.is_caught is asked.unplanted
+        said = "caught" if result.is_caught else "NOT caught"
+        shown = f"{number:>2} of {len(bugs)}  {said}  {bug.module}: {bug.what}"
+        print(f"{shown} ({result.seconds:.0f} s)", flush=True)
+    print(f"{len(bugs) - wrong} of {len(bugs)} as they should be.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
