@@ -1,10 +1,13 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from interlane import cli
+from interlane.live.auth import Role
+from interlane.live.driver import Driver
+from interlane.testing.live import clear, driving, serving
 
 HEADER = "job_id,submit_s,duration_s,gpus,gpu_milli,cpu_milli,user,priority,user_dur"
 # Two GPUs: a holds both, b must wait for it, c needs half of one.
@@ -62,3 +65,36 @@ def lab(tmp_path: Path) -> Path:
         "  - {name: one, gpu_type: T4, gpus: 2, cpus: 16, memory_gib: 64}\n"
     )
     return path
+
+
+JOBS = {
+    "quick": "name: quick\nrun: echo hello; exit 3\n",
+    "long": "name: long\nrun: exec sleep 1000\nresources: {gpu: {count: 2}}\n",
+    "wide": "name: wide\nrun: 'true'\nresources: {gpu: {count: 3}}\n",
+}
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, str, str]]:
+    """A server of two emulated devices: its driver, its address, a user's token."""
+    with (
+        driving(tmp_path_factory.mktemp("state")) as driver,
+        serving(driver) as (url, tokens),
+    ):
+        yield driver, url, tokens[Role.USER]
+
+
+@pytest.fixture
+def files(
+    machine: tuple[Driver, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """Job files, in a folder from which the server is found."""
+    driver, url, token = machine
+    for name, text in JOBS.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INTERLANE_SERVER", url)
+    monkeypatch.setenv("INTERLANE_TOKEN", token)
+    monkeypatch.setenv("INTERLANE_STATE", str(tmp_path / "state"))
+    yield tmp_path
+    clear(driver)

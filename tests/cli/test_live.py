@@ -1,46 +1,17 @@
 """The commands against a real server: what they print, and how they leave."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interlane.live.auth import Role
 from interlane.live.driver import Driver
-from interlane.testing.live import clear, driving, serving
 
 Call = Callable[..., Any]
 
 QUICK = "name: quick\nrun: echo hello; exit 3\n"
-LONG = "name: long\nrun: exec sleep 1000\nresources: {gpu: {count: 2}}\n"
-WIDE = "name: wide\nrun: 'true'\nresources: {gpu: {count: 3}}\n"
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, str, str]]:
-    with (
-        driving(tmp_path_factory.mktemp("state")) as driver,
-        serving(driver) as (url, tokens),
-    ):
-        yield driver, url, tokens[Role.USER]
-
-
-@pytest.fixture
-def files(
-    machine: tuple[Driver, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
-    """Job files, in a folder from which the server is found."""
-    driver, url, token = machine
-    for name, text in {"quick": QUICK, "long": LONG, "wide": WIDE}.items():
-        (tmp_path / f"{name}.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INTERLANE_SERVER", url)
-    monkeypatch.setenv("INTERLANE_TOKEN", token)
-    monkeypatch.setenv("INTERLANE_STATE", str(tmp_path / "state"))
-    yield tmp_path
-    clear(driver)
 
 
 def submitted(call: Call, file: str) -> str:
@@ -59,7 +30,7 @@ def test_a_job_is_handed_in_waited_for_and_read(call: Call, files: Path) -> None
     assert (described["state"], described["exit_code"]) == ("failed", 3)
     assert described["spec"]["workdir"] == str(files)
     assert described["timeline"][0]["kind"] == "Submitted"
-    assert "ended" in call("describe", job).out
+    assert "finished  It ended with exit code 3." in call("describe", job).out
 
 
 def test_a_command_is_run_and_leaves_with_its_code(call: Call, files: Path) -> None:
@@ -94,6 +65,91 @@ def test_the_queue_is_listed_explained_and_cancelled(call: Call, files: Path) ->
     assert "No jobs." in call("ps").out
 
 
+def test_the_queue_says_why_and_until_when_a_job_waits(call: Call, files: Path) -> None:
+    first, second = submitted(call, "long.yaml"), submitted(call, "long.yaml")
+
+    head, row, _ = (line.split("  ") for line in call("ps").out.splitlines())
+    asked = json.loads(call("ps", "-o", "json").out)["jobs"]
+    wide = call("ps", "-o", "wide").out
+    names = call("ps", "-o", "name", "--sort", "oldest").out.split()
+    rows = call("ps", "-o", "csv", "--no-headers").out.splitlines()
+
+    assert [one.strip() for one in head if one.strip()] == [
+        *("job", "state", "user", "prio", "request", "devices", "waited", "ran", "starts in"),
+        "reason",
+    ]
+    assert {"2 GPU", "capacity"} <= {one.strip() for one in row}
+    waits = asked[0]["waiting"]
+    assert (waits["tier"], waits["position"]) == ("capacity", 1)
+    assert waits["start_p90_s"] >= waits["start_p50_s"] > asked[0]["submitted_s"]
+    assert asked[1]["waiting"] is None
+    assert "needs room for 1 x (2 GPU)" in wide
+    assert names == [first, second]
+    assert rows[0].startswith(f"{second},queued,")
+
+
+def test_jobs_are_listed_by_what_they_are(call: Call, files: Path) -> None:
+    first, second = submitted(call, "long.yaml"), submitted(call, "quick.yaml")
+    call("wait", second)
+
+    def names(*words: str) -> list[str]:
+        return str(call("ps", "-o", "name", *words).out).split()
+
+    assert second in names("--status", "failed", "--name", "qu*", "-n", "1")
+    assert names("--status", "running", "--status", "starting") == [first]
+    assert names("--queue", "other") == []
+    assert names("--user", "nobody") == []
+    wrong = call("ps", "--state", "running")
+    assert (wrong.code, "say '--status running'" in wrong.err) == (2, True)
+
+
+def test_a_job_is_described_in_sections_with_dates(call: Call, files: Path) -> None:
+    first, second = submitted(call, "long.yaml"), submitted(call, "long.yaml")
+
+    told = call("describe", second).out
+    eta = call("eta", second).out
+    ended = call("run", "--gpus", 0, "--", "true").err.split()[0]
+    over = json.loads(call("describe", ended, "-o", "json").out)
+
+    for section in ("Waits", "Times", "Request", "Runs", "Events"):
+        assert f"\n{section}\n" in told
+    assert "submitted  20" in told
+    assert "exec sleep 1000" in told
+    assert "submitted_s" not in told
+    assert f"Job {second} is likely to start in about " in eta
+    assert "nine times in ten" in eta
+    assert 0 < over["ran_s"] == over["ended_s"] - over["started_s"]
+    assert first in call("describe", first).out
+
+
+def test_many_jobs_are_cancelled_and_waited_for_at_once(call: Call, files: Path) -> None:
+    jobs = [submitted(call, "long.yaml") for _ in range(3)]
+    other = submitted(call, "quick.yaml")
+
+    none = call("cancel")
+    both = call("cancel", "x-1", "--all")
+    said = call("cancel", "--name", "lo*", "--status", "queued")
+    rest = call("cancel", "--all")
+    waited = call("wait", *jobs)
+
+    assert none.error == both.error
+    assert sorted(said.out.split()[::2]) == sorted(jobs[1:])
+    assert jobs[0] in rest.out
+    assert waited.code in (1, 143)
+    assert call("wait", other).code == 3
+    assert call("logs", other, "-n", "0").out == ""
+    assert call("logs", other, "-n", "1").out == "hello\n"
+
+
+def test_help_has_groups_examples_and_short_ways(call: Call) -> None:
+    top, ps = call("-h").out, call("ps", "-h").out
+
+    assert [line for line in top.splitlines() if line.startswith("Run jobs")] == ["Run jobs:"]
+    assert "Other:" not in top  # every command is in a group
+    assert "\nExamples:\n  interlane ps\n" in ps
+    assert call("--version").out == call("version").out
+
+
 def test_plans_say_by_their_code_what_would_be(call: Call, files: Path) -> None:
     submitted(call, "long.yaml")
 
@@ -102,8 +158,9 @@ def test_plans_say_by_their_code_what_would_be(call: Call, files: Path) -> None:
     assert (waits.code, never.code) == (6, 7)
     assert "would wait" in waits.out
     assert "can never run here" in never.out
-    job = submitted(call, "wide.yaml")
-    assert call("wait", job).code == 7
+    refused = call("submit", "wide.yaml")
+    assert refused.code == 7
+    assert call("wait", refused.out.split()[0]).code == 7
 
 
 def test_what_ran_can_be_played_under_another_policy(call: Call, files: Path) -> None:
@@ -144,7 +201,7 @@ def test_roles_and_tokens(
     denied = call("ps")
 
     assert denied.code == 4
-    assert "needs a token that is valid" in denied.err
+    assert "set INTERLANE_TOKEN to a valid one" in denied.err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import fcntl
 import json
+import random
 import stat
 import subprocess
 import sys
@@ -412,3 +413,59 @@ def test_every_action_of_a_services_file_leads_to_a_transition_that_holds(
     said = call("mig", "transition", "--from", now, "--to", evening)
 
     assert said.code == 0, said.err
+
+
+ONE_ROW = "model,gpu,profile,batch,processes,throughput_per_s,latency_ms\n"
+ONE_ROW += "b,A100-80GB,7g.80gb,1,1,100,5\n"
+THREE_GPUS = "table: t.csv\nservices:\n"
+THREE_GPUS += "  - {name: b, model: b, rate_per_s: 300, latency_ms: 50}\n"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_service_that_retires_lacks_nothing_whatever_is_left_of_its_sum(
+    call: Call, tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    rates = [[round(rng.uniform(10, 400), 2) for _ in range(2)] for _ in range(3)]
+    if seed == 0:  # what is left of this sum is below 0
+        rates = [[337.92, 303.42], [168.81, 104.31], [205.0, 162.57]]
+    (tmp_path / "t.csv").write_text(ONE_ROW)
+    new, now = tmp_path / "new.yaml", tmp_path / "now.json"
+    new.write_text(THREE_GPUS)
+    gpus = [
+        {
+            "id": f"gpu-{at}",
+            "model": "A100-80GB",
+            "instances": [
+                {
+                    "profile": "3g.40gb",
+                    "placement": f"{4 * half}:4",
+                    "service": "old",
+                    "throughput_per_s": rate,
+                }
+                for half, rate in enumerate(pair)
+            ],
+        }
+        for at, pair in enumerate(rates)
+    ]
+    now.write_text(json.dumps({"gpus": gpus}))
+    asked = ("mig", "transition", "--from", now, "--to", new, "--slack", 0)
+
+    assert call(*asked, "--retire", "old").code == 0
+    assert "'zz'" in refused(call(*asked, "--retire", "old", "--retire", "zz"))
+
+
+def test_a_table_that_a_spreadsheet_wrote_is_read(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(ONE_ROW, encoding="utf-8-sig")
+    services = tmp_path / "new.yaml"
+    services.write_text(THREE_GPUS, encoding="utf-8-sig")
+
+    assert call("mig", "plan", "-f", services).code == 0
+
+
+def test_a_key_that_comes_twice_is_refused(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(ONE_ROW)
+    services = tmp_path / "new.yaml"
+    services.write_text(THREE_GPUS.replace("rate_per_s: 300", "rate_per_s: 3, rate_per_s: 300"))
+
+    assert "the key rate_per_s comes twice" in refused(call("mig", "plan", "-f", services))

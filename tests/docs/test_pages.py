@@ -31,7 +31,7 @@ PAGES = sorted(
 )
 RUN = ("interlane ", "python ", "cat ", "make demo")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROGRESS = re.compile(r"^.*: [\d,]+ of [\d,]+ \w+, .* left\n", re.MULTILINE)
+PROGRESS = re.compile(r"^(.*: [\d,]+ of [\d,]+ \w+(, .* left)?|Compiling.*)\n", re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

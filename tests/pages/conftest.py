@@ -76,6 +76,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     command = [sys.executable, "-m", "interlane", "up", "--port", "0", "--state", str(state)]
     command += ["--devices", f"cpu:{GPUS}:16GB", "--trust-users"]
     command += ["--bound", "logins_per_minute=10000"]
+    # So that it is known who is where.
+    command += ["--order", "fifo", "--placer", "pack", "--queue", "skip"]
     env = {**os.environ, "INTERLANE_STATE": str(state)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None

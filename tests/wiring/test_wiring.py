@@ -1,13 +1,16 @@
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from interlane import wiring
-from interlane.model import InvalidInput, UnknownName
+from interlane.cli.up import UpOptions
+from interlane.model import InvalidInput, Start, Submitted, UnknownName
 from interlane.policy.base import TypeRule
 from interlane.policy.catalogue import PLACERS, make_order, make_placer, placer_recipe
-from interlane.policy.order import Fifo, PriorityWithAgeing
+from interlane.policy.order import Fifo, PriorityWithAgeing, counts_priority
 from interlane.policy.policy import Discipline
+from interlane.testing.build import cluster, job
 
 
 def test_a_policy_is_made_of_its_words() -> None:
@@ -87,3 +90,35 @@ def _install(directory: Path, entry: str) -> None:
         "Metadata-Version: 2.1\nName: brings-policies\nVersion: 1.0\n"
     )
     (info / "entry_points.txt").write_text(f"[interlane.policies]\n{entry}\n")
+
+
+def test_easy_has_a_bound_and_other_queues_have_none() -> None:
+    bounded = wiring.choice_of(wiring.PolicyWords(queue="easy:bound_s=1800"))
+
+    assert (bounded.queue, bounded.passed_s_max) == (Discipline.EASY, 1_800.0)
+    assert bounded.name.endswith("/easy:bound_s=1800")
+    assert wiring.choice_of(wiring.PolicyWords(queue="easy")).passed_s_max == inf
+    for word in ("skip:bound_s=1", "easy:bound=1", "easy:bound_s=-1", "easy:bound_s=x"):
+        with pytest.raises(InvalidInput):
+            wiring.choice_of(wiring.PolicyWords(queue=word))
+
+
+def test_a_server_uses_idle_devices_first_and_lets_priorities_count_by_default() -> None:
+    usual = UpOptions()
+    words = {"order": usual.order, "placer": usual.placer, "queue": usual.queue}
+    scheduler = wiring.live_scheduler_maker(words)(cluster(gpus=[2]), ())
+    quarters = [job(name, gpus=1, gpu_milli=250) for name in "abc"]
+    whole = [job(name, gpus=2, priority=at) for at, name in enumerate("xyz")]
+
+    for one in quarters:
+        scheduler.learn(Submitted(one), 0.0)
+    starts = [one for one in scheduler.decide(0.0) if isinstance(one, Start)]
+    for one in whole:
+        scheduler.learn(Submitted(one), 0.0)
+    scheduler.decide(0.0)
+
+    used = [one.placement.spots[0].gpus for one in starts]
+    assert sorted(used[:2]) == [(0,), (1,)]  # the third shares, as none is idle
+    assert len(used) == 3
+    assert list(scheduler.line(0.0)) == ["z", "y", "x"]
+    assert counts_priority(scheduler.policy.order)

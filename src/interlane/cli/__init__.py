@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -19,17 +19,22 @@ from interlane.cli import (
     about,
     audit,
     compare,
+    compile,
     demo,
+    describe,
     doctor,
     explain,
     function,
     gpus,
+    job_output,
     jobs,
+    kube,
     machines,
     mig,
     mig_transition,
     pages,
     predict,
+    ps,
     questions,
     replay,
     report,
@@ -38,13 +43,19 @@ from interlane.cli import (
     share_bench,
     share_simulate,
     simulate,
+    slurm,
     state,
     token,
     trace,
     up,
+    usage,
+    waiting,
 )
 from interlane.cli.client import Failure
+from interlane.cli.extras import missing
+from interlane.cli.help import GroupedCommands, WithExamples
 from interlane.cli.output import say
+from interlane.cli.progress import telling_of_compiling
 from interlane.cli.renamed import with_new_names
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected, Unreachable
 
@@ -57,39 +68,50 @@ INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="interlane",
+    cls=GroupedCommands,
     help="Share GPUs in deep-learning clusters in space and in time.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
-app.command()(simulate.simulate)
-app.command()(compare.compare)
-app.command()(up.up)
-app.command()(up.down)
-app.command()(replay.replay)
-app.command()(pages.pages)
-app.command()(jobs.submit)
-app.command()(jobs.run)
-app.command()(jobs.ps)
-app.command()(jobs.describe)
-app.command()(explain.explain)
-app.command()(questions.eta)
-app.command()(questions.plan)
-app.command()(jobs.wait)
-app.command()(jobs.logs)
-app.command()(jobs.cancel)
-app.command()(jobs.resolve)
-app.command()(gpus.gpus)
-app.command()(gpus.top)
-app.command()(machines.machines)
-app.command()(machines.drain)
-app.command()(machines.undrain)
-app.command()(explain.timeline)
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        about.version()
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda wanted: _version(wanted=wanted),
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Share GPUs in deep-learning clusters in space and in time."""
+
+
+for command in (
+    *(demo.demo, simulate.simulate, compare.compare, up.up, up.down, replay.replay),
+    *(pages.pages, jobs.submit, jobs.run, ps.ps, describe.describe, explain.explain),
+    *(describe.eta, questions.plan, jobs.wait, job_output.logs, jobs.cancel, jobs.resolve),
+    *(waiting.hold, waiting.release, waiting.change, waiting.rerun),
+    *(gpus.gpus, gpus.top, machines.machines, machines.drain, machines.undrain),
+    usage.usage,
+    *(explain.timeline, about.policies, doctor.doctor, audit.audit, about.version),
+):
+    app.command(cls=WithExamples)(command)
 app.add_typer(function.app, name="function")
+app.command("compile", cls=WithExamples)(compile.compile_)
 app.command(cls=reproduce.Command)(reproduce.reproduce)
-app.command()(about.policies)
 trace.app.command()(report.report)
 app.add_typer(trace.app, name="trace")
 app.add_typer(predict.app, name="predict")
@@ -100,11 +122,10 @@ share.app.command()(share_bench.bench)
 share.app.command()(share_bench.profile)
 share.app.command()(share_simulate.simulate)
 app.add_typer(share.app, name="share")
-app.command()(doctor.doctor)
+app.add_typer(kube.app, name="kube")
 app.add_typer(token.app, name="token")
 app.add_typer(state.app, name="state")
-app.command()(audit.audit)
-app.command()(about.version)
+app.add_typer(slurm.app, name="slurm")
 
 
 def main() -> None:
@@ -115,7 +136,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; no exception of bad input leaves here."""
     try:
-        code = _invoke(arguments)
+        with telling_of_compiling():
+            code = _invoke(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
@@ -132,6 +154,10 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except InterlaneError as error:
         return _fail(str(error), ERROR)
+    except ModuleNotFoundError as error:
+        if (sentence := missing(error)) is None:
+            raise
+        return _fail(sentence, BAD_INPUT)
     except OSError as error:
         return _fail(_os_sentence(error), BAD_INPUT)
     except MemoryError:

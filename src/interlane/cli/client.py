@@ -1,39 +1,21 @@
-"""How commands speak to a server: where it is, who we are, and what its answers mean.
+"""Which server a command speaks to; ``interlane.client`` does the speaking."""
 
-``http.client`` is all that is needed; it is imported when it is, so that help is quick.
-"""
-
-import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from interlane.model.errors import InterlaneError, InvalidInput, Unreachable
+from interlane.cli.output import say_to_people
+from interlane.client.client import Client
+from interlane.client.connection import TIMEOUT_S, Answer, Failure, job_path, state_folder
 
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
-    from ssl import SSLContext
+__all__ = ["Answer", "ApiClient", "Failure", "ServerOptions", "job_path", "state_folder"]
 
-DENIED: Final = 4
-STALE: Final = 5
-TIMEOUT_S: Final = 60.0
-API: Final = "/api/v1"
-PAGE: Final = 500
-
-_EXIT: Final = {401: DENIED, 403: DENIED, 409: STALE, 412: STALE, 404: 2, 422: 2, 413: 2}
-
-
-class Failure(InterlaneError):
-    """A command failed, with an exit code of its own."""
-
-    def __init__(self, sentence: str, exit_code: int) -> None:
-        super().__init__(sentence)
-        self.exit_code = exit_code
-
+SILENT_S: Final = 5.0
+"""Seconds after which we say that we wait."""
 
 ServerOption = Annotated[
     str | None,
@@ -47,6 +29,7 @@ ServerOption = Annotated[
 StateOption = Annotated[
     Path | None,
     typer.Option(
+        "--state-dir",
         "--state",
         metavar="DIR",
         help="Folder of the server's state (or INTERLANE_STATE).",
@@ -75,168 +58,32 @@ class ServerOptions:
     ca: CaOption = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the server said."""
+class ApiClient(Client):
+    """The client of a command, which says so when the server takes its time."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def document(self) -> dict[str, Any]:
-        """Return the answer as a document."""
-        said: dict[str, Any] = json.loads(self.body)
-        return said
-
-
-def state_folder(given: Path | None) -> Path:
-    """Return the folder in which the server keeps things."""
-    if given is not None:
-        return given.absolute()
-    named = os.environ.get("INTERLANE_STATE")
-    return Path(named).absolute() if named else Path.home() / ".local/state/interlane"
-
-
-class ApiClient:
-    """Speaks to one server."""
-
-    def __init__(self, options: ServerOptions) -> None:
-        from http.client import HTTPConnection, HTTPSConnection
-        from urllib.parse import urlsplit
-
-        folder = state_folder(options.state)
-        self._url = options.server or os.environ.get("INTERLANE_SERVER") or _address(folder)
-        self._token = os.environ.get("INTERLANE_TOKEN") or _token(folder)
-        parts = urlsplit(self._url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput(
-                f"The server's address is {self._url!r}, but must read like "
-                "http://127.0.0.1:7411; set --server or INTERLANE_SERVER."
-            )
-        host, port = parts.hostname, parts.port
-        self._connection: HTTPConnection
-        if parts.scheme == "https":
-            trust = _trust(options.ca)
-            self._connection = HTTPSConnection(host, port, timeout=TIMEOUT_S, context=trust)
-        else:
-            self._connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
-
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return self._url.rstrip("/")
-
-    def get(self, path: str, **query: object) -> Answer:
-        """Ask for something."""
-        from urllib.parse import urlencode
-
-        given = {name: value for name, value in query.items() if value is not None}
-        return self._call("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path)
-
-    def post(
-        self, path: str, document: object, headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        """Hand something in."""
-        return self.send(path, json.dumps(document).encode(), headers)
-
-    def send(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
-        """Hand something in that is JSON already."""
-        return self._call("POST", path, body, headers)
-
-    def put(self, path: str) -> Answer:
-        """Let something be so."""
-        return self._call("PUT", path)
-
-    def delete(self, path: str) -> Answer:
-        """Take something back."""
-        return self._call("DELETE", path)
-
-    def jobs(self, most: int, **query: object) -> Iterator[dict[str, Any]]:
-        """Yield jobs, the newest first, page by page."""
-        cursor = None
-        while most > 0:
-            page = self.get("/jobs", limit=min(most, PAGE), cursor=cursor, **query).document()
-            yield from page["jobs"]
-            most, cursor = most - len(page["jobs"]), page["next_cursor"]
-            if cursor is None:
-                return
-
-    def _call(
+    def __init__(
         self,
-        verb: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        from http.client import HTTPException
+        options: ServerOptions,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        silent_s: float = SILENT_S,
+        say: Callable[[str], None] = say_to_people,
+    ) -> None:
+        super().__init__(
+            options.server, state=options.state, ca=options.ca, timeout_s=timeout_s
+        )
+        self._silent_s, self._say = silent_s, say
 
-        # Nobody tells us when a command ends, so that no connection is kept.
-        sent = {"Authorization": f"Bearer {self._token}", "Connection": "close"}
-        sent |= headers or {}
-        if body is not None:
-            sent["Content-Type"] = "application/json"
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        from threading import Timer
+
+        bound = f"at most {TIMEOUT_S:g} s; Control-C ends this"
+        waits = f"still waiting for {self._url} ({bound}) ..."
+        timer = Timer(self._silent_s, self._say, (waits,))
+        timer.daemon = True
+        timer.start()
         try:
-            self._connection.request(verb, API + path, body, sent)
-            answer = _read(self._connection.getresponse())
-        except (OSError, HTTPException) as error:
-            self._connection.close()
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(
-                f"The server at {self._url} does not answer ({why}); start one with "
-                "'interlane up', or set --server."
-            ) from None
-        if answer.status >= 400:
-            raise Failure(_detail(answer), _EXIT.get(answer.status, 1))
-        return answer
-
-
-def _trust(given: Path | None) -> "SSLContext":
-    """Return how servers prove who they are."""
-    import ssl
-
-    file = given or os.environ.get("INTERLANE_CA")
-    try:
-        return ssl.create_default_context(cafile=file or None)
-    except OSError as error:
-        raise InvalidInput(
-            f"{file} holds no certificates ({error.strerror or error}); set --ca or "
-            "INTERLANE_CA to a file in PEM."
-        ) from None
-
-
-def job_path(job_id: str) -> str:
-    """Return where a job is found."""
-    from urllib.parse import quote
-
-    return f"/jobs/{quote(job_id, safe='')}"
-
-
-def _read(response: "HTTPResponse") -> Answer:
-    return Answer(response.status, dict(response.getheaders()), response.read())
-
-
-def _detail(answer: Answer) -> str:
-    try:
-        return str(answer.document()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"The server answered {answer.status}, which it does not explain."
-
-
-def _address(folder: Path) -> str:
-    try:
-        said: dict[str, Any] = json.loads((folder / "server.json").read_text())
-    except FileNotFoundError:
-        raise Unreachable(
-            f"No server was ever started in {folder}; start one with 'interlane up', or set "
-            "--server.",
-        ) from None
-    return str(said["url"])
-
-
-def _token(folder: Path) -> str:
-    try:
-        return (folder / "token").read_text().strip()
-    except (FileNotFoundError, PermissionError):
-        raise Failure(
-            f"There is no token in {folder} that may be read; set INTERLANE_TOKEN.", DENIED
-        ) from None
+            yield
+        finally:
+            timer.cancel()

@@ -1,7 +1,7 @@
 """``interlane compare``: play one trace under several policies, on all cores."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,20 +12,6 @@ from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
     from interlane.usecases.simulate import ComparedOften, ComparedPolicies
-
-COLUMNS: Final = {
-    "mean_jct_s": "mean JCT s",
-    "p50_jct_s": "p50 JCT",
-    "p99_jct_s": "p99 JCT",
-    "mean_wait_s": "mean wait s",
-    "p99_wait_s": "p99 wait",
-    "makespan_s": "makespan s",
-    "gpu_allocated_ratio": "GPU allocated",
-    "fragmentation_ratio": "fragmented",
-    "preemptions": "preemptions",
-    "refused": "refused",
-    "cpu_s": "CPU s",
-}
 
 
 @takes(RunOptions)
@@ -73,13 +59,15 @@ def compare(
 
 def _often(told: "ComparedOften") -> str:
     """Lay means and half-widths out, one row per policy."""
+    from interlane.usecases.simulate import COLUMNS, figure_text
+
     head = ["policy", *(COLUMNS[figure] for figure in told.figures)]
     rows = []
     for number, policy in enumerate(told.policies):
         cells = []
         for figure, each in told.figures.items():
             found = each[number].interval
-            mean, half = _text(figure, found.mean), _text(figure, found.half_width)
+            mean, half = figure_text(figure, found.mean), figure_text(figure, found.half_width)
             text = f"{mean} ± {half}"
             is_best = told.winners[figure] == number
             cells.append(strong(f"*{text}") if is_best else text)
@@ -94,6 +82,8 @@ def show(found: "ComparedPolicies", output: OutputFormat) -> None:
 
 
 def _table(runs: Sequence[dict[str, object]], winners: dict[str, list[int]]) -> str:
+    from interlane.usecases.simulate import COLUMNS
+
     head = ["policy", *COLUMNS.values()]
     rows = []
     for number, run in enumerate(runs):
@@ -106,11 +96,7 @@ def _table(runs: Sequence[dict[str, object]], winners: dict[str, list[int]]) -> 
 
 
 def _cell(figure: str, value: object, *, is_best: bool) -> str:
-    text = _text(figure, value) if isinstance(value, int | float) else "-"
+    from interlane.usecases.simulate import figure_text
+
+    text = figure_text(figure, value) if isinstance(value, int | float) else "-"
     return strong(f"*{text}") if is_best else text
-
-
-def _text(figure: str, value: float) -> str:
-    if figure.endswith("_ratio"):
-        return f"{100 * value:.1f} %"
-    return f"{value:.2f}" if figure == "cpu_s" else f"{value:,.0f}"

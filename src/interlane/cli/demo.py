@@ -176,6 +176,24 @@ def _told(found: dict[str, Any], together: "DemoRun", apart: "DemoRun") -> str:
         f"{found['slowdown_mean']:.2f} times as long as alone on average and "
         f"{found['slowdown_worst']:.2f} times at worst (bound {found['slowdown_max']:g}); they "
         f"came to losses that are {bits}."
+        f"{_why_over(found['slowdown_worst'], found['slowdown_max'])}"
+    )
+
+
+def _why_over(worst: float, most: float) -> str:
+    """Return why a training was slower than its bound, with what this machine did meanwhile."""
+    import os
+
+    if worst <= most:
+        return ""
+    cores = len(_cores())
+    load = os.getloadavg()[0]
+    return (
+        f"\nThe bound of {most:g} was broken: it holds for what trainings on one device do to "
+        f"each other, as predicted when they were placed, and here all devices are emulated on "
+        f"{cores} cores that others use, too. The load was {load:.1f} processes for {cores} "
+        "cores in the last minute; where it stays below the cores, or on GPUs, the bound is "
+        "what decides who may share."
     )
 
 

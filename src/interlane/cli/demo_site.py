@@ -45,7 +45,8 @@ class DemoServer:
 @contextmanager
 def site(folder: Path, devices: str, cores: Sequence[int]) -> Iterator[DemoServer]:
     """Run a server whose devices are these cores."""
-    words = ("up", "--devices", devices, "--port", "0", "--state", str(folder))
+    words = ["up", "--devices", devices, "--port", "0", "--state", str(folder)]
+    words += ["--placer", "pack"]  # jobs are to share a device, not to find an idle one
     process = subprocess.Popen(
         (sys.executable, "-m", "interlane", *words),
         stdin=subprocess.DEVNULL,
@@ -104,5 +105,5 @@ def _end(process: "subprocess.Popen[str]", folder: Path) -> None:
 def _cancel_all(folder: Path) -> None:
     client = ApiClient(ServerOptions(None, folder))
     for state in ("queued", "starting", "running"):
-        for job in client.jobs(1_000, state=state):
+        for job in client.pages(1_000, state=state):
             client.delete(job_path(job["id"]))

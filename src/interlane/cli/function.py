@@ -9,7 +9,8 @@ import typer
 
 from interlane.cli.beside import beside_told
 from interlane.cli.client import ApiClient, Failure, ServerOptions
-from interlane.cli.jobs import LOOK_AT_MOST_S, LOOK_FIRST_S, document_in
+from interlane.cli.job_files import document_in
+from interlane.cli.job_output import LOOK_AT_MOST_S, LOOK_FIRST_S
 from interlane.cli.options import takes
 from interlane.cli.output import (
     OutputFormat,

@@ -1,92 +1,122 @@
-"""Jobs of the live machine: ``submit run ps describe wait logs cancel resolve``."""
+"""Jobs of the live machine: ``submit run wait cancel resolve``."""
 
-import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from interlane.cli.beside import beside_told
 from interlane.cli.client import ApiClient, Failure, ServerOptions, job_path
-from interlane.cli.options import takes
-from interlane.cli.output import (
-    OutputFormat,
-    OutputOption,
-    RawOption,
-    as_shown,
-    emit,
-    grid,
-    lines,
-    say,
+from interlane.cli.completion import LiveJob, LiveJobs, open_jobs
+from interlane.cli.job_files import (
+    FilesArgument,
+    FilesOption,
+    FoundJob,
+    Overrides,
+    after_named,
+    changed,
+    files_of,
+    jobs_in,
 )
-from interlane.model.errors import InvalidInput, Unreachable
+from interlane.cli.job_output import LOOK_AT_MOST_S, LOOK_FIRST_S, followed
+from interlane.cli.options import takes
+from interlane.cli.output import OutputFormat, OutputOption, emit, say
+from interlane.cli.ps import OPEN, JobFilter, found_jobs
+from interlane.model.errors import InvalidInput, Rejected, Unreachable
 
-OPEN: Final = ("queued", "starting", "running", "stopping", "unknown")
 NEVER_PLACED: Final = 7
 TIMED_OUT: Final = 124
-LOOK_FIRST_S: Final = 0.05
-LOOK_AT_MOST_S: Final = 1.0
-TAIL_BYTES: Final = 1 << 16
-CHUNK_BYTES: Final = 1 << 20
-SHOWN_MAX: Final = 10_000
-_LEFT_OUT: Final = ("spec", "beside_functions")
-
-LiveJob = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as `ps` shows it.")]
-FileOption = Annotated[
-    Path, typer.Option("-f", "--file", metavar="FILE", help="Job file (YAML); - reads stdin.")
-]
 
 
-@takes(ServerOptions)
+@dataclass(frozen=True, slots=True)
+class SubmitOptions(Overrides, ServerOptions):
+    """What is changed in the files, and who takes the jobs."""
+
+
+@takes(SubmitOptions)
 def submit(
-    file: FileOption,
+    files: FilesArgument = None,
     *,
+    named: FilesOption = None,
     key: Annotated[
         str | None,
         typer.Option(help="Sent again with the same key, a job is submitted only once."),
     ] = None,
-    options: ServerOptions,
+    options: SubmitOptions,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Hand in a job; once this returns, it is stored."""
-    made = handed_in(ApiClient(options), job_in(file), key)
-    emit(made, output, f"{made['id']} {made['state']}")
+    """Submit the jobs of files; once this returns, they are stored.
+
+    A job may name another of the same command by its name in `after`.  Exit code 7 if one of
+    them can never run here; the others are submitted all the same.
+
+    Examples:
+      interlane submit train.yaml
+      interlane submit train.yaml --name trial --gpus 2 --env SEED=7 --set time.limit=2h
+      interlane submit train.yaml --array 0-99%8
+      interlane submit evaluate.yaml --after train-7
+      interlane submit script.sh
+    """
+    found = [job for file in files_of(files, named) for job in jobs_in(file)]
+    if key is not None and len(found) > 1:
+        raise InvalidInput(f"--key is for one job, and there are {len(found)}; leave it out.")
+    jobs = [replace(job, document=changed(job.document, options)) for job in found]
+    made = list(_submitted(ApiClient(options), jobs, key, output))
+    if output is not OutputFormat.TABLE:
+        emit(made[0] if len(made) == 1 else {"jobs": made}, output)
+    refused = [job for job in made if job["state"] == "refused"]
+    if refused:
+        raise Rejected(" ".join(f"{job['id']} is refused. {job['reason']}" for job in refused))
 
 
-@takes(ServerOptions)
+@takes(SubmitOptions)
 def run(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND...", help="What to run, after --.")
     ],
     *,
-    name: Annotated[str | None, typer.Option(help="Name of the job.")] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs.")] = 1,
     memory: Annotated[
         str | None, typer.Option(help="Memory of each GPU, as in 4GB; shares the GPU.")
     ] = None,
     expected: Annotated[str | None, typer.Option(help="How long it runs, as in 2h.")] = None,
-    options: ServerOptions,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where it runs.", show_default="this folder"),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Return once it is submitted.")
+    ] = False,
+    options: SubmitOptions,
 ) -> None:
-    """Hand in a command, show what it prints, and leave with its exit code."""
+    """Run a command as a job, show what it prints, and leave with its exit code.
+
+    Examples:
+      interlane run -- python train.py
+      interlane run --gpus 2 --env SEED=7 --set time.limit=2h -- python train.py
+      interlane run --memory 4GB --detach -- ./nightly.sh
+    """
     import shlex
 
-    gpu: dict[str, object] = {"count": gpus} | ({"memory": memory} if memory else {})
+    gpu: dict[str, object] = {"count": 1} | ({"memory": memory} if memory else {})
     job: dict[str, object] = {
-        "name": name or _name_for(command[0]),
+        "name": _name_for(command[0]),
         "resources": {"gpu": gpu},
         "run": command[0] if len(command) == 1 else shlex.join(command),
-        "workdir": str(Path.cwd()),
+        "workdir": str((workdir or Path.cwd()).absolute()),
     }
     if expected:
         job["time"] = {"expected": expected}
     client = ApiClient(options)
-    made = handed_in(client, job, None)
+    made = handed_in(client, changed(job, options), None)
+    if detach:
+        emit(made, OutputFormat.TABLE, f"{made['id']} {made['state']}")
+        return
     say(f"{made['id']} {made['state']}")
     try:
-        ended = _followed(client, made["id"], 0, raw=True)  # it is one's own
+        ended = followed(client, made["id"], 0, raw=True)  # it is one's own
     except KeyboardInterrupt:
         client.delete(job_path(made["id"]))
         say(f"{made['id']} cancelled")
@@ -95,57 +125,31 @@ def run(
 
 
 @takes(ServerOptions)
-def ps(
-    *,
-    everything: Annotated[
-        bool, typer.Option("-A", "--all", help="Also jobs that have ended.")
-    ] = False,
-    user: Annotated[str | None, typer.Option("-u", "--user", help="Only this user's.")] = None,
-    most: Annotated[
-        int, typer.Option("-n", min=1, max=SHOWN_MAX, help="At most so many.")
-    ] = 1_000,
-    options: ServerOptions,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """List jobs, the newest first."""
-    states = None if everything else OPEN
-    found = list(ApiClient(options).jobs(most, state=states, user=user))
-    now_s = time.time()
-    rows = [_row(job, now_s) for job in found]
-    head = ("job", "state", "user", "devices", "waited s", "ran s", "reason")
-    told = grid(head, rows, left=4) if rows else "No jobs."
-    emit({"jobs": found}, output, told)
-
-
-@takes(ServerOptions)
-def describe(
-    job: LiveJob, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
-) -> None:
-    """Show everything about a job, and what happened to it."""
-    client = ApiClient(options)
-    found = client.get(job_path(job)).document()
-    timeline = client.get(f"{job_path(job)}/timeline").document()["entries"]
-    found.pop("guess", None)  # the name of its estimate in the version before
-    answer = {**found, "timeline": timeline}
-    begin_s = found["submitted_s"]
-    told = [f"  {entry['at_s'] - begin_s:>10,.1f} s  {entry['kind']}" for entry in timeline]
-    shown = {name: value for name, value in found.items() if name not in _LEFT_OUT}
-    beside = beside_told("functions", found["beside_functions"])
-    emit(answer, output, "\n".join([*lines(shown), *beside, "timeline:", *told]))
-
-
-@takes(ServerOptions)
 def wait(
-    job: LiveJob,
+    jobs: Annotated[
+        list[str],
+        typer.Argument(metavar="JOB...", help="Ids of jobs.", autocompletion=open_jobs),
+    ],
     *,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Give up after so long.")
     ] = None,
     options: ServerOptions,
 ) -> None:
-    """Wait until a job has ended, and leave with its exit code."""
+    """Wait until jobs have ended, and leave with the first exit code that is not 0.
+
+    Examples:
+      interlane wait train-7
+      interlane wait $(interlane ps --name 'trial*' -o name) --timeout 3600
+    """
     client = ApiClient(options)
     end_s = None if timeout is None else time.monotonic() + timeout
+    codes = [_code_of(_awaited(client, job, end_s)) for job in jobs]
+    raise typer.Exit(next((code for code in codes if code), 0))
+
+
+def _awaited(client: ApiClient, job: str, end_s: float | None) -> dict[str, Any]:
+    """Return a job once it has ended."""
     pause_s = LOOK_FIRST_S
     while (found := client.get(job_path(job)).document())["state"] in OPEN:
         if end_s is not None and time.monotonic() + pause_s > end_s:
@@ -153,70 +157,73 @@ def wait(
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LOOK_AT_MOST_S)
     say(f"{found['id']} {found['state']}")
-    raise typer.Exit(_code_of(found))
+    return found
 
 
-@takes(ServerOptions)
-def logs(
-    job: LiveJob,
-    *,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")
-    ] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help=f"Not only the last {TAIL_BYTES >> 10} KiB.")
-    ] = False,
-    raw: RawOption = False,
-    options: ServerOptions,
-) -> None:
-    """Print what a job printed."""
-    client = ApiClient(options)
-    begin = 0 if everything else -TAIL_BYTES
-    if follow:
-        _followed(client, job, begin, raw=raw)
-        return
-    while (after := _print_from(client, job, begin, raw=raw).next) != begin:
-        begin = after
+@dataclass(frozen=True, slots=True)
+class CancelOptions(JobFilter, ServerOptions):
+    """Which jobs are cancelled, and whose server is asked."""
 
 
-@takes(ServerOptions)
+@takes(CancelOptions)
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of jobs.")],
+    jobs: LiveJobs = None,
     *,
-    options: ServerOptions,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All of your own that have not ended.")
+    ] = False,
+    options: CancelOptions,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Take jobs back: out of the queue, or with their signal and grace if they run."""
+    """Cancel jobs: out of the queue at once, or with their signal and grace if they run.
+
+    Examples:
+      interlane cancel train-7 train-8
+      interlane cancel --name 'trial*' --status queued
+      interlane cancel --user ann
+    """
+    if bool(jobs) == (everything or options.is_set):
+        raise InvalidInput("Name jobs, or say which: --all, --name, --user, --queue, --status.")
     client = ApiClient(options)
-    found = [client.delete(job_path(job)).document() for job in jobs]
-    emit({"jobs": found}, output, "\n".join(f"{job['id']} {job['state']}" for job in found))
+    chosen = list(jobs or _chosen(client, options))
+    found = [client.delete(job_path(job)).document() for job in chosen]
+    told = "\n".join(f"{job['id']} {job['state']}" for job in found)
+    emit({"jobs": found}, output, told or "No jobs.")
+
+
+def _chosen(client: ApiClient, wanted: JobFilter) -> Iterator[str]:
+    """Yield the ids of the jobs that are meant: one's own, unless another user is named."""
+    me = wanted.user or client.get("/whoami").document()["name"]
+    for job in found_jobs(client, replace(wanted, user=me), OPEN):
+        yield job["id"]
 
 
 # -- leaves ---------------------------------------------------------------------------
 
 
-def job_in(file: Path) -> dict[str, Any]:
-    """Return the job of a file."""
-    said = document_in(file, "job")
-    if "workdir" not in said:
-        said["workdir"] = str(Path.cwd())
-    return said
+def _submitted(
+    client: ApiClient, jobs: Sequence[FoundJob], key: str | None, output: OutputFormat
+) -> Iterator[dict[str, Any]]:
+    """Submit jobs one by one, and show each at once; name the file of one that is wrong."""
+    ids: dict[str, str] = {}
+    for job in jobs:
+        if job.ignored:
+            say(f"{job.where}: {', '.join(job.ignored)} means nothing here and is left out.")
+        try:
+            made = handed_in(client, after_named(job.document, ids), key)
+        except Failure as error:
+            raise Failure(f"{job.where}: {error}", error.exit_code) from None
+        ids[made["name"]] = made["id"]
+        for note in made.get("notes", ()):
+            say(f"{made['id']}: {note}")
+        if output is OutputFormat.TABLE:
+            emit(made, output, f"{made['id']} {made['state']}{_array_told(made)}")
+        yield made
 
 
-def document_in(file: Path, what: str) -> dict[str, Any]:
-    """Return the fields of a file."""
-    import yaml
-
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    try:
-        said = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"{file} is not YAML: {error}") from None
-    if not isinstance(said, dict):
-        raise InvalidInput(
-            f"{file} holds no {what}; it must begin with fields such as name: ..."
-        )
-    return said
+def _array_told(job: dict[str, Any]) -> str:
+    count, (name, _, first) = job["array_count"], job["id"].rpartition("-")
+    return f" (array of {count}, to {name}-{int(first) + count - 1})" if count else ""
 
 
 def handed_in(client: ApiClient, job: dict[str, Any], key: str | None) -> dict[str, Any]:
@@ -229,37 +236,6 @@ def handed_in(client: ApiClient, job: dict[str, Any], key: str | None) -> dict[s
     except Unreachable:
         time.sleep(LOOK_AT_MOST_S)
         return client.post("/jobs", job, headers).document()
-
-
-def _followed(client: ApiClient, job: str, begin: int, *, raw: bool) -> dict[str, Any]:
-    """Print what a job prints until it has ended; return the job."""
-    pause_s = LOOK_FIRST_S
-    while True:
-        read = _print_from(client, job, begin, raw=raw)
-        if read.next == begin:
-            if read.state not in OPEN:
-                return client.get(job_path(job)).document()
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOK_AT_MOST_S)
-        else:
-            begin, pause_s = read.next, LOOK_FIRST_S
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """How far a log was read, and where its job stood then."""
-
-    next: int
-    state: str
-
-
-def _print_from(client: ApiClient, job: str, begin: int, *, raw: bool) -> _Read:
-    answer = client.get(f"{job_path(job)}/log", offset=begin, limit=CHUNK_BYTES)
-    if answer.body:
-        sys.stdout.write(as_shown(answer.body.decode(errors="replace"), raw=raw))
-        sys.stdout.flush()
-    headers = {name.lower(): value for name, value in answer.headers.items()}
-    return _Read(int(headers["x-next-offset"]), headers["x-job-state"])
 
 
 def _code_of(job: dict[str, Any]) -> int:
@@ -305,28 +281,3 @@ def _name_for(word: str) -> str:
 
     stem = Path(word.split()[0]).name.lower() if word.split() else ""
     return re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40] or "job"
-
-
-def device_told(job: dict[str, Any]) -> str:
-    """Return why a job that runs has not got its device yet; empty if it has."""
-    if job["device_state"] != "queued":
-        return ""
-    return f"waits on its device: {job['device_why']}"
-
-
-def _row(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
-    is_waiting = job["state"] == "queued"
-    end_s = job["ended_s"] or now_s
-    started_s = None if is_waiting else job["started_s"]
-    waited_s = (started_s or end_s) - job["submitted_s"]
-    ran_s = None if started_s is None else end_s - started_s
-    gpus = {gpu for spot in job["placement"] or () for gpu in spot["gpus"]}
-    return (
-        job["id"],
-        job["state"],
-        job["user"],
-        ",".join(str(gpu) for gpu in sorted(gpus)) or "-",
-        f"{max(0.0, waited_s):,.0f}",
-        "-" if ran_s is None else f"{max(0.0, ran_s):,.0f}",
-        job["reason"] or device_told(job) or "",
-    )

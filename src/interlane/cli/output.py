@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Final
@@ -28,8 +28,14 @@ def say(text: str) -> None:
         typer.echo(harmless(text), err=True)
 
 
+def say_to_people(text: str) -> None:
+    """Talk where somebody watches, and nowhere else: programs need no patience."""
+    if sys.stderr.isatty():
+        say(text)
+
+
 def harmless(text: str) -> str:
-    """Return text in which nothing commands a terminal, but for bold words of our own.
+    """Return text in which nothing commands a terminal, but for styles of our own.
 
     What others named, wrote or printed may hold sequences that move the cursor, change the
     title or answer as if the reader had typed.
@@ -100,24 +106,36 @@ def flat(value: object) -> str:
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def grid(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Return a table in plain text; the first ``left`` columns are words, the rest numbers."""
+def grid(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: int = 1,
+    right: Collection[int] | None = None,
+) -> str:
+    """Return a table in plain text.
+
+    The first ``left`` columns are words, the rest numbers, unless ``right`` names those that
+    are numbers.
+    """
     widths = [
-        max(len(_bare(cell)) for cell in column) for column in zip(head, *rows, strict=True)
+        max(len(bare(cell)) for cell in column) for column in zip(head, *rows, strict=True)
     ]
-    return "\n".join(_grid_line(cells, widths, left) for cells in (head, *rows))
+    numbers = range(left, len(widths)) if right is None else right
+    return "\n".join(_grid_line(cells, widths, numbers) for cells in (head, *rows))
 
 
-def _grid_line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
+def _grid_line(cells: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> str:
     padded = []
     for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        space = " " * (width - len(_bare(cell)))
-        padded.append(cell + space if at < left else space + cell)
+        space = " " * (width - len(bare(cell)))
+        padded.append(space + cell if at in numbers else cell + space)
     return "  ".join(padded).rstrip()
 
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
-_OWN: Final = re.compile("(\x1b\\[[01]m)")
+_OWN: Final = re.compile("(\x1b\\[(?:[01]|0;2|0;3[1-6])m)")
+"""Styles that we write ourselves: they change how words look, and nothing else."""
+
 _COMMANDS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
@@ -134,5 +152,13 @@ def colours(is_terminal: bool) -> bool:  # noqa: FBT001 - there is nothing else 
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _bare(cell: str) -> str:
-    return cell.replace(_BOLD, "").replace(_PLAIN, "")
+def painted(text: str, colour: str | None) -> str:
+    """Return the text in a colour where that can be seen and is wanted."""
+    if colour is None or not colours(sys.stdout.isatty()):
+        return text
+    return f"\x1b[0;{colour}m{text}{_PLAIN}"
+
+
+def bare(cell: str) -> str:
+    """Return text without the styles that we write ourselves."""
+    return _OWN.sub("", cell)

@@ -1,36 +1,38 @@
-"""Questions to the live machine: ``eta`` and ``plan``."""
+"""Questions to the live machine: ``plan``, and why a job waits."""
 
 from typing import Any, Final
 
 import typer
 
-from interlane.cli.client import ApiClient, ServerOptions, job_path
-from interlane.cli.jobs import NEVER_PLACED, FileOption, LiveJob, device_told, job_in
+from interlane.cli.client import ApiClient
+from interlane.cli.job_files import FilesArgument, FilesOption, changed, files_of, one_job
+from interlane.cli.jobs import NEVER_PLACED, SubmitOptions
 from interlane.cli.options import takes
 from interlane.cli.output import OutputFormat, OutputOption, emit
+from interlane.cli.ps import device_told
 
 NOT_NOW: Final = 6
 _EXIT: Final = {"starts now": 0, "waits": NOT_NOW, "never": NEVER_PLACED}
 
 
-@takes(ServerOptions)
-def eta(
-    job: LiveJob, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
-) -> None:
-    """Say when a job is likely to start, by playing what is known forward."""
-    found = ApiClient(options).get(f"{job_path(job)}/eta").document()
-    emit(found, output, _eta_told(found))
-
-
-@takes(ServerOptions)
+@takes(SubmitOptions)
 def plan(
-    file: FileOption, *, options: ServerOptions, output: OutputOption = OutputFormat.TABLE
+    files: FilesArgument = None,
+    *,
+    named: FilesOption = None,
+    options: SubmitOptions,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Say whether a job would start now, where and beside whom; changes nothing.
 
     Exit code 0 if it would, 6 if it would wait, 7 if it could never run.
+
+    Examples:
+      interlane plan train.yaml
+      interlane plan train.yaml --gpus 2
     """
-    found = ApiClient(options).post("/plan", job_in(file)).document()
+    job = changed(one_job(files_of(files, named)).document, options)
+    found = ApiClient(options).post("/plan", job).document()
     emit(found, output, _plan_told(found))
     raise typer.Exit(_EXIT[found["answer"]])
 
@@ -48,21 +50,6 @@ def why_told(found: dict[str, Any]) -> str:
         f"Ahead of it: {found['ahead_count']} ({first}{more})." if first else "It goes first."
     )
     return f"{moment} waits.\n{found['tier']}: {found['why']} {found['remedy']}\n{ahead}"
-
-
-def _eta_told(found: dict[str, Any]) -> str:
-    if found["state"] != "queued":
-        return f"Job {found['id']} is {found['state']}; it does not wait."
-    if found["p50_s"] is None:
-        return f"Job {found['id']} waits; nothing that is known would let it start."
-    low_s, p50_s, p90_s, high_s = (
-        max(0.0, found[name] - found["now_s"]) for name in ("low_s", "p50_s", "p90_s", "high_s")
-    )
-    return (
-        f"Job {found['id']} starts in {p50_s:,.0f} s as likely as not, and in {p90_s:,.0f} s "
-        f"nine times in ten; hardly before {low_s:,.0f} s or after {high_s:,.0f} s.\n"
-        f"This rests on: {found['because']}."
-    )
 
 
 def _plan_told(found: dict[str, Any]) -> str:

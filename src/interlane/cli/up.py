@@ -34,8 +34,58 @@ class UpOptions:
     """How a server is started."""
 
     engine: Annotated[
-        str, typer.Option(help="What runs the jobs: local for processes of this machine.")
+        str,
+        typer.Option(
+            help="What runs the jobs: local for processes of this machine, kubernetes for pods "
+            "of a cluster, slurm for a Slurm cluster."
+        ),
     ] = "local"
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the cluster is and who we are there.",
+            show_default="the pod's own account, $KUBECONFIG or ~/.kube/config",
+        ),
+    ] = None
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help="Namespace of submitted jobs.",
+            show_default="that of the kubeconfig",
+        ),
+    ] = None
+    home: Annotated[
+        str | None,
+        typer.Option(
+            help="Namespace of the lease, the key and what agents report, which jobs should "
+            "not see.",
+            show_default="that of the jobs",
+        ),
+    ] = None
+    image: Annotated[
+        str | None,
+        typer.Option(
+            help="Container image of jobs that name none.",
+            show_default=False,
+        ),
+    ] = None
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="With --engine slurm: the partitions whose jobs are scheduled, with commas.",
+            show_default=False,
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="With --engine slurm: change nothing, and say what would be done beside what "
+            "Slurm does.",
+        ),
+    ] = False
     devices: Annotated[
         str,
         typer.Option(
@@ -47,13 +97,27 @@ class UpOptions:
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
     ] = PORT
-    order: Annotated[str, typer.Option(help="Who goes first; see `interlane policies`.")] = (
-        "fifo"
-    )
-    placer: Annotated[str, typer.Option(help="Where a job goes.")] = "pack"
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Who goes first; see `interlane policies`. By default the highest priority, "
+            "and who came first among equals."
+        ),
+    ] = "priority"
+    placer: Annotated[
+        str,
+        typer.Option(
+            help="Where a job goes; by default over idle devices before any is shared."
+        ),
+    ] = "balance"
     queue: Annotated[
-        str, typer.Option(help="What a job that does not fit does: skip, strict or easy.")
-    ] = "skip"
+        str,
+        typer.Option(
+            help="What a job that does not fit does: skip, strict or easy, which reserves "
+            "a place for the first; bound_s is for how many seconds estimates may let others "
+            "pass it."
+        ),
+    ] = "easy:bound_s=1800"
     turns: Annotated[
         str,
         typer.Option(help=f"Whose turn it is on a device that jobs share: {LANE_ORDERS}."),
@@ -206,27 +270,30 @@ def up(
         Path | None, typer.Option(metavar="FILE", help="Write there once it serves.")
     ] = None,
 ) -> None:
-    """Run jobs on this machine: the same kernel as the simulator, real processes."""
+    """Run jobs on this machine, or on a Slurm cluster: the same kernel as the simulator.
+
+    Example: interlane up --engine slurm --partition gpu --dry-run
+    """
     folder = state_folder(state)
     if detach:
         _detached(folder, options, database_url, log_file or folder / "server.log")
         return
-    from interlane.wiring import HeldTo, PolicyWords, serve
+    from interlane.usecases.compiling import compile_beside
+    from interlane.wiring import PolicyWords, serve
+    from interlane.wiring.engines import engine_of
 
     def told(line: str) -> None:
         say(line)
         if log_file is not None and line.startswith(SERVING):
             _turn_over_to(log_file)
 
+    compile_beside()
     serve(
         folder,
         PolicyWords(options.order, options.placer, options.queue),
-        engine=options.engine,
-        devices=options.devices,
+        make_engine=engine_of(options.engine, asdict(options), asdict(UpOptions())),
         host=options.host,
         port=options.port,
-        turns=options.turns,
-        sharing=options.sharing,
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
         slowdown=options.slowdown,
@@ -239,13 +306,6 @@ def up(
         database_url=database_url,
         say=told,
         mount=_pages() if options.pages else None,
-        held_to=HeldTo(
-            options.accounts,
-            options.trust_users,
-            options.work,
-            options.processes_per_job,
-            options.instances_per_job,
-        ),
         begin=_begin(options),
     )
 

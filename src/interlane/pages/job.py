@@ -120,7 +120,8 @@ class _View:
         """Return where it stands, in one row of figures."""
         record, now_s = self.record, self._site.view.now_s()
         until_s = record.ended_s or now_s
-        began_s = None if record.state is JobState.QUEUED else record.started_s
+        waits = record.state in (JobState.QUEUED, JobState.HELD)
+        began_s = None if waits else record.started_s
         events: list[tuple[str, Any]] = [
             ("state", state_word(record.state)),
             ("waited", words.span((began_s or until_s) - record.submitted_s)),
@@ -226,6 +227,7 @@ def _company(device: DeviceUse, job_id: JobId) -> Markup:
 # -- the timeline ------------------------------------------------------------------------
 
 PHASES: Final = {
+    JobState.HELD: "held",
     JobState.QUEUED: "waiting",
     JobState.STARTING: "starting",
     JobState.RUNNING: "running",

@@ -80,7 +80,7 @@ class _View:
     def _tabs(self) -> Markup:
         counts = self._site.view.counts()
         of = {
-            "waiting": {JobState.QUEUED},
+            "waiting": {JobState.QUEUED, JobState.HELD},
             "running": {*HOLDING, JobState.UNKNOWN},
             "ended": {state for state in JobState if state.has_ended},
         }
@@ -108,8 +108,14 @@ class _View:
 
     def _waiting(self) -> Markup:
         records = {one.id: one for one in self._open() if one.state is JobState.QUEUED}
+        held = [one for one in self._open() if one.state is JobState.HELD]
         begin = self._asked.page * ROWS
         shown, why = self._line(records, begin)
+        # Behind those who wait for a place, who wait for something else.
+        first = max(0, begin - len(records))
+        more = sorted(held, key=lambda one: one.serial)[first : first + ROWS - len(shown)]
+        shown += more
+        why |= {one.id: one.reason or "" for one in more}
         now_s = self._site.view.now_s()
         rows = [
             (
@@ -125,7 +131,7 @@ class _View:
         ]
         head = ("#", "job", "user", "asks", "waited", "starts in", "why it waits")
         made = table(head, rows, "Waiting jobs", "Nobody waits.", (0, 3, 4, 5))
-        return made + self._pager(len(records))
+        return made + self._pager(len(records) + len(held))
 
     def _line(
         self, records: Mapping[JobId, JobRecord], begin: int
@@ -137,7 +143,8 @@ class _View:
         return [records[one] for one in self.shown], why
 
     def _running(self) -> Markup:
-        holders = [one for one in self._open() if one.state is not JobState.QUEUED]
+        waiting = (JobState.QUEUED, JobState.HELD)
+        holders = [one for one in self._open() if one.state not in waiting]
         records = sorted(holders, key=lambda one: -one.serial)
         begin = self._asked.page * ROWS
         now_s = self._site.view.now_s()

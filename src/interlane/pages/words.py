@@ -3,22 +3,15 @@
 import re
 from typing import Final
 
-from interlane.model import MILLI, LogEntry
+from interlane.model import MILLI, LogEntry, amounts
 from interlane.model.units import MIB_PER_GIB
 
 UNKNOWN: Final = "–"
-_STEPS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
 def span(seconds: float | None) -> str:
     """Return a length of time: ``42 s``, ``3.5 min``, ``2.1 h``."""
-    if seconds is None:
-        return UNKNOWN
-    for size, unit in _STEPS:
-        if seconds >= size:
-            amount = seconds / size
-            return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
-    return f"{seconds:.2g} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+    return UNKNOWN if seconds is None else amounts.span(seconds)
 
 
 def short_span(seconds: float | None) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @contextmanager
 def driving(folder: Path, machine: Machine) -> "Iterator[tuple[Driver, LocalEngine]]":
     """Drive a machine with emulated GPUs under FIFO, its state in a folder."""
-    from interlane.engines.local.devices import emulated
+    from interlane.device.inventory import emulated
     from interlane.engines.local.engine import LocalEngine
     from interlane.kernel.scheduler import Scheduler
     from interlane.live.driver import Driver

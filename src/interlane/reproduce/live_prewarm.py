@@ -175,7 +175,10 @@ def _driver(folder: Path) -> "Iterator[tuple[Driver, ReplicaEngine]]":
 
     machine = Machine(MachineId("here"), "EMULATED", 1, 1_000, CARD_MIB, CARD_MIB)
     with driving(folder, machine) as (driver, engine):
-        yield driver, LocalReplicas(engine.secrets, lambda: engine.devices)
+        yield (
+            driver,
+            LocalReplicas(engine.secrets, lambda: engine.devices, groups=engine.groups),
+        )
 
 
 def _name(number: int, one: "Series") -> str:

@@ -4,10 +4,36 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
 from interlane.model import InvalidFile
+
+_MARK: Final = "\ufeff"
+
+
+class _EveryKeyOnce(yaml.SafeLoader):
+    """Reads plain YAML, and refuses a key that comes twice: one of the two would be lost."""
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001 - as it is called
+    ) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag == _MERGED:
+                continue
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value} comes twice", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+_MERGED: Final = "tag:yaml.org,2002:merge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +50,10 @@ def from_file(path: str | Path) -> Document:
     """Read a file, or standard input for ``-``."""
     name = str(path)
     if name == "-":
-        return Document(name, sys.stdin.read(), Path())
+        return Document(name, sys.stdin.read().removeprefix(_MARK), Path())
     try:
-        return Document(name, Path(name).read_text(encoding="utf-8"), Path(name).parent)
+        # Spreadsheets put a mark before the first letter, which this leaves out.
+        return Document(name, Path(name).read_text(encoding="utf-8-sig"), Path(name).parent)
     except UnicodeDecodeError:
         raise InvalidFile(name, "this is not text in UTF-8; convert it.") from None
 
@@ -34,7 +61,7 @@ def from_file(path: str | Path) -> Document:
 def yaml_in(document: Document) -> object:
     """Read YAML."""
     try:
-        return yaml.safe_load(document.text)
+        return yaml.load(document.text, _EveryKeyOnce)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"

@@ -32,6 +32,29 @@ from interlane.wiring import PolicyWords
 
 LEAST_SEEDS: Final = 2
 
+COLUMNS: Final = {
+    "mean_jct_s": "mean JCT s",
+    "p50_jct_s": "p50 JCT",
+    "p99_jct_s": "p99 JCT",
+    "mean_wait_s": "mean wait s",
+    "p99_wait_s": "p99 wait",
+    "makespan_s": "makespan s",
+    "gpu_allocated_ratio": "GPU allocated",
+    "fragmentation_ratio": "fragmented",
+    "preemptions": "preemptions",
+    "refused": "refused",
+    "cpu_s": "CPU s",
+}
+"""The figures by which policies are compared, as tables call them."""
+
+
+def figure_text(figure: str, value: float) -> str:
+    """Return a figure of a column as people read it."""
+    if figure.endswith("_ratio"):
+        return f"{100 * value:.1f} %"
+    return f"{value:.2f}" if figure == "cpu_s" else f"{value:,.0f}"
+
+
 POLICIES: Final = (
     "order=fifo,queue=strict",
     "order=fifo,queue=skip",
@@ -63,7 +86,7 @@ class RunWords:
     paranoid: bool = False
 
 
-def _experiments(
+def experiments_of(
     words: RunWords, policies: Sequence[PolicyWords], reporter: Reporter
 ) -> list[Experiment]:
     """Return an experiment for each policy; all share their trace."""
@@ -110,7 +133,7 @@ def _experiments(
 
 
 def _experiment(words: RunWords, reporter: Reporter) -> Experiment:
-    (experiment,) = _experiments(words, [words.policy], reporter)
+    (experiment,) = experiments_of(words, [words.policy], reporter)
     return experiment
 
 
@@ -183,7 +206,7 @@ def compare(
 ) -> ComparedPolicies:
     """Play a trace under several policies; parts left out come from the policy of the run."""
     wanted = [wiring.policy_words(text, words.policy) for text in policies or POLICIES]
-    return _compared(_experiments(words, wanted, reporter), processes, reporter)
+    return _compared(experiments_of(words, wanted, reporter), processes, reporter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +273,7 @@ def compare_often(
     if seeds < LEAST_SEEDS:
         raise InvalidField("seeds", seeds, f"intervals need {LEAST_SEEDS} or more")
     wanted = [wiring.policy_words(text, words.policy) for text in policies or POLICIES]
-    experiments = _experiments(words, wanted, reporter)
+    experiments = experiments_of(words, wanted, reporter)
     draws = [
         replace(experiment, trace=trace, seed=words.seed + draw)
         for draw in range(seeds)

@@ -27,6 +27,7 @@ from interlane.model import (
     UnknownName,
     one_task,
 )
+from interlane.placer_files import absolute, placer_file_of
 from interlane.policy.base import TypeRule, TypicalDemand
 from interlane.policy.catalogue import (
     ORDERS,
@@ -34,6 +35,7 @@ from interlane.policy.catalogue import (
     QUEUES,
     OrderMaker,
     PlacerMaker,
+    PlacerRecipe,
     describe,
     make_order,
     needs_estimate,
@@ -61,8 +63,6 @@ from interlane.traces.schema import TRUE_DURATION, Trace
 
 if TYPE_CHECKING:
     from interlane.device.probe import ProbeFinding
-    from interlane.engines.local.accounts import Accounts
-    from interlane.engines.local.launch import JobBounds
     from interlane.engines.local.run_findings import RunFindings
     from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import RequestCounts
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from interlane.live.questions.etas import Known
     from interlane.live.store.record import JobRecord
     from interlane.live.up import Begin, Mount, TlsFiles
+    from interlane.wiring.engines import MakeEngine
 
 GROUP: Final = "interlane.policies"
 """Entry points by which other packages add policies."""
@@ -83,9 +84,6 @@ LEARNING: Final = "learning"
 
 MODEL: Final = ".ildur"
 """How the names of stored models end."""
-
-ENGINES: Final = ("local",)
-"""What ``up --engine`` may name."""
 
 NO_SLOW_DOWN: Final = "none"
 
@@ -213,21 +211,32 @@ def choice_of(words: PolicyWords) -> Choice:
     Where estimates are needed and none is named, the true duration serves.
     """
     order_name, order_settings = _settings("order", words.order)
-    placer_name, placer_settings = _settings("placer", words.placer)
-    queue = _queue(words.queue)
+    queue, passed_s_max = _queue(words.queue)
     estimate = words.estimate
     if estimate is None and needs_estimate(order_name, queue):
         estimate = TRUE_DURATION
     return Choice(
         words.order,
         make_order(order_name, orders(), **order_settings),
-        placer_recipe(placer_name, _type_rule(words.gpu_types), placers(), **placer_settings),
+        _recipe(words.placer, _type_rule(words.gpu_types)),
         queue,
         estimate,
         Preemption(min_run_s=words.preempt_min_run_s),
         None if estimate is None else _predictor(estimate),
         words.elastic,
+        passed_s_max,
     )
+
+
+def _recipe(word: str, types: TypeRule | None) -> PlacerRecipe:
+    """Return how to make the placer of a word: a name, or a class in a file."""
+    own = placer_file_of(word)
+    if own is None:
+        name, settings = _settings("placer", word)
+        return placer_recipe(name, types, placers(), **settings)
+    name, maker, rest = own
+    _, settings = _settings("placer", f"{maker.name}{rest}")
+    return placer_recipe(name, types, {name: maker}, **settings)
 
 
 def _predictor(estimate: str) -> Recall | None:
@@ -286,10 +295,24 @@ def _settings(kind: str, word: str) -> tuple[str, dict[str, str]]:
     return name, settings
 
 
-def _queue(word: str) -> Discipline:
-    if word not in QUEUES:
-        raise UnknownName("queue", word, QUEUES)
-    return Discipline(word)
+def _queue(word: str) -> tuple[Discipline, float]:
+    """Return a discipline, and for how long a head may be passed by estimates."""
+    name, settings = _settings("queue", word)
+    if name not in QUEUES:
+        raise UnknownName("queue", name, QUEUES)
+    for key in settings:
+        if key != BOUND or name != Discipline.EASY.value:
+            raise UnknownName(
+                f"setting of {name}", key, [BOUND] if name == "easy" else ["none"]
+            )
+    bound_s = _number(BOUND, settings[BOUND]) if settings else inf
+    if bound_s < 0:
+        raise InvalidField(BOUND, settings[BOUND], "it must be 0 or more")
+    return Discipline(name), bound_s
+
+
+BOUND: Final = "bound_s"
+"""The setting of ``easy``: after so many seconds nobody passes the head by an estimate."""
 
 
 def _type_rule(word: str | None) -> TypeRule | None:
@@ -302,35 +325,13 @@ def _type_rule(word: str | None) -> TypeRule | None:
 # -- the live machine -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HeldTo:
-    """As whom jobs run on this machine, and what they may have of it, in a user's words."""
-
-    accounts: Path | None = None
-    trust_users: bool = False
-    work: Path | None = None
-    processes_per_job: int | None = None
-    instances_per_job: int | None = None
-
-
-def _held_to(words: HeldTo) -> "tuple[Accounts, JobBounds]":
-    from interlane.engines.local.accounts import accounts_of
-    from interlane.engines.local.launch import bounds_of
-
-    runs_as = accounts_of(words.accounts, trusts_users=words.trust_users, work=words.work)
-    return runs_as, bounds_of(words.processes_per_job, words.instances_per_job)
-
-
 def serve(
     state: Path,
     words: PolicyWords,
     *,
-    engine: str,
-    devices: str,
+    make_engine: "MakeEngine",
     host: str,
     port: int,
-    turns: str,
-    sharing: str,
     slot: str,
     forecast: Path | None,
     slowdown: Path | None,
@@ -343,27 +344,24 @@ def serve(
     database_url: str | None,
     say: Callable[[str], None],
     mount: "Mount | None" = None,
-    held_to: "HeldTo | None" = None,
     begin: "Begin | None" = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
-    from interlane.engines.local.make import local
     from interlane.live import up
     from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import SchedulerPlan
     from interlane.live.functions.gateway import Gateway
     from interlane.model import amounts
 
-    if engine not in ENGINES:
-        raise UnknownName("engine", engine, ENGINES)
     trained = None if durations is None else _trained(durations)
     expected = () if typical is None else workload_in(typical)
-    named = {"order": words.order, "placer": words.placer, "queue": words.queue}
+    named = {"order": words.order, "placer": absolute(words.placer), "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     bounded = ServerBounds.of(bounds)
     functions = function_settings(slot, forecast, bounded)
     keep_s = amounts.seconds("keep", keep) or inf
-    made = local(state, devices, turns, sharing, keep_s, *_held_to(held_to or HeldTo()))
+    made = make_engine(state, keep_s, database_url)
+    made.lead(say)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
         state,
@@ -375,10 +373,11 @@ def serve(
         made.greeting,
         keep_s,
         begin or up.Begin(),
-        made.engine.unreachable,
+        made.unreachable,
         bounds=bounded,
         tls=_tls_files(*tls),
         behind_proxy=behind_proxy,
+        serves=made.serves,
     )
     up.serve(
         settings,
@@ -440,7 +439,12 @@ def live_scheduler_maker(
             workload = lately or ((one_task(Demand(gpus=1)), 1),)
             typical = typical_demands(workload, placer.types or TypeRule.EXACT)
         policy = Policy(
-            choice.order, placer.make(typical), choice.queue, choice.preemption, words.name
+            choice.order,
+            placer.make(typical),
+            choice.queue,
+            choice.preemption,
+            words.name,
+            choice.passed_s_max,
         )
         return Scheduler(cluster, policy)
 
