@@ -59,7 +59,7 @@ from interlane.model import (
 )
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import BOUNDED, make_colocator
-from interlane.policy.colocate.interference import Target
+from interlane.policy.colocate.interference import SlowdownTarget
 from interlane.predict.arrivals.series import HOUR_S
 from interlane.predict.slowdown.table import SlowdownTable
 
@@ -111,7 +111,7 @@ class FunctionSettings:
     """Answers that have not been sent, of all functions."""
     colocate: str = BOUNDED
     """The policy by which functions share devices with jobs."""
-    trained: Mapping[Target, SlowdownTable] | None = None
+    trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
     """What is thought of pairs that were never measured here."""
     learned: LearnedStore | None = None
     """Where what was learned outlives the server."""
@@ -263,7 +263,12 @@ class Gateway:
         )
         self._tell(
             FunctionDeployed(
-                need, spec.replicas.max, terms.keep_s, spec.concurrency, kept_until_s
+                need,
+                spec.replicas.max,
+                terms.keep_s,
+                spec.concurrency,
+                is_loaded=kept_until_s > 0.0,
+                kept_until_s=kept_until_s,
             )
         )
         if old is not None:

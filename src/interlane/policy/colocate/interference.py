@@ -25,7 +25,7 @@ SEVERAL: Final = Workload(WorkloadKind.SEVERAL, "jobs")
 """Jobs that share a device: what they bear or do together is not what each of them does."""
 
 
-class Target(StrEnum):
+class SlowdownTarget(StrEnum):
     """Whose slowdown it is."""
 
     TRAINING = "training"
@@ -51,7 +51,7 @@ class CoRunReading(NamedTuple):
     """What was measured of a victim beside one neighbour, or beside several together."""
 
     gpu_type: str
-    target: Target
+    target: SlowdownTarget
     victim: str
     others: tuple[str, ...]
     slowdown: float
@@ -62,7 +62,7 @@ class InterferenceModel:
 
     def __init__(
         self,
-        trained: Mapping[Target, SlowdownTable] | None = None,
+        trained: Mapping[SlowdownTarget, SlowdownTable] | None = None,
         rule: SlowdownRule | None = None,
         *,
         cautious: bool = True,
@@ -75,8 +75,8 @@ class InterferenceModel:
         trained = trained or {}
         known = next((one.profiles for one in trained.values()), _NOBODY)
         made: dict[int, Online] = {}
-        self._online: dict[Target, Online] = {}
-        for target in Target:
+        self._online: dict[SlowdownTarget, Online] = {}
+        for target in SlowdownTarget:
             table = trained.get(target)
             if table is None:
                 empty = Online(_nothing())
@@ -87,7 +87,7 @@ class InterferenceModel:
         self.slowdowns = Slowdowns(self._modes(), rule or SuperAdditive(), cautious)
 
     def _modes(self) -> dict[str, SharingTables]:
-        training, latency = (self._online[target].table for target in Target)
+        training, latency = (self._online[target].table for target in SlowdownTarget)
         return {SIDE_BY_SIDE: SharingTables(training, latency)}
 
     def meet(
@@ -97,7 +97,7 @@ class InterferenceModel:
         gpu_types: Iterable[str] = (),
     ) -> None:
         """Give rows to workloads and types of GPUs that were never seen."""
-        table = self._online[Target.TRAINING].table
+        table = self._online[SlowdownTarget.TRAINING].table
         functions = tuple(functions)
         self._functions.update(functions)
         known = table.profiles
@@ -113,7 +113,11 @@ class InterferenceModel:
         self.slowdowns.read_from(self._modes())
 
     def _grown(
-        self, old: Online, target: Target, names: tuple[str, ...], types: tuple[str, ...]
+        self,
+        old: Online,
+        target: SlowdownTarget,
+        names: tuple[str, ...],
+        types: tuple[str, ...],
     ) -> Online:
         """Return a learner of more workloads that knows what the old one did."""
         priors = np.array([self._prior(target, one) for one in names])
@@ -148,8 +152,8 @@ class InterferenceModel:
             online.residuals[gpu].take_over(residuals)
         return online
 
-    def _prior(self, target: Target, aggressor: str) -> Prior:
-        if target is Target.TRAINING:
+    def _prior(self, target: SlowdownTarget, aggressor: str) -> Prior:
+        if target is SlowdownTarget.TRAINING:
             return TRAINING
         return IDLE if aggressor in self._functions else LATENCY
 
@@ -180,7 +184,7 @@ class InterferenceModel:
 
     def snapshot(self) -> dict[str, Floats]:
         """Return what was measured, by name; priors are whatever a successor is given."""
-        profiles = self._online[Target.TRAINING].table.profiles
+        profiles = self._online[SlowdownTarget.TRAINING].table.profiles
         found: dict[str, Floats] = {
             "names": np.array(profiles.names, str),
             "gpu_types": np.array(profiles.gpu_types, str),
@@ -225,7 +229,7 @@ def _nothing() -> SlowdownTable:
 def _take_up(
     online: Online,
     stored: Mapping[str, Floats],
-    target: Target,
+    target: SlowdownTarget,
     names: tuple[str, ...],
     types: tuple[str, ...],
 ) -> None:
