@@ -66,6 +66,9 @@ class Stop(StrEnum):
 
     GRACEFUL = "graceful"
     """By its own signal first, by force after its grace period."""
+    CANCEL = "cancel"
+    """In the same way, and for good: an engine that can keeps in mind that nobody wants the job
+    any more, so that it does not run again if an older copy of the store comes back."""
     KILL = "kill"
 
 
@@ -118,8 +121,8 @@ class Ended:
     why: str | None = None
     """``stopped`` because we asked, ``limit`` when its time was over, ``memory`` when it had
     more than it may, ``lost`` with its machine, ``cancelled`` through the engine by whoever
-    wanted it, ``cut off`` when what runs jobs was killed
-    (perhaps by the job itself), else what went wrong."""
+    wanted it, or for good before the store forgot that, ``cut off`` when what runs jobs was
+    killed (perhaps by the job itself), else what went wrong."""
     use: RunReport | None = None
     """What it did on its device, where that is known."""
     cause: str | None = None

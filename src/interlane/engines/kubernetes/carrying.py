@@ -300,7 +300,7 @@ class Carrying:
         """Ask for the end of pods until none is left; one that is asked gets its time."""
         asked: dict[str, bool] = {}
         while live := run.live:
-            kills = run.stop is not Stop.GRACEFUL
+            kills = run.stop not in (Stop.GRACEFUL, Stop.CANCEL)
             for pod in live:
                 node_is_gone = pod.is_bound and pod.slot.node not in self._site.sights
                 asks = kills or node_is_gone

@@ -134,7 +134,11 @@ class LocalEngine:
         self.groups.tidy()
         self.accounts.prepare()
         self._runner = ProcessRunner(
-            self.runs, self._over, groups=self.groups, work=self.accounts.work
+            self.runs,
+            self._over,
+            groups=self.groups,
+            work=self.accounts.work,
+            tell_begun=tell,
         )
         self._retention = Retention(self.runs, self._runner.runs, self._keep_s)
         self._retention.start()
@@ -214,9 +218,11 @@ class LocalEngine:
         report: AttemptPast | None
         try:
             report = self._failed.get(attempt) or self._past(attempt, digest_of(launch.job))
+            if report is None and self._runner.was_cancelled(attempt):
+                report = Ended(attempt, None, "cancelled")
             if report is None:
                 self._runner.start(self._order(launch))
-                report = Begun(attempt)
+                report = Pending(attempt)
         except (OSError, InterlaneError) as error:
             report = self._never(NeverBegan(attempt, f"{error}", lacking(error)))
         except Exception as error:  # our own fault, and no reason to run nothing any more
@@ -225,7 +231,7 @@ class LocalEngine:
             report = self._never(NeverBegan(attempt, why))
         with self._lock:
             self._asked.discard(attempt)
-        if not isinstance(report, Unanswered):  # else the next look at it says so
+        if not isinstance(report, Pending | Unanswered):  # else that is told later
             self._tell(report)
 
     def _never(self, report: NeverBegan) -> NeverBegan:
@@ -240,14 +246,15 @@ class LocalEngine:
         return order_of(launch, self.secrets, self.devices, self._lanes, self.bounds, account)
 
     def _stop(self, attempt: Attempt, how: Stop) -> None:
-        if how is Stop.KILL:
-            self._runner.kill(attempt)
-        else:
-            self._runner.stop(attempt)
+        match how:
+            case Stop.KILL:
+                self._runner.kill(attempt)
+            case Stop.CANCEL:
+                self._runner.cancel(attempt)
+            case Stop.GRACEFUL:
+                self._runner.stop(attempt)
 
-    def _past(
-        self, attempt: Attempt, digest: str
-    ) -> Begun | Ended | NeverBegan | Unanswered | None:
+    def _past(self, attempt: Attempt, digest: str) -> AttemptPast | None:
         """Say what became of an attempt that was asked for before; it is begun once."""
         found = self._runner.past(attempt, digest)
         return self._with_use(found) if isinstance(found, Ended) else found

@@ -54,7 +54,7 @@ def _ask_for(
         case Start(job_id, placement) | Grow(job_id, placement):
             batch.launch(batch.state.launch_of(batch.record(job_id), placement))
         case Preempt():
-            batch.stop(attempt_of(before))
+            batch.stop(before)
         case Requeue(job_id):
             batch.give_up(attempt_of(before), before.placement)
             if before.cancelled_by is not None:  # it need not wait for another place

@@ -228,7 +228,7 @@ class Users:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
         elif record.cancelled_by is None:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
-            batch.stop(attempt_of(record))
+            batch.stop(batch.record(record.id))
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
     def _cancellable(self, item: Cancel, state: DriverState) -> JobRecord:
