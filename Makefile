@@ -100,8 +100,8 @@ kills: $(STAMP) postgres ## kill servers, shims, daemons and replicas at random 
 attacks: $(STAMP) ## attack a server in every way at once: what it costs somebody else, and memory
 	$(BIN)/python -m benchmarks.attacks
 
-results: setup ## run every result, store what they gave and make README's table anew (an hour of CPU)
-	-$(BIN)/interlane reproduce --all --report docs/results
+results: setup ## run results that are missing or whose code changed, and make README's table anew; ANEW=1 runs all
+	-$(BIN)/interlane reproduce --all --report docs/results $(if $(ANEW),,--resume)
 	$(BIN)/python docs/generate.py
 
 bench: setup ## measure speed in CPU seconds; JSON on standard output
