@@ -223,18 +223,12 @@ class Displaced:
     why: str
 
 
-AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
-MachineReport = MachineSeen | MachineGone | Drained | Occupied
-Report = AttemptReport | MachineReport | Measured | Wanted | Withdrawn | Displaced
-Sight = Pending | Begun | NeverBegan | Ended | Unanswered
-"""What an observation says of an attempt."""
-
-Tell = Callable[[Report], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An attempt that runs, and all that a driver must know which has no record of it."""
+    """An attempt that runs, and all that a driver must know which has no record of it.
+
+    Observations tell it, and an engine that has begun something by itself.
+    """
 
     attempt: Attempt
     job: JobSpec
@@ -243,6 +237,15 @@ class Found:
     started_s: float
     growth: int = 0
     """The last growth that was asked for, whatever came of it: numbers are not used again."""
+
+
+AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
+MachineReport = MachineSeen | MachineGone | Drained | Occupied
+Report = AttemptReport | Found | MachineReport | Measured | Wanted | Withdrawn | Displaced
+Sight = Pending | Begun | NeverBegan | Ended | Unanswered
+"""What an observation says of an attempt."""
+
+Tell = Callable[[Report], None]
 
 
 @dataclass(frozen=True, slots=True)

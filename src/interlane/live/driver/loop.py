@@ -47,6 +47,7 @@ from interlane.live.port import (
     Drained,
     Ended,
     Engine,
+    Found,
     Grew,
     MachineGone,
     MachineReport,
@@ -345,6 +346,8 @@ class Driver:
                 self.monitor.heard(item)
             case Wanted():
                 self._users.wanted(item, batch, known)
+            case Found():
+                self._adoption.take_up(item, batch, known)
             case Withdrawn():
                 self._users.withdrawn(item, batch, known)
             case Displaced(why):

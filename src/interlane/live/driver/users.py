@@ -36,7 +36,7 @@ from interlane.live.driver.state import DriverState, attempt_of
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec, Origin
 from interlane.live.files.waiting import array_of
-from interlane.live.port import Wanted, Withdrawn
+from interlane.live.port import Found, Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
 from interlane.live.store.record import SPEC, JobRecord
 from interlane.live.store.rows import DrainRow, UsedKey
@@ -265,6 +265,8 @@ def _keys_of(item: Item) -> Iterator[tuple[str, str]]:
         case Submit(user=user, key=Key(text)):
             yield user, text
         case Wanted(key) | Withdrawn(key):
+            yield ENGINE, key
+        case Found(origin=Origin(key=str(key))):
             yield ENGINE, key
         case Observed(observation):
             for found in observation.found:
