@@ -166,10 +166,10 @@ class FaultyDelivery:
             return range(0)
         return range(2 if self._rng.random() < self._rates.doubled else 1)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Pass it on once, twice or never, or die."""
         for _ in self._times():
-            self._engine.discard(key, was_cancelled=was_cancelled)
+            self._engine.discard(key, was_cancelled=was_cancelled, why=why)
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Pass the question on."""

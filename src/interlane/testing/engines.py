@@ -137,6 +137,10 @@ class EngineWorld(Protocol):
         """Return the exit codes of attempts that ended by themselves."""
         ...
 
+    def struck(self) -> frozenset[Attempt]:
+        """Return the attempts of which others ended a part: the rest follows, and runs anew."""
+        ...
+
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return the machines that there are."""
         ...
@@ -287,7 +291,7 @@ class _Play:
         self.fuse.left = None
         before = self.world.running()
         self.close()
-        ended = {*self.gate.stopped, *self.world.exits()}
+        ended = {*self.gate.stopped, *self.world.exits(), *self.world.struck()}
         lost = before.keys() - self.world.running().keys() - ended
         demand(not lost, "what runs goes on", f"{lost} ended with the server.")
         self._note_ends()

@@ -31,3 +31,16 @@ def is_alive(pid: int) -> bool:
 def parent_of(pid: int) -> int:
     """Return the process that a process belongs to."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+class AheadClock:
+    """Real time, and what a script has let pass besides."""
+
+    def __init__(self, ahead_s: Callable[[], float], at_least_s: float) -> None:
+        self._ahead_s = ahead_s
+        self._last_s = at_least_s
+
+    def now_s(self) -> float:
+        """Return the time, which never goes back."""
+        self._last_s = max(self._last_s, time.time() + self._ahead_s())
+        return self._last_s

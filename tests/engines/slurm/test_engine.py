@@ -206,7 +206,6 @@ def test_what_is_cancelled_here_is_cancelled_there(
         record_of(driver, one, JobState.CANCELLED)
 
 
-@pytest.mark.skip(reason="The job is not taken up yet.")
 def test_a_job_that_somebody_else_released_is_taken_up_where_it_runs(
     serve: MakeDriver, on_cluster: SlurmCluster
 ) -> None:
@@ -251,7 +250,6 @@ def test_jobs_of_another_partition_take_what_they_have(
     assert [(one.index, one.milli) for one in taken.gpus] == [(1, 1_000)]
 
 
-@pytest.mark.skip(reason="A controller that is away is not noticed yet.")
 def test_a_controller_that_is_away_for_a_while_costs_no_job(
     serve: MakeDriver, on_cluster: SlurmCluster
 ) -> None:
@@ -270,7 +268,6 @@ def test_a_controller_that_is_away_for_a_while_costs_no_job(
     assert record_of(driver, runs, JobState.RUNNING).attempt == 1
 
 
-@pytest.mark.skip(reason="How a job ended is not seen yet where we look on.")
 def test_nothing_is_changed_by_looking_on(serve: MakeDriver, on_cluster: SlurmCluster) -> None:
     held = on_cluster.submit(*OURS, script=SHOWS)
     runs = on_cluster.submit("--mem=100M", "--gres=gpu:1", script=LASTS)

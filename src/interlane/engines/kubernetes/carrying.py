@@ -376,7 +376,7 @@ class Carrying:
             for uid, one in list(run.pods.items()):
                 if not one.is_bound:
                     run.pods.pop(uid)
-                    self._site.runs.of_pod.pop(uid, None)
+                    self._site.runs.leave(one)
                     run.unbound.append(one)
         while live := run.live:
             for pod in live:

@@ -204,7 +204,7 @@ class LocalEngine:
         """Stop an attempt, after everything that was asked before."""
         self._launcher.submit(self._stop, attempt, how)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Do nothing: nothing comes in through this engine."""
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Final
 
 from interlane.engines.slurm.changes import Unfit
-from interlane.engines.slurm.claims import HeldClaim, read_claim
+from interlane.engines.slurm.claims import HeldClaim
 from interlane.engines.slurm.commands import SlurmSilent
-from interlane.engines.slurm.reading import OVER
+from interlane.engines.slurm.reading import OVER, RUNNING
 from interlane.engines.slurm.requests import Requests
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.engines.slurm.session import AskedEnd, AskedLaunch, SlurmSession, spec_id
+from interlane.engines.slurm.wanted import asks_of
 from interlane.live.port import Attempt, Begun
 
 HEARTBEAT: Final = "slurm-heartbeat"
@@ -77,9 +78,11 @@ class SlurmWatch:
             self._session.tell(report)
         for attempt, one in asked.items():
             self._follow(attempt, one, listing)
+        known = running | asked.keys()
+        self._session.flight.over &= listing.runs.keys()
         for run in listing.runs.values():
-            if run.stage is RunStage.RUNS and run.attempt not in running | asked.keys():
-                self._begun(run.attempt)
+            if run.attempt not in known:
+                self._take_up(run, listing)
         for attempt in running:
             self._follow_running(attempt, listing)
         for attempt, end in ending.items():
@@ -101,11 +104,43 @@ class SlurmWatch:
         elif run is not None and run.stage is RunStage.BREAKS:
             give_up = partial(self._requests.give_up, attempt, "A part of it ended.", None)
             self._session.do(attempt, give_up)
+        elif run is None and _runs_otherwise(attempt, listing):
+            lacks = f"its say: Slurm began job {attempt.job_id} by itself"
+            self._session.do(
+                attempt, partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
+            )
         elif is_late:
             reason = "" if run is None else run.jobs[0].reason
             lacks = f"room by Slurm's own account ({reason or 'no reason given'})"
             give_up = partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
             self._session.do(attempt, give_up)
+
+    def _take_up(self, run: SlurmRun, listing: SlurmListing) -> None:
+        """Tell of a run that Slurm began by itself, whether it has ended since or not."""
+        attempt, flight = run.attempt, self._session.flight
+        is_over = run.stage is RunStage.OVER and run.has_begun and run.is_brought
+        if run.stage is not RunStage.RUNS and (not is_over or attempt in flight.over):
+            return
+        found = self._session.found(run, listing)
+        if found is not None:
+            self._session.tell(found)
+        if is_over:
+            self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
+            return
+        self._begun(attempt)
+        if run.is_brought and not self._session.settings.dry_run:
+            self._claim(run)
+
+    def _claim(self, run: SlurmRun) -> None:
+        """Write down which attempt a run is, unless that is written."""
+        job, number = run.jobs[0], run.attempt.number
+        if job.is_asked_for(number):
+            return
+        old = job.held_claim
+        claim = HeldClaim(number, job.restarts, old.serial, old.submitted_s or job.first_s,
+                          job.first_s, asks=asks_of(job), pins=old.pins)  # fmt: skip
+        note = partial(self._session.launcher.note, job.id, str(claim))
+        self._session.do(run.attempt, note)
 
     def _begun(self, attempt: Attempt) -> None:
         with self._session.flight.lock:
@@ -140,15 +175,10 @@ class SlurmWatch:
         """Hold jobs that Slurm has requeued by itself, so that it is ours where they go."""
         for run in listing.runs.values():
             job = run.jobs[0]
-            claim = read_claim(job.admin_comment)
-            if (
-                run.is_brought
-                and run.stage is RunStage.WAITS
-                and isinstance(claim, HeldClaim)
-                and claim.begins
-                and job.restarts > claim.restarts
-                and run.attempt not in asked
-            ):
+            claim = job.held_claim
+            was_ours = claim.begins and job.restarts > claim.restarts
+            waits = run.is_brought and run.stage is RunStage.WAITS
+            if waits and was_ours and run.attempt not in asked:
                 self._session.do(run.attempt, partial(self._session.launcher.hold, job.id))
 
     def _give_back(self, unfit: Unfit) -> None:
@@ -164,3 +194,9 @@ class SlurmWatch:
         made = self._session.folder / f"{HEARTBEAT}.made"
         made.write_text(f"{time.time():.0f}\n")
         made.replace(self._session.folder / HEARTBEAT)
+
+
+def _runs_otherwise(attempt: Attempt, listing: SlurmListing) -> bool:
+    """Tell whether a job runs, and not as the attempt that was asked for."""
+    job = listing.brought.get(attempt.uid)
+    return job is not None and job.state in RUNNING

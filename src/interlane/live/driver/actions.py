@@ -60,5 +60,6 @@ def _ask_for(
             if before.cancelled_by is not None:  # it need not wait for another place
                 batch.put(Cancelled(job_id))
                 yield Cancelled(job_id)
-        case Refuse():
-            pass
+        case Refuse(_, refusal):
+            if before.key is not None:
+                batch.discard(before.key, was_cancelled=False, why=str(refusal))

@@ -34,11 +34,16 @@ class Adoption:
         """Put on record what runs and is not; of what has ended, only what somebody awaits."""
         _leave_out_numbers(observation.serial, batch.state)
         over = {one.attempt for one in observation.attempts if isinstance(one, Ended)}
+        decides = batch.engine.traits.decides
         for found in observation.found:
             if found.attempt not in batch.state.newer.attempts:
-                self._adopt(found, batch, known, is_over=found.attempt in over)
+                # Where we look on, what has ended unseen is history, too.
+                is_over = decides and found.attempt in over
+                self.take_up(found, batch, known, is_over=is_over)
 
-    def _adopt(self, found: Found, batch: Batch, known: KnownKeys, *, is_over: bool) -> None:
+    def take_up(
+        self, found: Found, batch: Batch, known: KnownKeys, *, is_over: bool = False
+    ) -> None:
         """Take up an attempt, unless it is known or was given up."""
         job_id, number = found.attempt.job_id, found.attempt.number
         if job_id in batch.state.unread:

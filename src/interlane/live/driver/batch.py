@@ -82,6 +82,11 @@ class Batch:
             self.state.endings.add(attempt, place)
             self.afterwards.append(partial(self.engine.stop, attempt, Stop.KILL))
 
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
+        """Let the engine let go of a job that has ended here."""
+        discard = partial(self.engine.discard, key, was_cancelled=was_cancelled, why=why)
+        self.afterwards.append(discard)
+
     def release(self) -> None:
         """Begin what nothing is in the way of any more."""
         for launch in self.state.endings.release(self.state.wants):

@@ -87,10 +87,10 @@ class ServedEngine:
         with self._acting():
             self._engine.check(job, user, is_admin=is_admin)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Pass the request on."""
         with self._acting():
-            self._engine.discard(key, was_cancelled=was_cancelled)
+            self._engine.discard(key, was_cancelled=was_cancelled, why=why)
 
     def observe(self, known: Collection[Attempt]) -> Observation:
         """Look, while everybody else goes on."""
@@ -208,6 +208,10 @@ class ShimWorld:
     def exits(self) -> Mapping[Attempt, int | None]:
         """Return the exit codes that attempts were told, or came to."""
         return self._exits
+
+    def struck(self) -> frozenset[Attempt]:
+        """Return none: nobody here ends a part of an attempt."""
+        return frozenset()
 
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return this machine."""
