@@ -29,7 +29,8 @@ ETA_PER_S, ETA_CLIENTS = 60, 12
 FUNCTIONS, FUNCTIONS_EACH, FUNCTION_CLIENTS = 1_000, 100, 8
 FUNCTION_USERS = FUNCTIONS // FUNCTIONS_EACH
 AGAIN_S = 0.2
-BOMB_LINES = 20_000_000
+BOMB_LINES, BOMB_PARTS = 500_000, 1_000
+"""Unpacked it has 2 GB."""
 
 Failure = (OSError, http.client.HTTPException)
 
@@ -234,7 +235,8 @@ def functions(attack: Attack) -> None:
 
 def uploads(attack: Attack) -> None:
     """Upload small files that are large once they are unpacked."""
-    bomb = gzip.compress(b"job_id,submit_time\n" + b"0,0\n" * BOMB_LINES, 1)
+    part = gzip.compress(b"0,0\n" * BOMB_LINES)
+    bomb = gzip.compress(b"job_id,submit_time\n") + part * BOMB_PARTS
 
     def upload(number: int) -> None:
         line = attack.connection("127.0.0.10")
