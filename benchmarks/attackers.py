@@ -180,6 +180,7 @@ def garbage(attack: Attack) -> None:
         b'{"name": "a", "run": "true", "resources": {"memory": "999999999999999TB"}}',
         b'{"name": "a", "run": "true", "env": {' + b'"A": "' + b"x" * 900_000 + b'"}}',
         json.dumps({"name": "a", "run": "true", "gang": {"nodes": 10**9}}).encode(),
+        json.dumps({"name": "a", "run": "true", "tasks": [{"n": 1}] * 80_000}).encode(),
     ]
 
     def send(number: int) -> None:
