@@ -140,10 +140,17 @@ class UpOptions:
         typer.Option(
             metavar="MODEL",
             help="Predict slowdown beside each other with what `predict slowdown train` "
-            "made; it learns from STATE/coruns.",
+            "made; it learns from STATE/coruns.  Functions are placed by its bounds.",
             show_default=False,
         ),
     ] = None
+    colocate: Annotated[
+        str,
+        typer.Option(
+            help="How functions share GPUs with jobs: bounded keeps promises by bounds, "
+            "smore goes by estimates, none keeps them apart."
+        ),
+    ] = "bounded"
     durations: Annotated[
         Path | None,
         typer.Option(
@@ -297,6 +304,7 @@ def up(
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
         slowdown=options.slowdown,
+        colocate=options.colocate,
         durations=options.durations,
         typical=options.typical,
         keep=options.keep,

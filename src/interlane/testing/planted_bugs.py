@@ -482,31 +482,24 @@ _GATEWAY: Final = (
         Scripts("functions", 200),
     ),
     PlantedBug(
-        "interlane.live.functions.gateway",
+        "interlane.functions.scheduler",
         "a function gets more replicas than it may have",
         """\
-        if deployed.is_full:
-            return  # those\
-""",
+        return min(room, max(""",
         """\
-        if not deployed:
-            return  # those\
-""",
+        return max(room, max(""",
         "No more replicas than may be.",
         Scripts("functions"),
     ),
     PlantedBug(
-        "interlane.live.functions.colocation",
+        "interlane.functions.ledger",
         "memory is lent again before who had it is gone",
         """\
-            self._leaving.add(replica)
-            self._take(lent.gpu, lent.need.memory_mib)
-        return found\
+        gpu.functions.remove(need)
 """,
         """\
-            self._leaving.add(replica)
-            self._take(lent.gpu, 0)
-        return found\
+        gpu.functions.remove(need)
+        gpu.memory_mib += need.memory_mib
 """,
         "Memory of a device is never overcommitted.",
         Scripts("functions", 200),
