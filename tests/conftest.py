@@ -1,8 +1,13 @@
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
+
+from interlane.testing.nvidia import NvidiaHost
+from interlane.testing.nvidia.host import LIBRARY, build_library
 
 # Compiled code makes first examples slow, so there is no deadline.  `make test` draws the same
 # cases every time, on every machine: what fails for one fails for all.  `make fuzz` draws new
@@ -35,3 +40,21 @@ providers._get_local_constants = lambda: providers._local_constants
 # Shells start background commands with interrupts ignored, and children inherit that; tests
 # that interrupt programs need them heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def nvidia_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the library that stands in for NVIDIA's."""
+    path = tmp_path_factory.mktemp("nvidia") / LIBRARY
+    build_library(path)
+    return path
+
+
+@pytest.fixture
+def nvidia(nvidia_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaHost:
+    """Let this process, and those that it starts, be on a host with NVIDIA GPUs."""
+    host = NvidiaHost(tmp_path / "nvidia", nvidia_library)
+    host.load()
+    for name, value in host.environment.items():
+        monkeypatch.setenv(name, value)
+    return host
