@@ -27,7 +27,7 @@ from interlane.engines.local.launch import (
 from interlane.engines.local.others import Others, OutOfReach
 from interlane.engines.local.retention import Retention
 from interlane.engines.local.runner import AttemptPast, ProcessRunner, ShimOrder
-from interlane.engines.local.shortage import lacking
+from interlane.engines.local.shortage import MachineLacks, lacking
 from interlane.lanes.report import DaemonReport
 from interlane.live.files.job import JobSpec
 from interlane.live.folder import holder_of
@@ -243,7 +243,13 @@ class LocalEngine:
 
     def _order(self, launch: Launch) -> ShimOrder:
         account = self.accounts.of(launch.origin.user)
-        return order_of(launch, self.secrets, self.devices, self._lanes, self.bounds, account)
+        devices = self.devices
+        if devices.cpu_milli:
+            _must_be_there(launch, devices.again())
+        return order_of(
+            *(launch, self.secrets, devices, self._lanes, self.bounds, account),
+            paced="cpu" not in self.groups.limits,
+        )
 
     def _stop(self, attempt: Attempt, how: Stop) -> None:
         match how:
@@ -299,3 +305,10 @@ class LocalEngine:
 
     def _heard(self, report: DaemonReport, now_s: float) -> None:
         self._tell(Measured(report, now_s, self.devices.gpus))
+
+
+def _must_be_there(launch: Launch, devices: Devices) -> None:
+    """Refuse to begin on a slice that was destroyed since it was given to the attempt."""
+    for number in sorted({gpu for spot in launch.placement.spots for gpu in spot.gpus}):
+        if not devices.machine.device(number).compute_milli:
+            raise MachineLacks(f"device {number}, which was cut up otherwise,")
