@@ -242,6 +242,7 @@ class SlurmWorld:
                 self._want,
                 self._withdraw,
                 self._admin_releases,
+                self._admin_changes,
                 self._restart_controller,
             )
             self._rng.choice(mishaps)()
@@ -344,6 +345,20 @@ class SlurmWorld:
         if held:
             with suppress(AssertionError):  # it was released in this moment
                 self._run("scontrol", "release", self._rng.choice(held))
+
+    def _admin_changes(self) -> None:
+        """Let an administrator hold a job, requeue it, or say how long it may run."""
+        there = ("PENDING", "RUNNING")
+        jobs = [one for one in sorted(self._keys) if self._cluster.state(one) in there]
+        if jobs:
+            job = self._rng.choice(jobs)
+            changes = (
+                ("hold", job),
+                ("requeue", job),
+                ("update", f"JobId={job}", "TimeLimit=60"),
+            )
+            with suppress(AssertionError):  # Slurm does not let everybody have everything
+                self._run("scontrol", *self._rng.choice(changes))
 
     def _restart_controller(self) -> None:
         self._cluster.stop_controller()

@@ -88,12 +88,9 @@ class SlurmCommands:
         errors = document.get("errors") if isinstance(document, dict) else None
         if errors:  # without a controller it lists nothing, says why and claims success
             first = errors[0] if isinstance(errors, list) else errors
-            why = (
-                first.get("description") or first.get("error")
-                if isinstance(first, dict)
-                else first
-            )
-            raise SlurmSilent(f"{words[0]} says: {why}.")
+            if isinstance(first, dict):
+                first = first.get("description") or first.get("error")
+            raise SlurmSilent(f"{words[0]} says: {first}.")
         return document
 
     @property

@@ -225,12 +225,9 @@ class Requests:
         held = job if job.is_held else self._held(job)
         if held is None or not held.is_held:
             return held
-        at_s = old.submitted_s or job.first_s
-        asks = asks_of(held)
-        first_s = held.first_s
-        claim = HeldClaim(
-            number, held.restarts, old.serial, at_s, first_s, False, asks, old.pins
-        )
+        at_s = old.submitted_s or job.first_s, job.first_s
+        asks = asks_of(held), old.pins
+        claim = HeldClaim(number, held.restarts, old.serial, *at_s, False, *asks)
         self._session.launcher.unpin(held, str(claim))
         if is_theirs:
             self._session.launcher.release(held.id)

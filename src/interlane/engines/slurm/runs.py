@@ -6,7 +6,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from interlane.engines.slurm.claims import LEFT, LaunchedClaim, is_marked
+from interlane.engines.slurm.claims import LEFT, HeldClaim, LaunchedClaim, is_marked
 from interlane.engines.slurm.machines import NodeGpus, gpus_of, placement_of
 from interlane.engines.slurm.reading import RUNNING, WAITING, SlurmJob, SlurmNode
 from interlane.engines.slurm.wanted import tasks_of
@@ -187,7 +187,7 @@ def _is_for_us(job: SlurmJob) -> bool:
     Somebody else may have released it; one that we gave back to Slurm says so.
     """
     by_user = is_marked(job.comment) and not job.admin_comment.startswith(LEFT)
-    return by_user or is_marked(job.admin_comment)
+    return by_user or is_marked(job.admin_comment) or isinstance(job.claim, HeldClaim)
 
 
 def numbers_of(job: SlurmJob) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from interlane.engines.slurm.changes import Changes
-from interlane.engines.slurm.claims import COMMENT_MAX, read_claim
+from interlane.engines.slurm.claims import COMMENT_MAX, LEFT, is_marked, read_claim
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo, SlurmSilent
 from interlane.engines.slurm.journal import SlurmJournal
 from interlane.engines.slurm.launch import Launcher, SlurmAccounts
@@ -111,8 +111,10 @@ class SlurmSession:
         self.tell: Tell = lambda report: None
         self.closing = threading.Event()
         self.look_now = threading.Event()
-        self._first_s: dict[int, float] = {}
-        """When jobs were first submitted, by number."""
+        self._before: dict[int, SlurmJob] = {}
+        """Jobs as they were last seen, by number."""
+        self.overwritten: list[SlurmJob] = []
+        """Jobs whose claim somebody has written over."""
         self._specs: dict[str, JobSpec | None] = {}
         """Of jobs that we submitted, by Slurm's number."""
         self._lanes = [ThreadPoolExecutor(1, f"slurm-{at}") for at in range(LANES)]
@@ -132,14 +134,24 @@ class SlurmSession:
         return SlurmListing(jobs, nodes, settings.partitions, marked_only=not settings.dry_run)
 
     def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
-        """Let jobs that Slurm has requeued, and that have no claim, be called as before."""
-        before, found = self._first_s, []
+        """Let jobs be known as before of which Slurm or an administrator has lost a part.
+
+        Slurm changes when a requeued job was submitted, and who writes an administrator's
+        comment may not know that it was ours.
+        """
+        before, found, overwritten = self._before, [], []
         for job in jobs:
-            first_s = before.get(job.number)
-            if job.restarts and first_s is not None and job.claim is None:
-                job = replace(job, first_s=first_s)
+            known = before.get(job.number)
+            if known is not None and job.claim is None:
+                is_left = job.admin_comment.startswith(LEFT)
+                if known.claim is not None and not is_left and not is_marked(job.admin_comment):
+                    job = replace(job, claim=known.claim, first_s=known.first_s)
+                    overwritten.append(job)
+                elif job.restarts:
+                    job = replace(job, first_s=known.first_s)
             found.append(job)
-        self._first_s = {job.number: job.first_s for job in found}
+        self._before = {job.number: job for job in found}
+        self.overwritten = overwritten
         return found
 
     def one(self, job_id: str) -> SlurmJob | None:
@@ -173,7 +185,7 @@ class SlurmSession:
         """Return all that is known of a run; None where its file cannot be read."""
         job = run.jobs[0]
         serial, submitted_s = 0, job.first_s
-        if job.claim is not None:
+        if job.claim is not None and not self.settings.dry_run:  # its numbers are not ours
             serial, submitted_s = job.claim.serial, job.claim.submitted_s
         file = self._spec(run, listing)
         if file is None:

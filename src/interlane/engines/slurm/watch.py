@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from typing import Final
@@ -10,12 +11,13 @@ from typing import Final
 from interlane.engines.slurm.changes import Unfit
 from interlane.engines.slurm.claims import HeldClaim
 from interlane.engines.slurm.commands import SlurmSilent
-from interlane.engines.slurm.reading import OVER, RUNNING
+from interlane.engines.slurm.reading import OVER, RUNNING, SlurmJob
 from interlane.engines.slurm.requests import Requests
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.engines.slurm.session import AskedEnd, AskedLaunch, SlurmSession, spec_id
 from interlane.engines.slurm.wanted import asks_of
-from interlane.live.port import Attempt, Begun
+from interlane.live.port import Attempt, Begun, Launch
+from interlane.model import JobId, Placement
 
 HEARTBEAT: Final = "slurm-heartbeat"
 """The file that says when we last saw Slurm; without it, what we hold is released."""
@@ -88,6 +90,9 @@ class SlurmWatch:
         for attempt, end in ending.items():
             self._follow_ending(attempt, end, listing)
         if not self._session.settings.dry_run:
+            for job in self._session.overwritten:
+                at = Attempt(JobId(job.id), 0, job.key)
+                self._session.do(at, partial(self._claim_again, job))
             self._hold_strays(listing, asked)
             for unfit in self._session.changes.unfit(listing):
                 self._give_back(unfit)
@@ -98,6 +103,7 @@ class SlurmWatch:
         run = listing.runs.get(attempt)
         is_late = time.monotonic() > one.deadline_s
         if run is not None and run.stage is RunStage.RUNS:
+            self._tell_where(run, one.launch, listing)
             self._begun(attempt)
         elif run is not None and run.stage is RunStage.OVER:
             self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
@@ -114,6 +120,18 @@ class SlurmWatch:
             lacks = f"room by Slurm's own account ({reason or 'no reason given'})"
             give_up = partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
             self._session.do(attempt, give_up)
+
+    def _tell_where(self, run: SlurmRun, launch: Launch, listing: SlurmListing) -> None:
+        """Tell if Slurm runs a job elsewhere: an administrator said so, or GPUs are alike."""
+        there, asked = listing.place(run), launch.placement
+        has_all = sum(len(one.gpus) for one in there.spots) == sum(
+            len(one.gpus) * one.instances for one in asked.spots
+        )
+        if has_all and _instances(there) != _instances(asked):
+            found = self._session.found(run, listing)
+            if found is not None:
+                log.warning("Slurm runs job %s on %s.", launch.attempt.job_id, there)
+                self._session.tell(found)
 
     def _take_up(self, run: SlurmRun, listing: SlurmListing) -> None:
         """Tell of a run that Slurm began by itself, whether it has ended since or not."""
@@ -171,6 +189,12 @@ class SlurmWatch:
         self._session.launcher.signal(9, *left)
         self._session.launcher.cancel(*left)
 
+    def _claim_again(self, job: SlurmJob) -> None:
+        """Write a claim again that somebody has written over."""
+        now = self._session.one(job.id)
+        if now is not None and now.claim is None:
+            self._session.launcher.note(job.id, str(job.claim))
+
     def _hold_strays(self, listing: SlurmListing, asked: Collection[Attempt]) -> None:
         """Hold jobs that Slurm has requeued by itself, so that it is ours where they go."""
         for run in listing.runs.values():
@@ -200,3 +224,10 @@ def _runs_otherwise(attempt: Attempt, listing: SlurmListing) -> bool:
     """Tell whether a job runs, and not as the attempt that was asked for."""
     job = listing.brought.get(attempt.uid)
     return job is not None and job.state in RUNNING
+
+
+def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...]]]:
+    """Return where each instance is, however they are written down together."""
+    return Counter(
+        (spot.machine, spot.gpus) for spot in placement.spots for _ in range(spot.instances)
+    )

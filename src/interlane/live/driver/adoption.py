@@ -18,6 +18,7 @@ from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.live.store.store import Store
 from interlane.model import Recovered
+from interlane.model.lifecycle import JobState
 
 log = logging.getLogger("interlane.live")
 
@@ -40,6 +41,18 @@ class Adoption:
                 # Where we look on, what has ended unseen is history, too.
                 is_over = decides and found.attempt in over
                 self.take_up(found, batch, known, is_over=is_over)
+
+    def heard_of(self, found: Found, batch: Batch, known: KnownKeys) -> None:
+        """Take up what the engine has begun by itself, or elsewhere than it was asked to."""
+        record = batch.state.jobs.get(found.attempt.job_id)
+        if record is None or not _is_elsewhere(found, record):
+            self.take_up(found, batch, known)
+            return
+        job = job_of(record, batch.state.request_of(record.job))
+        batch.note(
+            Recovered(job, record.ran_s, found.placement, found.started_s),
+            attempt=record.attempt,
+        )
 
     def take_up(
         self, found: Found, batch: Batch, known: KnownKeys, *, is_over: bool = False
@@ -82,6 +95,13 @@ def _is_later(found: Found, record: JobRecord) -> bool:
     """Tell whether an attempt came after what is on record of its job: the store is a copy."""
     is_same = record.uid == found.attempt.uid
     return is_same and record.is_open and record.attempt < found.attempt.number
+
+
+def _is_elsewhere(found: Found, record: JobRecord) -> bool:
+    """Tell whether an attempt on record runs at another place than was decided."""
+    is_same = (record.uid, record.attempt) == (found.attempt.uid, found.attempt.number)
+    goes_on = record.state in (JobState.STARTING, JobState.RUNNING) and not record.growing
+    return is_same and goes_on and record.placement != found.placement
 
 
 def _leave_out_numbers(remembered: int, state: DriverState) -> None:

@@ -347,7 +347,7 @@ class Driver:
             case Wanted():
                 self._users.wanted(item, batch, known)
             case Found():
-                self._adoption.take_up(item, batch, known)
+                self._adoption.heard_of(item, batch, known)
             case Withdrawn():
                 self._users.withdrawn(item, batch, known)
             case Displaced(why):
