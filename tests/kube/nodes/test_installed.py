@@ -2,6 +2,7 @@
 
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.kube.nodes.conftest import Bench, says
@@ -69,7 +70,5 @@ def test_the_installed_scheduler_serves_and_gives_pods_their_parts_of_gpus(
         bench.running(name)
         found = bench.pod(name)
         gpu = found["metadata"]["annotations"][words.GPU_INDEX]
-        until(
-            lambda found=found, gpu=gpu: says(installed, found, f"INTERLANE_DEVICES={gpu}"),
-            f"words of {name}",
-        )
+        line = f"INTERLANE_DEVICES={gpu}"
+        until(partial(says, installed, found, line), f"words of {name}")
