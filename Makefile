@@ -70,7 +70,7 @@ kubelets: # containers for real kubelets; without them their tests are skipped a
 
 test-kube: setup kubelets ## test against a real Kubernetes; where none can be built, say what was not tested
 	@tools/build-kube || echo 'kube: Kubernetes was not tested here; the engine, its faults and its nodes were not run.' >&2
-	@if tools/build-kube --check; then $(BIN)/python -m pytest tests/kube -n $(KUBE_WORKERS) -rs; fi
+	@if tools/build-kube --check; then $(BIN)/python -m pytest tests/kube -n $(KUBE_WORKERS) --durations=8; fi
 
 ifndef SEED
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')

@@ -21,8 +21,10 @@ from interlane.testing.kube_world import PODS, labelled, pod_document
 from interlane.testing.waiting import until
 
 HOME = "interlane"
-RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-RIGHTS += ("Role", "RoleBinding")
+RIGHTS = (
+    *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"),
+    *("Role", "RoleBinding"),
+)
 REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 NAMESPACES = (HOME, "default", "kube-system")

@@ -38,7 +38,7 @@ from interlane.model import InterlaneError
 
 NAME: Final = "kubernetes"
 LEASE: Final = "interlane"
-BATCH_MAX: Final = 24
+BATCH_MAX: Final = 16
 """Items that are decided on together: what a pod waits for is the cycle that it is in."""
 SWITCH_S: Final = 0.0005
 """Seconds after which threads take turns.  With what Python does by itself, every packet that
