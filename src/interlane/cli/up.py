@@ -90,7 +90,8 @@ class UpOptions:
         str,
         typer.Option(
             help="nvml for all NVIDIA GPUs and MIG slices, cpu:N for N emulated devices, "
-            "cpu:N:16GB with so much memory each; auto for GPUs if there are any, else cpu:4."
+            "cpu:N:16GB with so much memory each, mig:A100-40GB:N for N emulated GPUs that "
+            "`mig cut` cuts up; auto for GPUs if there are any, else cpu:4."
         ),
     ] = "auto"
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"

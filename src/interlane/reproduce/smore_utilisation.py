@@ -47,6 +47,8 @@ KEPT: Final = 0.99
 MEMORY_MIB: Final = 24 * 1024
 OURS: Final = "bounded"
 COLOCATORS: Final = ("smore", OURS)
+PAPER_POINTS: Final = (3, 34)
+"""Least and most that SMore gains in use, by its paper."""
 CLASSES: Final = ("light", "medium", "heavy")
 
 
@@ -434,7 +436,8 @@ def _rows(gpus: int, found: "dict[str, ColocationOutcome]") -> list[Row]:
     ]
     for kind in CLASSES:
         gain, theirs = (one.use_of(kind) - alone.use_of(kind) for one in (ours, smore))
-        told = f"SMore {100 * theirs:.1f}; paper 3 to 34"
+        least, most = PAPER_POINTS
+        told = f"SMore {100 * theirs:.1f}; paper {least} to {most}"
         rows.append(
             checked(
                 f"{what}: gain where training is {kind}", round(100 * gain, 1), told, gain > 0
@@ -473,4 +476,5 @@ UTILISATION: Final = Reproduction(
     seed=0,
     variants=(SMALL,),
     basis=Basis.MEASURED,
+    published=("interlane.reproduce.smore_utilisation:PAPER_POINTS",),
 )

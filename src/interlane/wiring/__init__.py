@@ -355,6 +355,7 @@ def serve(
     from interlane.live import up
     from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import SchedulerPlan
+    from interlane.live.driver.warmup import warm_up
     from interlane.live.functions.gateway import Gateway
     from interlane.model import amounts
 
@@ -367,6 +368,7 @@ def serve(
     functions = _placed_functions(settled, colocate, slowdown, state / "learned")
     keep_s = amounts.seconds("keep", keep) or inf
     made = make_engine(state, keep_s, database_url)
+    warm_up(plan.make(_ANY_CLUSTER, ()))  # whoever stands by is ready once it leads
     made.lead(say)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
