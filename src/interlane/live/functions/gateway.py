@@ -205,6 +205,7 @@ class Gateway:
             row = FunctionRow(spec.name, user, version, self.jobs.now_s(), json.dumps(said))
             await asyncio.to_thread(self.jobs.store.put_function, row)
             self._follow_jobs()
+            self._observe()
             self._put(row, self.jobs.now_s() + self.settings.first_s)
         return self.status(spec.name)
 
@@ -357,14 +358,16 @@ class Gateway:
             )
 
     def _observe(self) -> None:
-        """Tell the scheduler how replicas are, and what was measured of their functions."""
-        self._tell_ended()
+        """Tell the scheduler how replicas are, and which have ended, before it decides."""
         there = list(self._all_replicas())
         ready = [one.number for _, one in there if one.state is ReplicaState.READY]
         busy = frozenset(one.number for _, one in there if one.calls)
         asked = frozenset(one.name for one in self._functions.values() if one.is_asked)
         self._tell(ReplicasLoaded(tuple(ready)))
         self._tell(ReplicasObserved(busy, asked))
+        if self._ended:
+            ended, self._ended = tuple(self._ended), []
+            self._tell(ReplicasEnded(ended))
 
     def _gone(self, owner: Deployed, replica: Replica) -> None:
         self._ended.append(replica.number)
@@ -376,8 +379,7 @@ class Gateway:
 
     def _tell_ended(self) -> None:
         if self._ended:
-            ended, self._ended = tuple(self._ended), []
-            self._tell(ReplicasEnded(ended))
+            self._observe()
 
     def _pass_on(self, owner: Deployed) -> None:
         """Let calls that came back to a version which is gone wait for the one in its place."""
@@ -460,6 +462,7 @@ class Gateway:
         machines = tuple(now.machines.known.values())
         if machines != self._machines:
             self._machines = machines
+            self._observe()
             self._tell(DevicesChanged(machines))
         held, ledger = holdings_of(now), self.scheduler.ledger
         changed = {
@@ -468,6 +471,7 @@ class Gateway:
             if held.get(gpu, ()) != ledger.held.get(gpu, ())
         }
         if changed:
+            self._observe()
             self._tell(JobsHeld(changed))
 
     def _devices(self) -> Sequence[DeviceUse]:
