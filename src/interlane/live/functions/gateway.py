@@ -441,7 +441,7 @@ class Gateway:
 
     def _keep_learned(self, asked: list[str]) -> None:
         """Write what was learned of functions that were asked, while others are served."""
-        if self.settings.learned is not None and self._kept.done():
+        if asked and self.settings.learned is not None and self._kept.done():
             learned = self.scheduler.snapshot(self.jobs.now_s(), asked)
             self._kept = self._loop.run_in_executor(None, self.settings.learned.write, learned)
 
