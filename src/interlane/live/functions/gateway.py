@@ -156,8 +156,8 @@ class Gateway:
         rows = await asyncio.to_thread(self.jobs.store.functions)
         if self.settings.learned is not None:
             kept = await asyncio.to_thread(self.settings.learned.read)
-            for what in self.scheduler.restore(kept):
-                log.warning("%s", what)
+            for unusable in self.scheduler.restore(kept):
+                log.warning("%s", unusable)
         if rows:
             await self._warmed_up
         self._follow_jobs()
