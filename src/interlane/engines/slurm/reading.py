@@ -292,12 +292,16 @@ def _memory_mib(said: Mapping[str, Any], cpus: int, nodes: int) -> int:
 
 
 def _exit_code(said: Any) -> int:  # noqa: ANN401 - JSON
-    """Return an exit code as shells have it: older versions print what ``wait`` returned."""
+    """Return an exit code as shells have it."""
     if isinstance(said, Mapping):
         by_signal = said.get("signal") or {}
         number = _number(by_signal.get("id", by_signal.get("signal_id")), 0)
         return SIGNALLED + number if number else _number(said.get("return_code"), 0)
-    status = _number(said, 0)
+    return shell_code(_number(said, 0))
+
+
+def shell_code(status: int) -> int:
+    """Return the exit code that shells give for what ``wait`` returned."""
     if WIFSIGNALED(status):
         return SIGNALLED + WTERMSIG(status)
     return WEXITSTATUS(status) if WIFEXITED(status) else status
