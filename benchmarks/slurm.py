@@ -42,7 +42,7 @@ from interlane.testing.waiting import until
 
 USERS = ("games", "news", "mail", "backup", "uucp")
 PROGRAMS = 12
-MEDIAN_S = (2.0, 60.0)
+MEDIAN_S = (1.0, 30.0)
 SPREAD = 0.25
 LOAD = 1.6
 """Work that comes over what the GPUs can do, while jobs come."""

@@ -127,7 +127,7 @@ class SlurmSession:
     def read(self) -> SlurmListing:
         """Look at all of Slurm: two calls."""
         begun_s = time.monotonic()
-        self.skipped.count.clear()
+        self.skipped.clear()
         jobs = read_jobs(self.slurm.json("squeue", "--all"), self.skipped)
         nodes = read_nodes(self.slurm.json("sinfo", "--all"), self.skipped)
         self.launcher.written.seen(begun_s)
@@ -153,9 +153,11 @@ class SlurmSession:
         """Let jobs be known as before of which Slurm or an administrator has lost a part.
 
         Slurm changes when a requeued job was submitted, and who writes an administrator's
-        comment may not know that it was ours.
+        comment may not know that it was ours.  One that was understood and no longer is has
+        not ended for that.
         """
         before, found, overwritten = self._before, [], []
+        jobs += [before[one] for one in self.skipped.numbers if one in before]
         for job in jobs:
             known = before.get(job.number)
             if known is not None and job.claim is None:

@@ -32,6 +32,7 @@ class SlurmWatch:
         self._session = session
         self._requests = requests
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+        self._complained: set[str] = set()
         self._is_full = True
         """Whether the last look was at everything."""
         self._full_s = 0.0
@@ -99,6 +100,7 @@ class SlurmWatch:
         listing = self._listing()
         for report in self._session.changes.news(listing):
             self._session.tell(report)
+        self._complain()
         for attempt, one in asked.items():
             self._follow(attempt, one, listing)
         known = running | asked.keys()
@@ -118,6 +120,13 @@ class SlurmWatch:
             for unfit in self._session.changes.unfit(listing):
                 self._give_back(unfit)
         self._beat()
+
+    def _complain(self) -> None:
+        """Say what of Slurm cannot be understood, each thing once."""
+        for why, count in list(self._session.skipped.count.items()):
+            if why not in self._complained:
+                self._complained.add(why)
+                log.warning("%s (%d times).", why, count)
 
     def _follow(self, attempt: Attempt, one: AskedLaunch, listing: SlurmListing) -> None:
         """Look what became of an attempt that was asked for."""
