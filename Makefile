@@ -68,9 +68,9 @@ kubelets: # containers for real kubelets; without them their tests are skipped a
 	      $$($(PYTHON) -c 'exec(open("src/interlane/testing/kube_packages.py").read()); print(PACKAGES)')) \
 	  || echo 'kube: containerd could not be installed; real kubelets will not be tested.' >&2
 
-test-kube: $(STAMP) kubelets ## test against a real Kubernetes; where none can be built, say what was not tested
+test-kube: setup kubelets ## test against a real Kubernetes; where none can be built, say what was not tested
 	@tools/build-kube || echo 'kube: Kubernetes was not tested here; the engine, its faults and its nodes were not run.' >&2
-	@if tools/build-kube --check; then $(BIN)/python -m pytest tests/kube -n $(KUBE_WORKERS) -rs; fi
+	@if tools/build-kube --check; then $(BIN)/python -m pytest tests/kube -n $(KUBE_WORKERS) --durations=8; fi
 
 ifndef SEED
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')

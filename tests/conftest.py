@@ -10,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
+from interlane.testing.nvidia import NvidiaHost
+from interlane.testing.nvidia.host import LIBRARY, build_library
+
 # Compiled code makes first examples slow, so there is no deadline.  `make test` draws the same
 # cases every time, on every machine: what fails for one fails for all.  `make fuzz` draws new
 # ones from a seed that it prints.  Neither keeps examples, which would make runs differ.
@@ -92,3 +95,21 @@ def pytest_unconfigure() -> None:
         faulthandler.enable()
         file.close()
         Path(file.name).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def nvidia_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the library that stands in for NVIDIA's."""
+    path = tmp_path_factory.mktemp("nvidia") / LIBRARY
+    build_library(path)
+    return path
+
+
+@pytest.fixture
+def nvidia(nvidia_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaHost:
+    """Let this process, and those that it starts, be on a host with NVIDIA GPUs."""
+    host = NvidiaHost(tmp_path / "nvidia", nvidia_library)
+    host.load()
+    for name, value in host.environment.items():
+        monkeypatch.setenv(name, value)
+    return host

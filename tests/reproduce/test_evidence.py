@@ -207,13 +207,13 @@ def careless(patch: Patch) -> None:
     patch.setattr(
         colocators,
         "make_colocator",
-        lambda name, modes: _fearless(*make("smore" if name == "colocate" else name, modes)),
+        lambda name, tables: _fearless(*make("smore" if name == "bounded" else name, tables)),
     )
 
 
-def _fearless(colocator: Any, slowdowns: Any) -> Any:  # noqa: ANN401 - whatever the catalogue makes
-    slowdowns.rule = multiway.WeightedSum(weight=0.0)
-    return colocator, slowdowns
+def _fearless(colocator: Any, model: Any) -> Any:  # noqa: ANN401 - whatever the catalogue makes
+    model.slowdowns.rule = multiway.WeightedSum(weight=0.0)
+    return colocator, model
 
 
 def one_order(patch: Patch) -> None:

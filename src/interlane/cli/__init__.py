@@ -31,6 +31,7 @@ from interlane.cli import (
     kube,
     machines,
     mig,
+    mig_gpus,
     mig_transition,
     pages,
     predict,
@@ -117,6 +118,8 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(predict.app, name="predict")
 mig.app.command()(mig_transition.transition)
 mig.app.command()(mig_transition.apply)
+mig.app.command()(mig_gpus.state)
+mig.app.command()(mig_gpus.cut)
 app.add_typer(mig.app, name="mig")
 share.app.command()(share_bench.bench)
 share.app.command()(share_bench.profile)

@@ -32,6 +32,7 @@ class Executes(StrEnum):
 
     SIMULATED = "simulated"
     NVIDIA_SMI = "nvidia-smi"
+    EMULATED = "emulated"
     MIG_PARTED = "mig-parted"
 
 
@@ -205,8 +206,16 @@ def apply(
         str | None,
         typer.Option(
             metavar="CMD",
-            help="nvidia-smi: starts and drains services, as CMD start|drain SERVICE GPU "
-            "PROFILE START BATCH PROCESSES.",
+            help="nvidia-smi, emulated: starts and drains services, as CMD start|drain SERVICE "
+            "GPU PROFILE START BATCH PROCESSES.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="emulated: the --state of the server whose GPUs are cut.",
+            show_default=False,
         ),
     ] = None,
     options: SimulatedOptions,
@@ -234,10 +243,13 @@ def apply(
         answer = {"actions": steps.actions, "lines": list(steps.lines)}
         emit(answer, output, "\n".join(steps.lines) or "Nothing to do.")
         return 0
+    real = mig_transition.Real(service_command)
+    if executor is Executes.EMULATED:
+        real = mig_transition.Real(service_command, mig_transition.emulated_in(gpus))
     applied = mig_transition.apply(
         document,
         journal or file.with_name(f"{file.name}.journal"),
-        simulated if is_simulated else mig_transition.Real(service_command),
+        simulated if is_simulated else real,
         roll_back=roll_back,
         retries=retries,
         reporter=TERMINAL,

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,8 @@ class FaultyProxy:
     faults: ApiFaults = field(default_factory=ApiFaults)
     played: int = 0
     """Faults so far."""
+    answers: "Counter[int]" = field(default_factory=Counter)
+    """What the server itself answered, by status."""
 
     def start(self) -> str:
         """Begin; return the address to speak to."""
@@ -101,6 +104,7 @@ class FaultyProxy:
             headers=headers,
             timeout=aiohttp.ClientTimeout(),
         ) as answer:
+            self.answers[answer.status] += 1
             if watches and answer.status == 200:
                 return await self._stream(request, answer)
             data = await answer.read()

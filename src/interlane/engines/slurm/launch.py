@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from interlane.engines.slurm.claims import MARK, HeldClaim, LaunchedClaim, read_claim
+from interlane.engines.slurm.claims import MARK, HeldClaim, LaunchedClaim
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo
 from interlane.engines.slurm.gres import GPU, SHARD
 from interlane.engines.slurm.machines import NodeGpus
@@ -127,7 +127,7 @@ class Launcher:
             launch.origin.submitted_s,
             job.first_s,
             asks=asks_of(job),
-            pins=gres or pins_of(job),
+            pins=gres or job.held_claim.pins,
         )
         there = ",".join(_distinct(launch.placement))
         words = [f"AdminComment={claim}", f"ReqNodeList={there}"]
@@ -140,13 +140,14 @@ class Launcher:
         if gres:
             self._update(job.id, f"Gres={gres}")
 
-    def unpin(self, job: SlurmJob, claim: HeldClaim) -> None:
-        """Let a held job go anywhere again, and give the attempt up.
+    def unpin(self, job: SlurmJob, comment: str) -> None:
+        """Let a held job go anywhere again, and say in its comment what becomes of it.
 
         It goes on asking for the GPU numbers that it was given last: Slurm takes no request
         without them from a job that had them.
         """
-        self._update(job.id, f"AdminComment={claim}", "ReqNodeList=")
+        self._update(job.id, f"AdminComment={comment}", "ReqNodeList=")
+        claim = job.held_claim
         if claim.asks and not (job.tres_per_node or job.tres_per_job):
             try:
                 self._update(job.id, f"Gres={claim.asks.replace('gres:', '')}")
@@ -271,12 +272,6 @@ class Launcher:
                 except (ValueError, InvalidInput):
                     return None
         return None
-
-
-def pins_of(job: SlurmJob) -> str:
-    """Return what we have last written over what a job asked for."""
-    claim = read_claim(job.admin_comment)
-    return claim.pins if isinstance(claim, HeldClaim) else ""
 
 
 def output_path(attempt: Attempt, folder: str, number: int) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from os import WEXITSTATUS, WIFEXITED, WIFSIGNALED, WTERMSIG
 from typing import Any, Final, TypeVar
 
-from interlane.engines.slurm.claims import HeldClaim, read_claim
+from interlane.engines.slurm.claims import NOTHING, Claim, HeldClaim, read_claim
 from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 
 WAITING: Final = frozenset(
@@ -122,6 +122,8 @@ class SlurmJob:
     """When it was submitted for the first time: Slurm changes that when it requeues a job."""
     is_bound: bool = False
     """Whether its user says which nodes it may have, or that it goes with other jobs."""
+    claim: Claim | None = None
+    """What we have written into its administrator's comment."""
 
     @property
     def id(self) -> str:
@@ -132,6 +134,16 @@ class SlurmJob:
     def key(self) -> str:
         """What no other job ever is called: numbers are used again."""
         return f"{self.id}.{self.first_s:.0f}"
+
+    @property
+    def held_claim(self) -> HeldClaim:
+        """Which attempt at a job of a user's we asked for last."""
+        return self.claim if isinstance(self.claim, HeldClaim) else NOTHING
+
+    def is_asked_for(self, number: int) -> bool:
+        """Tell whether its present run is the attempt that we asked for under a number."""
+        claim = self.held_claim
+        return claim.begins and (claim.number, claim.restarts) == (number, self.restarts)
 
     @property
     def is_held(self) -> bool:
@@ -197,6 +209,8 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
     nodes = tuple(hostnames(_text(said.get("nodes"))))
     array = _number(said.get("array_job_id"), 0)
     limit_min = _number(said.get("time_limit"), -1)
+    admin_comment = _text(_comment(said, "administrator", "admin_comment"))
+    claim, submitted_s = read_claim(admin_comment), float(_number(said["submit_time"]))
     return SlurmJob(
         number=_number(said["job_id"]),
         array=array,
@@ -210,9 +224,10 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
         name=_text(said.get("name")),
         command=_text(said.get("command")),
         comment=_text(_comment(said, "user", "comment")),
-        admin_comment=_text(_comment(said, "administrator", "admin_comment")),
-        submitted_s=float(_number(said["submit_time"])),
-        first_s=_first_s(said),
+        admin_comment=admin_comment,
+        claim=claim,
+        submitted_s=submitted_s,
+        first_s=claim.first_s if isinstance(claim, HeldClaim) else submitted_s,
         started_s=float(_number(said.get("start_time"), 0)),
         ended_s=float(_number(said.get("end_time"), 0)),
         restarts=_number(said.get("restart_cnt"), 0),
@@ -233,13 +248,6 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
         is_bound=any(said.get(one) for one in _BINDING)
         or _number(said.get("het_job_id"), 0) > 0,
     )
-
-
-def _first_s(said: Mapping[str, Any]) -> float:
-    claim = read_claim(_text(_comment(said, "administrator", "admin_comment")))
-    if isinstance(claim, HeldClaim):
-        return claim.first_s
-    return float(_number(said["submit_time"]))
 
 
 def _node(said: Mapping[str, Any]) -> SlurmNode:

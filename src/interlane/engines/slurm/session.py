@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import Final
 
 from interlane.engines.slurm.changes import Changes
-from interlane.engines.slurm.claims import read_claim
+from interlane.engines.slurm.claims import COMMENT_MAX, LEFT, is_marked, read_claim
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo, SlurmSilent
 from interlane.engines.slurm.journal import SlurmJournal
 from interlane.engines.slurm.launch import Launcher, SlurmAccounts
 from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
-from interlane.engines.slurm.runs import SlurmListing
+from interlane.engines.slurm.runs import SlurmListing, SlurmRun
 from interlane.engines.slurm.sights import Sights
-from interlane.live.files.job import StopFields
-from interlane.live.port import Attempt, Launch, Tell
+from interlane.live.files.job import JobSpec, Origin, StopFields
+from interlane.live.port import Attempt, Found, Launch, Tell
 from interlane.model import JobId
 
 LANES: Final = 8
 """Threads that speak to Slurm for different jobs at a time."""
 WORK: Final = "work"
+_ONE: Final = (
+    "State:|,PriorityLong:|,SubmitTime:|,Partition:|,RestartCnt:|,tres-per-node:|,"
+    f"tres-per-job:|,AdminComment:{COMMENT_MAX}"
+)
+"""What changes of a job while it waits."""
 
 log = logging.getLogger("interlane.live")
 
@@ -76,8 +81,8 @@ class Flight:
     """Of these the end is told."""
     ending: dict[Attempt, AskedEnd] = field(default_factory=dict)
     stops: dict[Attempt, StopFields] = field(default_factory=dict)
-    looked_at: set[Attempt] = field(default_factory=set)
-    """Ends that an observation has told."""
+    over: set[Attempt] = field(default_factory=set)
+    """Of these the end was told, or was so before we began."""
     left: set[str] = field(default_factory=set)
     """Jobs that were given back to Slurm."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,8 +111,12 @@ class SlurmSession:
         self.tell: Tell = lambda report: None
         self.closing = threading.Event()
         self.look_now = threading.Event()
-        self._first_s: dict[int, float] = {}
-        """When jobs were first submitted, by number."""
+        self._before: dict[int, SlurmJob] = {}
+        """Jobs as they were last seen, by number."""
+        self.overwritten: list[SlurmJob] = []
+        """Jobs whose claim somebody has written over."""
+        self._specs: dict[str, JobSpec | None] = {}
+        """Of jobs that we submitted, by Slurm's number."""
         self._lanes = [ThreadPoolExecutor(1, f"slurm-{at}") for at in range(LANES)]
 
     def close(self) -> None:
@@ -125,28 +134,72 @@ class SlurmSession:
         return SlurmListing(jobs, nodes, settings.partitions, marked_only=not settings.dry_run)
 
     def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
-        """Let jobs that Slurm has requeued, and that have no claim, be called as before."""
-        before, found = self._first_s, []
+        """Let jobs be known as before of which Slurm or an administrator has lost a part.
+
+        Slurm changes when a requeued job was submitted, and who writes an administrator's
+        comment may not know that it was ours.
+        """
+        before, found, overwritten = self._before, [], []
         for job in jobs:
-            first_s = before.get(job.number)
-            if job.restarts and first_s is not None and read_claim(job.admin_comment) is None:
-                job = replace(job, first_s=first_s)
+            known = before.get(job.number)
+            if known is not None and job.claim is None:
+                is_left = job.admin_comment.startswith(LEFT)
+                if known.claim is not None and not is_left and not is_marked(job.admin_comment):
+                    job = replace(job, claim=known.claim, first_s=known.first_s)
+                    overwritten.append(job)
+                elif job.restarts:
+                    job = replace(job, first_s=known.first_s)
             found.append(job)
-        self._first_s = {job.number: job.first_s for job in found}
+        self._before = {job.number: job for job in found}
+        self.overwritten = overwritten
         return found
 
     def one(self, job_id: str) -> SlurmJob | None:
-        """Look at one job: Slurm answers that quickly, unless it was requeued meanwhile."""
+        """Look at one job as it is now: Slurm answers that quickly."""
         words = ("squeue", "--noheader", "--array", "--states=all", f"--jobs={job_id}")
         try:
-            said = self.slurm.run(*words, "--format=%T %Q %V %P").split()
+            said = self.slurm.run(*words, f"--Format={_ONE}").rstrip("\n").split("|", 7)
         except SlurmSaysNo:
             return None
         seen = self.changes.listing.by_id.get(job_id)
-        if seen is None or len(said) != 4 or said[2] != f"{seen.submitted_s:.0f}":
+        if seen is None or len(said) < 8:
             return self.read().by_id.get(job_id)
-        state, priority, _, partition = said
-        return replace(seen, state=state, priority=int(priority), partition=partition)
+        state, priority, submitted_s, partition, restarts, on_node, in_all, comment = said
+        is_requeued = int(restarts) > seen.restarts
+        if submitted_s != f"{seen.submitted_s:.0f}" and not is_requeued:  # or another job
+            return self.read().by_id.get(job_id)
+        return replace(
+            seen,
+            state=state,
+            priority=int(priority),
+            partition=partition,
+            submitted_s=float(submitted_s),
+            restarts=int(restarts),
+            tres_per_node="" if on_node == "N/A" else on_node,
+            tres_per_job="" if in_all == "N/A" else in_all,
+            admin_comment=comment.strip(),
+            claim=read_claim(comment.strip()),
+        )
+
+    def found(self, run: SlurmRun, listing: SlurmListing) -> Found | None:
+        """Return all that is known of a run; None where its file cannot be read."""
+        job = run.jobs[0]
+        serial, submitted_s = 0, job.first_s
+        if job.claim is not None and not self.settings.dry_run:  # its numbers are not ours
+            serial, submitted_s = job.claim.serial, job.claim.submitted_s
+        file = self._spec(run, listing)
+        if file is None:
+            return None
+        origin = Origin(serial, job.user, submitted_s, job.key if run.is_brought else None)
+        return Found(run.attempt, file, origin, listing.place(run), run.started_s)
+
+    def _spec(self, run: SlurmRun, listing: SlurmListing) -> JobSpec | None:
+        job = run.jobs[0]
+        if run.is_brought:
+            return self.changes.spec_of(job, listing)
+        if job.id not in self._specs:
+            self._specs[job.id] = self.launcher.spec_of(job.id)
+        return self._specs[job.id]
 
     def do(self, attempt: Attempt, act: Callable[[], None]) -> None:
         """Let one of the threads do something, in order for each job."""

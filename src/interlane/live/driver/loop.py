@@ -47,6 +47,7 @@ from interlane.live.port import (
     Drained,
     Ended,
     Engine,
+    Found,
     Grew,
     MachineGone,
     MachineReport,
@@ -102,7 +103,7 @@ class Driver:
         self.engine = engine
         self._make_clock = clock
         self._state = DriverState(plan, engine.traits, trained, new_uid)
-        self._inbox = Inbox()
+        self._inbox = Inbox(engine.traits.batch_max)
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
         """Told the number of the last entry after every commit."""
@@ -345,6 +346,8 @@ class Driver:
                 self.monitor.heard(item)
             case Wanted():
                 self._users.wanted(item, batch, known)
+            case Found():
+                self._adoption.heard_of(item, batch, known)
             case Withdrawn():
                 self._users.withdrawn(item, batch, known)
             case Displaced(why):

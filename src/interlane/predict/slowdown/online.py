@@ -53,6 +53,12 @@ class Residuals:
             1.0 - self.remembered**2
         ) * PRIOR**2
 
+    def take_over(self, old: "Residuals") -> None:
+        """Begin with what was known of the first of these workloads."""
+        known = [*range(old.workloads), *range(self.workloads, self.workloads + old.workloads)]
+        self.effects[known] = old.effects
+        self.covariance[np.ix_(known, known)] = old.covariance
+
     @property
     def shift(self) -> Floats:
         """What to add to every estimate, victim x aggressor."""
