@@ -45,6 +45,7 @@ from interlane.model import (
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import BOUNDED, COLOCATORS, NONE, make_colocator
 from interlane.policy.colocate.interference import (
+    ROWS_MAX,
     CoRunReading,
     InterferenceModel,
     SlowdownTarget,
@@ -401,6 +402,25 @@ def test_how_several_add_up_is_learned_and_stays_learned() -> None:
 
     assert before < 1.3 < 1.5 < learned
     assert told() == pytest.approx(learned, rel=0.02)
+
+
+def test_tables_do_not_grow_without_bound_and_who_is_met_again_stays() -> None:
+    model = InterferenceModel()
+    model.meet(["train"], ["f"], ["T4"])
+    for _ in range(5):
+        model.learn([reading(1.5, "f")], 0.0)
+    for number in range(ROWS_MAX):
+        model.meet(functions=[f"new-{number}"])
+        model.meet(["train"], ["f"])
+
+    assert model.predicted(reading(1.0, "f")) == pytest.approx(1.5, rel=0.05)
+    assert len(model.snapshot()["names"]) <= ROWS_MAX + 1
+    assert "new-0" not in model.snapshot()["names"]
+    model.learn([reading(1.5, "new-0")], 0.0)  # it is on no table, and nobody else's row
+
+    successor = InterferenceModel()
+    successor.restore(model.snapshot())
+    assert successor.predicted(reading(1.0, "f")) == pytest.approx(1.5, rel=0.05)
 
 
 def test_a_pair_moves_what_is_thought_of_others_beside_the_same_workloads() -> None:
