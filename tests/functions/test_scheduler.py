@@ -48,7 +48,7 @@ from interlane.policy.colocate.interference import (
     ROWS_MAX,
     CoRunReading,
     InterferenceModel,
-    Target,
+    SlowdownTarget,
 )
 from interlane.predict.arrivals.live import RecordedForecasts
 from interlane.testing.colocation import flat_table
@@ -187,15 +187,26 @@ def test_a_busy_replica_never_makes_room_and_who_waits_in_vain_is_told() -> None
     assert "memory" in refused.refusal.reason
 
 
-def test_what_was_just_deployed_is_kept_for_a_while() -> None:
-    one = Told(10, functions=("b",))
+def test_what_was_just_deployed_is_kept_for_a_while_but_leaves_for_a_call() -> None:
+    none, soon = {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.9}
+    one = Told(10, functions=("b",), watch=foretold(none, soon, soon))
     one.now_s = 10.0
-    (loaded,) = one.tell(FunctionDeployed(function("a", 10), kept_until_s=40.0))
+    deployed = FunctionDeployed(function("a", 10), is_loaded=True, kept_until_s=40.0)
+    (loaded,) = one.tell(deployed)
     assert isinstance(loaded, LoadReplica)
     one.tell(ReplicasLoaded((loaded.replica,)))
 
-    assert isinstance(one.tell(ReplicasNeeded({"b": 1}))[0], RefuseReplica)
-    one.tell(SlotPassed({}))
+    assert one.tell(SlotPassed({})) == ()
+    assert dropped(one.tell(ReplicasNeeded({"b": 1}))) == [(loaded.replica, DropReason.ROOM)]
+
+
+def test_what_was_just_deployed_goes_when_its_time_is_over() -> None:
+    one = Told(10, functions=())
+    (loaded,) = one.tell(FunctionDeployed(function("a"), is_loaded=True, kept_until_s=40.0))
+    assert isinstance(loaded, LoadReplica)
+    one.tell(ReplicasLoaded((loaded.replica,)))
+
+    assert one.tell(SlotPassed({})) == ()
     one.now_s = 41.0
     assert dropped(one.tell(SlotPassed({}))) == [(loaded.replica, DropReason.SURPLUS)]
 
@@ -291,7 +302,7 @@ def test_memory_of_who_leaves_is_given_again_only_when_it_is_gone() -> None:
     a = one.load("a")
     one.hold(10)
     assert one.hold(0) == ()
-    large = one.tell(FunctionDeployed(function("e", 10), kept_until_s=1.0))
+    large = one.tell(FunctionDeployed(function("e", 10), is_loaded=True))
 
     then = one.tell(ReplicasEnded((a,)))
 
@@ -323,7 +334,7 @@ def test_a_function_that_has_changed_loses_its_old_replicas() -> None:
     one = Told(10)
     a = one.load("a")
 
-    changed = one.tell(FunctionDeployed(function("a", 4), kept_until_s=9.0))
+    changed = one.tell(FunctionDeployed(function("a", 4), is_loaded=True))
     gone = one.tell(FunctionWithdrawn("a"))
 
     assert dropped(changed) == [(a, DropReason.WITHDRAWN)]
@@ -353,7 +364,9 @@ def test_what_fails_to_load_is_not_loaded_again_until_somebody_calls() -> None:
 # -- what is learned ----------------------------------------------------------------------
 
 
-def reading(slowdown: float, *others: str, target: Target = Target.TRAINING) -> CoRunReading:
+def reading(
+    slowdown: float, *others: str, target: SlowdownTarget = SlowdownTarget.TRAINING
+) -> CoRunReading:
     return CoRunReading("T4", target, "train", others, slowdown)
 
 
@@ -412,7 +425,7 @@ def test_a_pair_moves_what_is_thought_of_others_beside_the_same_workloads() -> N
 def test_a_pair_that_was_never_measured_here_is_what_a_trained_table_says_of_it() -> None:
     names = ("train", "f")
     table = flat_table(names, {("train", "f"): 0.8}, spread=0.2)
-    model = InterferenceModel({Target.TRAINING: table})
+    model = InterferenceModel({SlowdownTarget.TRAINING: table})
     model.meet(["stranger"], ["g"], ["T4", "A100"])
     f, g = (Function(name, name, 1) for name in "fg")
 
@@ -561,7 +574,9 @@ class Anything:
             }
         elif what == "deploy":
             self.functions[name] = 1 + amount
-            deployed = FunctionDeployed(function(name, 1 + amount), 2, kept_until_s=now_s + 3)
+            deployed = FunctionDeployed(
+                function(name, 1 + amount), 2, is_loaded=True, kept_until_s=now_s + 3
+            )
             self.tell(deployed, now_s)
         elif what == "withdraw":
             self.tell(FunctionWithdrawn(name), now_s)

@@ -18,7 +18,7 @@ from interlane.reproduce.base import (
     checked,
     figure,
 )
-from interlane.reproduce.catalogue import REPRODUCTIONS
+from interlane.reproduce.catalogue import REPRODUCTIONS, where
 from interlane.reproduce.result import Result, run, run_or_say
 
 ROWS = [
@@ -193,8 +193,8 @@ def test_a_run_of_the_code_that_is_there_is_not_stale() -> None:
 
 
 def test_every_entry_has_a_fingerprint_of_its_own_code() -> None:
-    names = {name: source.where(name)[0].rpartition(".")[2] for name in REPRODUCTIONS}
+    names = {name: where(name)[0].rpartition(".")[2] for name in REPRODUCTIONS}
     for name, module in names.items():
-        reached = source._reached((module, source.where(name)[1]))
+        reached = source._reached((module, where(name)[1]))
         assert any(one[0] == module and one[1].startswith("_") for one in reached), name
     assert len({source.fingerprint(name) for name in REPRODUCTIONS}) == len(names)

@@ -70,6 +70,8 @@ def _defined(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
             case ast.Assign(targets=targets):
                 for target in targets:
                     yield from ((each, one) for each in _names(target))
+            case _:
+                pass  # imports, and what runs when the module is read
 
 
 @cache

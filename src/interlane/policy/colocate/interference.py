@@ -30,7 +30,7 @@ ROWS_MAX: Final = 128
 """Workloads that a table has rows for, beside those that it was trained on."""
 
 
-class Target(StrEnum):
+class SlowdownTarget(StrEnum):
     """Whose slowdown it is."""
 
     TRAINING = "training"
@@ -56,7 +56,7 @@ class CoRunReading(NamedTuple):
     """What was measured of a victim beside one neighbour, or beside several together."""
 
     gpu_type: str
-    target: Target
+    target: SlowdownTarget
     victim: str
     others: tuple[str, ...]
     slowdown: float
@@ -67,7 +67,7 @@ class InterferenceModel:
 
     def __init__(
         self,
-        trained: Mapping[Target, SlowdownTable] | None = None,
+        trained: Mapping[SlowdownTarget, SlowdownTable] | None = None,
         rule: SlowdownRule | None = None,
         *,
         cautious: bool = True,
@@ -84,8 +84,8 @@ class InterferenceModel:
         self._met: dict[str, None] = {}
         """All others, in the order in which they were met last."""
         made: dict[int, Online] = {}
-        self._online: dict[Target, Online] = {}
-        for target in Target:
+        self._online: dict[SlowdownTarget, Online] = {}
+        for target in SlowdownTarget:
             table = trained.get(target)
             if table is None:
                 empty = Online(_nothing())
@@ -96,7 +96,7 @@ class InterferenceModel:
         self.slowdowns = Slowdowns(self._modes(), rule or SuperAdditive(), cautious)
 
     def _modes(self) -> dict[str, SharingTables]:
-        training, latency = (self._online[target].table for target in Target)
+        training, latency = (self._online[target].table for target in SlowdownTarget)
         return {SIDE_BY_SIDE: SharingTables(training, latency)}
 
     def meet(
@@ -106,7 +106,7 @@ class InterferenceModel:
         gpu_types: Iterable[str] = (),
     ) -> None:
         """Give rows to workloads and types of GPUs that were never seen."""
-        table = self._online[Target.TRAINING].table
+        table = self._online[SlowdownTarget.TRAINING].table
         jobs, functions = tuple(jobs), tuple(functions)
         self._functions.update(functions)
         known = table.profiles
@@ -138,7 +138,11 @@ class InterferenceModel:
         return gone
 
     def _grown(
-        self, old: Online, target: Target, names: tuple[str, ...], types: tuple[str, ...]
+        self,
+        old: Online,
+        target: SlowdownTarget,
+        names: tuple[str, ...],
+        types: tuple[str, ...],
     ) -> Online:
         """Return a learner of other workloads that knows what the old one did of them."""
         priors = np.array([self._prior(target, one) for one in names])
@@ -175,8 +179,8 @@ class InterferenceModel:
             online.residuals[gpu].take_over(residuals, stay)
         return online
 
-    def _prior(self, target: Target, aggressor: str) -> Prior:
-        if target is Target.TRAINING:
+    def _prior(self, target: SlowdownTarget, aggressor: str) -> Prior:
+        if target is SlowdownTarget.TRAINING:
             return TRAINING
         return IDLE if aggressor in self._functions else LATENCY
 
@@ -209,7 +213,7 @@ class InterferenceModel:
 
     def snapshot(self) -> dict[str, Floats]:
         """Return what was measured, by name; priors are whatever a successor is given."""
-        profiles = self._online[Target.TRAINING].table.profiles
+        profiles = self._online[SlowdownTarget.TRAINING].table.profiles
         found: dict[str, Floats] = {
             "names": np.array(profiles.names, str),
             "gpu_types": np.array(profiles.gpu_types, str),
@@ -254,7 +258,7 @@ def _nothing() -> SlowdownTable:
 def _take_up(
     online: Online,
     stored: Mapping[str, Floats],
-    target: Target,
+    target: SlowdownTarget,
     names: tuple[str, ...],
     types: tuple[str, ...],
 ) -> None:
