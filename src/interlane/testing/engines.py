@@ -731,12 +731,12 @@ class _Play:
                 pass
 
     def _ended_unseen(self, record: JobRecord) -> bool:
-        """Tell whether a job of an engine that keeps the record ended after the copy was made.
+        """Tell whether a job that came in through the engine ended after the copy was made.
 
         Nobody there wants it any more, and nobody tells a server with an older copy why.
         """
         ended = [one for one in self.told if isinstance(one, Ended)]
-        return self.gate.traits.keeps_record and any(
+        return record.key is not None and any(
             one.attempt.uid == record.uid and one.attempt.number > record.attempt
             for one in ended
         )
