@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from interlane.live.auth import Role
 from interlane.model import InvalidInput
 from interlane.pages.planner import PastedDemand, planned
+from interlane.pages.whatif import LIMIT_S
 from interlane.testing.waiting import until
 
 from .conftest import Machine, Open
@@ -75,7 +76,8 @@ def test_the_machines_jobs_are_played_under_other_policies(
 
     page.get_by_role("button", name="Compare").click()
 
-    expect(page.get_by_role("heading", name="Figures")).to_be_visible()
+    figures = page.get_by_role("heading", name="Figures")
+    expect(figures).to_be_visible(timeout=1_000 * (LIMIT_S + 30))
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text("fifo/pack/skip")

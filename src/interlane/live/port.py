@@ -66,6 +66,9 @@ class Stop(StrEnum):
 
     GRACEFUL = "graceful"
     """By its own signal first, by force after its grace period."""
+    CANCEL = "cancel"
+    """In the same way, and for good: an engine that can keeps in mind that nobody wants the job
+    any more, so that it does not run again if an older copy of the store comes back."""
     KILL = "kill"
 
 
@@ -118,8 +121,8 @@ class Ended:
     why: str | None = None
     """``stopped`` because we asked, ``limit`` when its time was over, ``memory`` when it had
     more than it may, ``lost`` with its machine, ``cancelled`` through the engine by whoever
-    wanted it, ``cut off`` when what runs jobs was killed
-    (perhaps by the job itself), else what went wrong."""
+    wanted it, or for good before the store forgot that, ``cut off`` when what runs jobs was
+    killed (perhaps by the job itself), else what went wrong."""
     use: RunReport | None = None
     """What it did on its device, where that is known."""
     cause: str | None = None
@@ -300,6 +303,9 @@ class Traits:
     """Whether its devices are parts of a CPU that stand in for GPUs."""
     turns: str | None = None
     """The order in which jobs that share a device take turns; None if they do not."""
+    batch_max: int = 1_000
+    """Items that the driver takes in before it decides: fewer where each one is waited for, and
+    more where what is stored for many at a time is stored faster."""
     holder: str = ""
     """Goes on record with every attempt: which host and folder it runs from.  Only the engine
     reads it.  Empty where whoever asks can ask for everything."""
@@ -338,11 +344,12 @@ class Engine(Protocol):
         """Ask for the end of an attempt, whether it is known or not."""
         ...
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Let go of a job that came in through the engine and has ended here; see ``Wanted``.
 
-        Asked whenever an observation still has it.  One that was cancelled here is to be
-        cancelled there, too; any other is left to the engine.
+        Asked when it was refused, and whenever an observation still has it.  One that was
+        cancelled here is to be cancelled there, too; any other is left to the engine, which
+        may tell its owner why.
         """
         ...
 

@@ -156,8 +156,13 @@ class KubeWorld:
         return self.kubelets.begun()
 
     def exits(self) -> Mapping[Attempt, int | None]:
-        """Return the codes with which attempts ended by themselves; None if others did it."""
-        return {**dict.fromkeys(self.kubelets.hit), **self.kubelets.exits}
+        """Return the codes with which attempts ended by themselves."""
+        return self.kubelets.exits
+
+    def struck(self) -> frozenset[Attempt]:
+        """Return the attempts of which others deleted a pod, or took a node away."""
+        with self.kubelets.lock:
+            return frozenset(self.kubelets.hit)
 
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return the nodes that there are."""

@@ -181,6 +181,10 @@ class SlurmWorld:
         """Return the exit codes that attempts were told."""
         return self._exits
 
+    def struck(self) -> frozenset[Attempt]:
+        """Return none: nobody here ends a part of an attempt."""
+        return frozenset()
+
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return the nodes that there are."""
         shape = self._cluster.shape

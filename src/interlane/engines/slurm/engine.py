@@ -140,7 +140,7 @@ class SlurmEngine:
         if self.traits.decides:
             self._session.do(attempt, lambda: self._requests.stop(attempt, how))
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Cancel a job of a user's, or give it back to Slurm."""
         if self.traits.decides:
             discards = partial(self._requests.discard, key, was_cancelled=was_cancelled)

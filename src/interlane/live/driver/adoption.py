@@ -35,18 +35,22 @@ class Adoption:
         """Put on record what runs and is not; of what has ended, only what somebody awaits."""
         _leave_out_numbers(observation.serial, batch.state)
         over = {one.attempt for one in observation.attempts if isinstance(one, Ended)}
+        unknown = [
+            one
+            for one in observation.found
+            if one.attempt not in batch.state.newer.attempts and not _is_known(one, batch.state)
+        ]
+        # Where we look on, what has ended unseen is history, too.
         decides = batch.engine.traits.decides
-        for found in observation.found:
-            if found.attempt not in batch.state.newer.attempts:
-                # Where we look on, what has ended unseen is history, too.
-                is_over = decides and found.attempt in over
-                self.take_up(found, batch, known, is_over=is_over)
+        last = self.store.ends().serial if unknown else 0
+        for found in unknown:
+            self._adopt(found, batch, known, last, is_over=decides and found.attempt in over)
 
     def heard_of(self, found: Found, batch: Batch, known: KnownKeys) -> None:
         """Take up what the engine has begun by itself, or elsewhere than it was asked to."""
         record = batch.state.jobs.get(found.attempt.job_id)
         if record is None or not _is_elsewhere(found, record):
-            self.take_up(found, batch, known)
+            self._adopt(found, batch, known, self.store.ends().serial, is_over=False)
             return
         job = job_of(record, batch.state.request_of(record.job))
         batch.note(
@@ -54,14 +58,16 @@ class Adoption:
             attempt=record.attempt,
         )
 
-    def take_up(
-        self, found: Found, batch: Batch, known: KnownKeys, *, is_over: bool = False
+    def _adopt(
+        self, found: Found, batch: Batch, known: KnownKeys, last: int, *, is_over: bool
     ) -> None:
-        """Take up an attempt, unless it is known or was given up."""
+        """Take up an attempt, unless it was given up; ``last`` is the last number stored."""
         job_id, number = found.attempt.job_id, found.attempt.number
         if job_id in batch.state.unread:
             return
-        record = batch.state.jobs.get(job_id) or self.store.job(job_id)
+        record = batch.state.jobs.get(job_id)
+        if record is None and last:
+            record = self.store.job(job_id)
         if is_over if record is None else not _is_later(found, record):
             return
         runs = partial(
@@ -74,7 +80,7 @@ class Adoption:
         if found.attempt.holder:
             detail["holder"] = found.attempt.holder
         if record is None:
-            origin = self._numbered(found.origin, batch.state)
+            origin = self._numbered(found.origin, batch.state, last)
             uid = found.attempt.uid
             record = put_on_record(job_id, found.job, origin, batch, runs, uid=uid, **detail)
             note_engine_key(record, batch, known)
@@ -82,13 +88,21 @@ class Adoption:
             job = job_of(record, batch.state.request_of(record.job))
             batch.note(runs(job), **detail)
 
-    def _numbered(self, origin: Origin, state: DriverState) -> Origin:
+    def _numbered(self, origin: Origin, state: DriverState, last: int) -> Origin:
         """Return whose job it is, with a new number if it had none or another job has it."""
+        if origin.serial > last:
+            return origin
         newest = self.store.jobs(JobsWanted(limit=1, before=origin.serial + 1))
         if origin.serial and (not newest or newest[0].serial != origin.serial):
             return origin
         state.serial += 1
         return replace(origin, serial=state.serial)
+
+
+def _is_known(found: Found, state: DriverState) -> bool:
+    """Tell whether a job is on record as it was found: nearly all of them are."""
+    record = state.jobs.get(found.attempt.job_id)
+    return record is not None and not _is_later(found, record)
 
 
 def _is_later(found: Found, record: JobRecord) -> bool:

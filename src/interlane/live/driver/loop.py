@@ -103,7 +103,7 @@ class Driver:
         self.engine = engine
         self._make_clock = clock
         self._state = DriverState(plan, engine.traits, trained, new_uid)
-        self._inbox = Inbox()
+        self._inbox = Inbox(engine.traits.batch_max)
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
         """Told the number of the last entry after every commit."""

@@ -111,8 +111,8 @@ class Users:
         """Let the engine let go of a job that was cancelled here, or could not be run."""
         record = self.store.job(job_id)
         was_cancelled = record is not None and record.state is JobState.CANCELLED
-        discard = partial(batch.engine.discard, key, was_cancelled=was_cancelled)
-        batch.afterwards.append(discard)
+        why = "" if record is None else record.reason or ""
+        batch.discard(key, was_cancelled=was_cancelled, why=why)
 
     def _is_taken(self, job_id: JobId, state: DriverState) -> bool:
         return job_id in state.jobs or self.store.job(job_id) is not None
@@ -228,7 +228,7 @@ class Users:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
         elif record.cancelled_by is None:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
-            batch.stop(attempt_of(record))
+            batch.stop(batch.record(record.id))
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
     def _cancellable(self, item: Cancel, state: DriverState) -> JobRecord:

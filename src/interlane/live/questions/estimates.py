@@ -96,8 +96,8 @@ class LiveEstimates:
 
     def __init__(self, trained: Recall | None = None) -> None:
         """Begin with what a predictor was trained on, or with nothing."""
-        self._live = OnlinePredictor(trained or Recall())
-        self._by_name = OnlinePredictor(Recall())
+        self._live = OnlinePredictor(trained)
+        self._by_name = OnlinePredictor()
         self._is_trained = trained is not None
         self._runs: Counter[str] = Counter()
         """How many runs of each program have ended here."""
