@@ -256,6 +256,11 @@ class Store:
         by_serial |= {record.serial: record for record in found}
         return [by_serial[one] for one in sorted(by_serial, reverse=True)[: wanted.limit]]
 
+    def lately_ended(self, limit: int) -> list[JobRecord]:
+        """Return the jobs that ended last, the last of them first."""
+        asked = select(JOBS).where(JOBS.c.ended_s.is_not(None))
+        return self._records(asked.order_by(JOBS.c.ended_s.desc()).limit(limit))
+
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
         counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
