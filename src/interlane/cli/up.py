@@ -247,6 +247,23 @@ class UpOptions:
         bool,
         typer.Option("--behind-proxy", help="A proxy encrypts, and says who calls."),
     ] = False
+    notify_allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Who may be told of jobs (`notify:` in their files), as hooks.example.com or "
+            "*.example.com; may be repeated.",
+            show_default="nobody",
+        ),
+    ] = None
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Is told of the end of all jobs that name nobody.",
+            show_default=False,
+        ),
+    ] = None
     bound: Annotated[
         list[str] | None,
         typer.Option(
@@ -307,6 +324,8 @@ def up(
         say=told,
         mount=_pages() if options.pages else None,
         begin=_begin(options),
+        notify_allow=options.notify_allow or (),
+        notify=options.notify,
     )
 
 
@@ -336,9 +355,10 @@ def _detached(
     words = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in asdict(options).items()
-        if name != "bound" and value is not None and not isinstance(value, bool)
+        if value is not None and not isinstance(value, bool | list)
     ]
     words.extend(f"--bound={one}" for one in options.bound or ())
+    words.extend(f"--notify-allow={one}" for one in options.notify_allow or ())
     words.append("--pages" if options.pages else "--no-pages")
     words += [
         f"--{name.replace('_', '-')}"

@@ -40,6 +40,9 @@ class ServerBounds:
     watchers: int = 512
     watchers_per_token: int = 16
     """Streams of events and open pages."""
+    lines: int = 256
+    lines_per_token: int = 64
+    """Terminals and connections to ports of jobs."""
     sessions_per_token: int = 20
     """Browsers that are signed in; the oldest makes way."""
     logins_per_minute: float = 30.0

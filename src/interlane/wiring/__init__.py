@@ -345,12 +345,15 @@ def serve(
     say: Callable[[str], None],
     mount: "Mount | None" = None,
     begin: "Begin | None" = None,
+    notify_allow: Iterable[str] = (),
+    notify: str | None = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
     from interlane.live import up
     from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import SchedulerPlan
     from interlane.live.functions.gateway import Gateway
+    from interlane.live.notify import rules_of
     from interlane.model import amounts
 
     trained = None if durations is None else _trained(durations)
@@ -377,6 +380,7 @@ def serve(
         bounds=bounded,
         tls=_tls_files(*tls),
         behind_proxy=behind_proxy,
+        notify=rules_of(notify_allow, notify),
         serves=made.serves,
     )
     up.serve(
