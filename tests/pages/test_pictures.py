@@ -9,7 +9,7 @@ import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -36,7 +36,7 @@ MANY = 1_000
 SIZES = {"wide": (1400, 900), "phone": (390, 844)}
 SERIOUS = ("serious", "critical")
 
-Scheme = Literal["light", "dark"]
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def pictures(tmp_path: Path) -> Path:
 
 def _submit_all(machine: Machine) -> str:
     """Submit a thousand jobs of many kinds; return one that runs."""
-    specs = [
+    specs: list[dict[str, Any]] = [
         {
             "name": name,
             "run": TRAINS,
@@ -87,7 +87,7 @@ def test_every_page_is_fit_to_be_seen_with_a_thousand_jobs(
     job = _submit_all(machine)
     page = open_page("/")
     faults: list[str] = []
-    for scheme in ("light", "dark"):
+    for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         for size, (width, height) in SIZES.items():
             page.set_viewport_size({"width": width, "height": height})

@@ -115,12 +115,7 @@ def run(
     """
     import shlex
 
-    if keep and not pty:
-        raise InvalidInput("--keep is for --pty: other jobs run on in any case.")
-    if not command:
-        if not pty:
-            raise InvalidInput("There is no command; give one after --, or --pty for a shell.")
-        command = [SHELL]
+    command = _command(command, pty=pty, keep=keep)
     gpu: dict[str, object] = {"count": 1} | ({"memory": memory} if memory else {})
     job: dict[str, object] = {
         "name": "shell" if command == [SHELL] else _name_for(command[0]),
@@ -149,6 +144,17 @@ def run(
         say(f"{made['id']} cancelled")
         raise
     raise typer.Exit(_code_of(ended))
+
+
+def _command(command: list[str] | None, *, pty: bool, keep: bool) -> list[str]:
+    """Return what is run: a shell at a terminal, if nothing was said."""
+    if keep and not pty:
+        raise InvalidInput("--keep is for --pty: other jobs run on in any case.")
+    if command:
+        return command
+    if not pty:
+        raise InvalidInput("There is no command; give one after --, or --pty for a shell.")
+    return [SHELL]
 
 
 @takes(ServerOptions)

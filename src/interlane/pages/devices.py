@@ -183,14 +183,12 @@ def _bar(
         at += part.size
         drawn.append(
             Markup(
-                '<a href="/jobs/{}" aria-label="{} {}"><title>{} {}</title>'
+                '<a href="/jobs/{}" aria-label="{}"><title>{}</title>'
                 '<rect class="{}{}" x="{:.2f}%" y="{}" width="{:.2f}%" height="{}"/>{}</a>'
             ).format(
                 quote(part.job, safe=""),
-                part.job,
-                part.told,
-                part.job,
-                part.told,
+                told := f"{part.job} {part.told}",
+                told,
                 hue(part.job),
                 " holder" if part.job in holders else "",
                 x,

@@ -49,7 +49,7 @@ else:
     from interlane.engines.local.attempt_group import AttemptGroup, descendants
 TYPE_CHECKING = False  # as checkers read it; the module of this name takes its time to import
 if TYPE_CHECKING:
-    from interlane.engines.local.terminal import Terminal
+    from interlane.engines.local.terminal import JobTerminal
 
 CLAIM, ENDED, LOG = "claim", "ended", "log."
 FENCED = "fenced"
@@ -197,7 +197,7 @@ class _Shim:
         self.why: str | None = None
         """Why the job is being stopped; None while it is not."""
         self.force_at_s = float("inf")
-        self.terminal: Terminal | None = None
+        self.terminal: JobTerminal | None = None
         limit_s = order["limit_s"]
         self.limit_at_s = float("inf") if limit_s is None else time.monotonic() + limit_s
 
@@ -427,7 +427,7 @@ class _Shim:
         return {"exit_code": self.code, "why": self.why, "cause": cause}
 
 
-def _terminal(folder: str, order: dict) -> "Terminal | None":  # type: ignore[type-arg]
+def _terminal(folder: str, order: dict) -> "JobTerminal | None":  # type: ignore[type-arg]
     """Return a job's terminal, if it has one; others do without what that takes."""
     if order.get("terminal") is None:
         return None
@@ -435,7 +435,7 @@ def _terminal(folder: str, order: dict) -> "Terminal | None":  # type: ignore[ty
         import terminal  # type: ignore[import-not-found]
     else:
         from interlane.engines.local import terminal
-    made: Terminal = terminal.Terminal(folder, order["terminal"])
+    made: JobTerminal = terminal.JobTerminal(folder, order["terminal"])
     return made
 
 

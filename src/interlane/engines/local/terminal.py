@@ -38,7 +38,7 @@ def frame(kind: bytes, data: bytes) -> bytes:
     return HEAD.pack(kind, len(data)) + data
 
 
-class Terminal:
+class JobTerminal:
     """See the module's text; used by one thread, which waits for its files."""
 
     def __init__(self, folder: str, order: dict) -> None:  # type: ignore[type-arg]
