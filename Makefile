@@ -68,9 +68,9 @@ kubelets: # containers for real kubelets; without them their tests are skipped a
 	      $$($(PYTHON) -c 'exec(open("src/interlane/testing/kube_packages.py").read()); print(PACKAGES)')) \
 	  || echo 'kube: containerd could not be installed; real kubelets will not be tested.' >&2
 
-test-kube: $(STAMP) kubelets ## test against a real Kubernetes; where none can be built, say what was not tested
+test-kube: setup kubelets ## test against a real Kubernetes; where none can be built, say what was not tested
 	@tools/build-kube || echo 'kube: Kubernetes was not tested here; the engine, its faults and its nodes were not run.' >&2
-	@if tools/build-kube --check; then $(BIN)/python -m pytest tests/kube -n $(KUBE_WORKERS) -rs; fi
+	@if tools/build-kube --check; then $(BIN)/python -m pytest tests/kube -n $(KUBE_WORKERS) --durations=8; fi
 
 ifndef SEED
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -100,8 +100,8 @@ kills: $(STAMP) postgres ## kill servers, shims, daemons and replicas at random 
 attacks: $(STAMP) ## attack a server in every way at once: what it costs somebody else, and memory
 	$(BIN)/python -m benchmarks.attacks
 
-results: setup ## run every result, store what they gave and make README's table anew (an hour of CPU)
-	-$(BIN)/interlane reproduce --all --report docs/results
+results: setup ## run results that are missing or whose code changed, and make README's table anew; ANEW=1 runs all
+	-$(BIN)/interlane reproduce --all --report docs/results $(if $(ANEW),,--resume)
 	$(BIN)/python docs/generate.py
 
 bench: setup ## measure speed in CPU seconds; JSON on standard output

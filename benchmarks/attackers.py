@@ -8,6 +8,7 @@ and tell at the end, as JSON, what they were answered how often.
 
 import gzip
 import http.client
+import itertools
 import json
 import os
 import random
@@ -25,9 +26,11 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 API = "/api/v1"
 HALF_OPEN, WATCHERS, WATCHERS_EACH = 600, 500, 16
 ETA_PER_S, ETA_CLIENTS = 60, 12
-FUNCTIONS = 1_000
+FUNCTIONS, FUNCTIONS_EACH, FUNCTION_CLIENTS = 1_000, 100, 8
+FUNCTION_USERS = FUNCTIONS // FUNCTIONS_EACH
 AGAIN_S = 0.2
-BOMB_LINES = 20_000_000
+BOMB_LINES, BOMB_PARTS = 500_000, 1_000
+"""Unpacked it has 2 GB."""
 
 Failure = (OSError, http.client.HTTPException)
 
@@ -65,6 +68,7 @@ class Attack:
         path: str,
         body: bytes | None = None,
         token: str | None = None,
+        what: str = "",
     ) -> None:
         """Ask, and count how that was answered."""
         head = {
@@ -75,9 +79,9 @@ class Attack:
             line.request(method, path, body, head)
             answer = line.getresponse()
             answer.read()
-            self.answers[str(answer.status)] += 1
+            self.answers[f"{what} {answer.status}".strip()] += 1
         except Failure as error:
-            self.answers[type(error).__name__] += 1
+            self.answers[f"{what} {type(error).__name__}".strip()] += 1
             line.close()
             time.sleep(AGAIN_S)
 
@@ -95,24 +99,35 @@ def half_open(attack: Attack) -> None:
     held: list[socket.socket] = []
     while attack.goes_on:
         for one in held[:]:
-            with suppress(BlockingIOError):
-                try:
-                    if one.recv(1000) == b"":
-                        raise ConnectionResetError
-                except ConnectionError:
-                    held.remove(one)
-                    one.close()
-                    attack.answers["closed"] += 1
+            if not _is_open(one):
+                held.remove(one)
+                one.close()
+                attack.answers["closed"] += 1
         for _ in range(min(50, HALF_OPEN - len(held))):
             try:
-                made = attack.raw(f"127.0.0.{random.choice((1, 2, 3))}")
+                made = attack.raw(f"127.0.0.{random.choice((11, 12, 13))}")
+            except OSError:
+                attack.answers["refused"] += 1
+                continue
+            held.append(made)
+            try:
                 made.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nX-Slow: ")
                 made.setblocking(False)
-                held.append(made)
                 attack.answers["opened"] += 1
             except OSError:
                 attack.answers["refused"] += 1
+        attack.answers["held at most"] = max(attack.answers["held at most"], len(held))
         time.sleep(AGAIN_S)
+
+
+def _is_open(line: socket.socket) -> bool:
+    """Tell whether a connection that was left half open still is."""
+    try:
+        return line.recv(1000) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def watchers(attack: Attack) -> None:
@@ -165,6 +180,7 @@ def garbage(attack: Attack) -> None:
         b'{"name": "a", "run": "true", "resources": {"memory": "999999999999999TB"}}',
         b'{"name": "a", "run": "true", "env": {' + b'"A": "' + b"x" * 900_000 + b'"}}',
         json.dumps({"name": "a", "run": "true", "gang": {"nodes": 10**9}}).encode(),
+        json.dumps({"name": "a", "run": "true", "tasks": [{"n": 1}] * 80_000}).encode(),
     ]
 
     def send(number: int) -> None:
@@ -198,50 +214,96 @@ def jobs(attack: Attack) -> None:
 
 
 def functions(attack: Attack) -> None:
-    """Deploy a thousand functions that share nothing, and call them."""
-    line = attack.connection("127.0.0.9")
-    for number in range(FUNCTIONS):
-        if not attack.goes_on:
-            return
-        spec = {"name": f"f{number}", "handler": "json:dumps", "env": {"N": str(number)}}
-        attack.ask(line, "POST", f"{API}/functions", json.dumps(spec).encode())
-        path = f"{API}/functions/f{random.randrange(number + 1)}/invoke"
-        if number % 10 == 0:
-            attack.ask(line, "POST", path, b'"x"')
+    """Deploy a thousand functions that share nothing, as ten users, call them, and go on."""
+    numbers = itertools.count()
+
+    def deploy(client: int) -> None:
+        line = attack.connection("127.0.0.9")
+        while attack.goes_on:
+            number = next(numbers)
+            token = attack.tokens[number // FUNCTIONS_EACH % FUNCTION_USERS]
+            spec = {"name": f"f{number}", "handler": "json:dumps", "env": {"N": str(number)}}
+            path = f"{API}/functions"
+            attack.ask(line, "POST", path, json.dumps(spec).encode(), token, "deploy")
+            if number % 10 == 0:
+                path = f"{path}/f{random.randrange(min(number + 1, FUNCTIONS))}/invoke"
+                attack.ask(line, "POST", path, b'"x"', token, "call")
+            if number > FUNCTIONS:
+                time.sleep(AGAIN_S)
+
+    attack.together(deploy, FUNCTION_CLIENTS)
 
 
 def uploads(attack: Attack) -> None:
     """Upload small files that are large once they are unpacked."""
-    bomb = gzip.compress(b"job_id,submit_time\n" + b"0,0\n" * BOMB_LINES, 1)
+    part = gzip.compress(b"0,0\n" * BOMB_LINES)
+    bomb = gzip.compress(b"job_id,submit_time\n") + part * BOMB_PARTS
 
     def upload(number: int) -> None:
         line = attack.connection("127.0.0.10")
+        seen: dict[str, str] = {}
         while attack.goes_on:
-            with suppress(*Failure, LookupError, AttributeError):
-                form = {"Content-Type": "application/x-www-form-urlencoded"}
-                line.request("POST", "/login", urlencode({"token": attack.tokens[0]}), form)
-                answer = line.getresponse()
-                answer.read()
-                cookie = str(answer.headers["set-cookie"]).partition(";")[0]
-                seen = {"Cookie": cookie, "Origin": attack.url.geturl()}
-                line.request("GET", "/traces", headers={**seen, "Accept": "text/html"})
-                page = line.getresponse().read().decode()
-                found = re.search(r"/_nicegui/client/[^\"']+/upload/\d+", page)
-                body = (
-                    b'--b\r\nContent-Disposition: form-data; name="f"; filename="t.csv.gz"'
-                    b"\r\nContent-Type: application/gzip\r\n\r\n" + bomb + b"\r\n--b--\r\n"
-                )
-                kind = {"Content-Type": "multipart/form-data; boundary=b", **seen}
-                line.request("POST", found.group(), body, kind)  # type: ignore[union-attr]
-                answer = line.getresponse()
-                answer.read()
-                attack.answers[f"upload {answer.status}"] += 1
-                continue
-            attack.answers["failed"] += 1
-            line.close()
-            time.sleep(1.0)
+            try:
+                seen = seen or _signed_in(attack, line, attack.tokens[number])
+                attack.answers[f"upload {_uploaded(line, seen, bomb)}"] += 1
+            except (*Failure, LookupError) as error:
+                attack.answers[f"failed: {error!r}"[:60]] += 1
+                line.close()
+                time.sleep(1.0)
 
     attack.together(upload, 6)
+
+
+def pages(attack: Attack) -> None:
+    """Open pages again and again, and look at none of them."""
+
+    def look(number: int) -> None:
+        line = attack.connection("127.0.0.14")
+        seen: dict[str, str] = {}
+        while attack.goes_on:
+            try:
+                seen = seen or _signed_in(attack, line, attack.tokens[1 + number])
+                line.request("GET", "/", headers={**seen, "Accept": "text/html"})
+                answer = line.getresponse()
+                answer.read()
+                attack.answers[str(answer.status)] += 1
+            except (*Failure, LookupError) as error:
+                attack.answers[f"failed: {error!r}"[:60]] += 1
+                line.close()
+                time.sleep(1.0)
+
+    attack.together(look, 4)
+
+
+def _signed_in(attack: Attack, line: HTTPConnection, token: str) -> dict[str, str]:
+    """Sign in as a browser does; return what it sends from then on."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    line.request("POST", "/login", urlencode({"token": token}), form)
+    answer = line.getresponse()
+    answer.read()
+    cookie, found, _ = str(answer.headers["set-cookie"]).partition(";")
+    if not found:
+        raise LookupError(f"no session, but {answer.status}")
+    return {"Cookie": cookie, "Origin": attack.url.geturl()}
+
+
+def _uploaded(line: HTTPConnection, seen: dict[str, str], bomb: bytes) -> int:
+    """Upload a file to a page that was opened for it; return the status of the answer."""
+    line.request("GET", "/traces", headers={**seen, "Accept": "text/html"})
+    answer = line.getresponse()
+    page = answer.read().decode()
+    found = re.search(r"/_nicegui/client/[-0-9a-f]+/upload/\d+", page)
+    if found is None:
+        raise LookupError(f"no page to upload to, but {answer.status}")
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="f"; filename="t.csv.gz"'
+        b"\r\nContent-Type: application/gzip\r\n\r\n" + bomb + b"\r\n--b--\r\n"
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=b", **seen}
+    line.request("POST", found.group(), body, kind)
+    answer = line.getresponse()
+    answer.read()
+    return answer.status
 
 
 ATTACKS: dict[str, Callable[[Attack], None]] = {
@@ -252,6 +314,7 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
     "jobs": jobs,
     "functions": functions,
     "uploads": uploads,
+    "pages": pages,
 }
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from interlane.model import GpuRef, MachineId, Refusal
+from interlane.functions.events import Held
+from interlane.functions.ledger import DeviceLedger, PlacedReplica
+from interlane.model import JobId, Machine, MachineId, Refusal, Workload, WorkloadKind
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
-from interlane.policy.colocate.gpus import ColocatedGpu, Gpus
-from interlane.policy.colocate.place import Colocation, Colocator
-from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
+from interlane.policy.colocate.interference import InterferenceModel, SlowdownTarget
+from interlane.policy.colocate.place import Colocator
 from interlane.predict.slowdown.models import LEAST_PAIRS, SlowdownEstimate
 from interlane.predict.slowdown.pairs import Profiles
 from interlane.predict.slowdown.store import trained
@@ -59,8 +60,7 @@ def _training_s(folder: Path) -> float:
 
 def _once(gpus: int, count: int, name: str) -> list[float]:
     table = _table()
-    colocator, slowdowns = make_colocator(name, {"side-by-side": SharingTables(table, table)})
-    return _decisions(gpus, colocator, slowdowns, count)
+    return _decisions(gpus, make_colocator(name, dict.fromkeys(SlowdownTarget, table)), count)
 
 
 def _ms(times_s: NDArray[np.float64], part: float) -> float:
@@ -80,29 +80,30 @@ def _table() -> SlowdownTable:
 
 
 def _decisions(
-    gpus: int, colocator: Colocator, slowdowns: Slowdowns, count: int
+    gpus: int, policy: tuple[Colocator, InterferenceModel], count: int
 ) -> list[float]:
     rng = Random(1)
-    here = MachineId("m")
-    idle = Gpus(
-        ColocatedGpu(GpuRef(here, number), "RTX3090", MEMORY_MIB) for number in range(gpus)
-    )
-    colocation = Colocation(idle, colocator, slowdowns)
-    for gpu in idle.order:
-        workload = f"w{rng.randrange(WORKLOADS)}"
-        colocation.begin_training(gpu.id, workload, rng.randrange(2_000, 23_000), 0.5, 0.0)
-    placed: list[tuple[Function, GpuRef]] = []
+    ledger = DeviceLedger(*policy)
+    machines = [
+        Machine(MachineId(f"m{one}"), "RTX3090", 1, gpu_memory_mib=MEMORY_MIB)
+        for one in range(gpus)
+    ]
+    ledger.follow(machines, 0.0)
+    for gpu in ledger.gpus.order:
+        workload = Workload(WorkloadKind.JOB, f"w{rng.randrange(WORKLOADS)}")
+        memory_mib = rng.randrange(2_000, 23_000)
+        ledger.hold(gpu.id, (Held(JobId("j"), workload, memory_mib, 0.5),), 0.0)
+    placed: list[PlacedReplica] = []
     times_s = []
     for number in range(count + gpus):
         now_s = 1.0 + number
-        workload = f"w{rng.randrange(WORKLOADS)}"
-        function = Function(f"f{number}", workload, rng.randrange(500, 6_000))
+        workload_name = f"w{rng.randrange(WORKLOADS)}"
+        need = Function(str(number), workload_name, rng.randrange(500, 6_000))
         begin_s = time.process_time()
-        site = colocation.place(function, number % 100, now_s)
-        times_s.append(time.process_time() - begin_s)
+        site = ledger.colocator.place(need, ledger.gpus, number % 100, now_s, rng)
         if not isinstance(site, Refusal):
-            placed.append((function, site.gpu.id))
+            placed.append(ledger.place(number, workload_name, need, site, now_s))
+        times_s.append(time.process_time() - begin_s)
         if len(placed) > gpus / 2:
-            gone, gpu_id = placed.pop(rng.randrange(len(placed)))
-            colocation.leave(gone, gpu_id, now_s)
+            ledger.gone(placed.pop(rng.randrange(len(placed))), now_s)
     return times_s[gpus:]

@@ -181,7 +181,10 @@ def _helps() -> Iterator[str]:
 PAGES: Final = {
     "concepts/jobs-and-states.md": {"diagram": states_diagram, "table": states_table},
     "reference/commands.md": {"help": commands},
-    "../README.md": {"results": results_table.table},
+    "../README.md": {
+        "results": results_table.table,
+        "reserving": results_table.reserving,
+    },
 }
 """Page -> its made parts."""
 

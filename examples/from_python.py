@@ -9,4 +9,4 @@ print(run)
 print(run.frame().select("user", "wait_s").group_by("user").agg(pl.mean("wait_s")).sort("user"))
 
 found = il.compare("jobs.csv", "lab.yaml", ["order=fifo,queue=strict", "order=fifo,queue=easy"])
-print(found.best["mean_wait_s"])
+print(found.leads["mean_wait_s"])

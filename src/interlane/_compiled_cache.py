@@ -6,11 +6,9 @@ named after the sources of all compiled modules: other sources, other folder.
 """
 
 import os
-import platform
 import sys
 from collections.abc import Callable
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -75,6 +73,10 @@ def _mark() -> Path | None:
     """Return the file that says so; it is named after what numba asks before it reads code."""
     if "NUMBA_CACHE_DIR" not in os.environ:
         return None
+    # Both take long to load, and not every command asks.
+    import platform
+    from importlib.metadata import version
+
     stamp = sha256(f"{version('numba')} {sys.version} {platform.processor()}".encode())
     for module in COMPILED_MODULES:
         file = _PACKAGE / module

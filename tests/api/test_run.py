@@ -91,7 +91,7 @@ def test_policies_are_compared_and_the_best_named() -> None:
     found = il.compare(JOBS, LAB, ["order=fifo,queue=strict", "order=srtf"])
 
     assert found.frame()["policy"].to_list() == ["fifo/pack/strict", "srtf(oracle)/pack/skip"]
-    assert found.best["mean_wait_s"] == ["srtf(oracle)/pack/skip"]
+    assert found.leads["mean_wait_s"] == ["srtf(oracle)/pack/skip"]
     assert found.runs[1].summary["mean_wait_s"] == 590
 
 

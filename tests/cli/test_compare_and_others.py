@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from interlane.cli.compare import LEGEND
 from interlane.cli.output import grid
 from interlane.cli.reproduce import filled
 from interlane.policy.catalogue import ORDERS, PLACERS, QUEUES
@@ -30,16 +31,18 @@ def test_compare_gives_the_same_on_one_core_and_on_two(
     assert answers[0] == answers[1]
     names = [run["policy"] for run in answers[0]["runs"]]
     assert names == ["fifo/first-fit/skip", "srtf(oracle)/pack/skip"]
-    assert answers[0]["best"]["mean_jct_s"] == ["srtf(oracle)/pack/skip"]
+    assert answers[0]["leads"]["mean_jct_s"] == ["srtf(oracle)/pack/skip"]
 
 
-def test_compare_marks_the_best_of_each_column(call: Call, trace: Path, lab: Path) -> None:
+def test_compare_marks_who_leads_in_each_column_and_calls_nobody_best(
+    call: Call, trace: Path, lab: Path
+) -> None:
     said = call("compare", trace, "--cluster", lab, *PAIR, "--processes", 1)
 
     head, fifo, srtf, legend = said.out.splitlines()
     assert head.startswith("policy")
     assert (fifo.count("*133"), srtf.count("*97")) == (0, 1)
-    assert legend == "* best of its column"
+    assert legend == LEGEND
     assert "\x1b" not in said.out
 
 
@@ -102,7 +105,8 @@ def test_help_loads_no_heavy_library() -> None:
         "import sys; from interlane import cli\n"
         "for words in (['--help'], ['simulate', '--help'], ['reproduce', '--help']):\n"
         "    cli.run(words)\n"
-        "heavy = {'numpy', 'polars', 'numba', 'yaml', 'rich'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'polars', 'numba', 'yaml', 'rich', 'interlane.model.nouns'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
     )
 
@@ -178,3 +182,38 @@ def test_all_results_are_reproduced_into_one_page_and_one_file(
     assert kinds == {"checked", "figure"}
     stored = json.loads((tmp_path / "salus-inference.json").read_text())
     assert {"commit", "date", "rows"} <= set(stored)
+
+
+def test_results_go_on_where_they_ended_and_run_again_what_has_changed(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = "interlane.reproduce."
+    few = {
+        "salus-inference": (f"{where}salus", "INFERENCE"),
+        "salus-hpo": (f"{where}salus", "TUNING"),
+    }
+    monkeypatch.setattr("interlane.reproduce.catalogue._WHERE", few)
+    words = ("reproduce", "--all", "--report", tmp_path, "--resume")
+    call("reproduce", "salus-inference", "--report", tmp_path)
+
+    said = call(*words)
+
+    assert "1 of 2, salus-inference: 6 of 6 checked rows hold" in said.err
+    assert "Kept, run at" in said.err
+    assert "2 of 2, salus-hpo: 4 of 4 checked rows hold" in said.err
+    assert said.err.count("Kept") == 1
+    path = tmp_path / "salus-hpo.json"
+    path.write_text(path.read_text().replace('"code": "', '"code": "other-'))
+
+    said = call(*words)
+
+    assert "before its code changed; run again" in said.err
+    assert said.err.count("Kept") == 1
+    assert said.out.startswith("10 of 10 checked rows of 2 entries hold.")
+
+
+def test_resuming_needs_a_folder_of_results(call: Call) -> None:
+    said = call("reproduce", "--all", "--resume")
+
+    assert said.code == 2
+    assert "--report DIR" in said.err

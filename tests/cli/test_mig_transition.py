@@ -1,7 +1,7 @@
 import fcntl
 import json
+import os
 import random
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from interlane.mig.documents import read_state
+from interlane.mig.profiles import gpu_model
 from interlane.mig.transition.steps import content_of
+from interlane.testing.nvidia import NvidiaHost
 
 Call = Callable[..., Any]
 
@@ -151,87 +153,31 @@ def test_a_run_in_which_everything_fails_gives_up_with_exit_1(call: Call, way: P
     assert said.out.startswith("gave up: ")
 
 
-# -- nvidia-smi, played by a small program --------------------------------------------
-
-FAKE = '''#!{python}
-"""Stands in for nvidia-smi: keeps instances in a file, and prints them as it does."""
-import fcntl, json, sys
-from pathlib import Path
-file = Path({file!r})
-lock = open({file!r} + ".lock", "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-held = json.loads(file.read_text())
-words = sys.argv[2:]
-gpu = words[words.index("-i") + 1] if "-i" in words else None
-mine = [one for one in held["instances"] if gpu in (None, one["gpu"])]
-if "-lgi" in words:
-    if not mine:
-        print("No MIG-enabled devices found.", file=sys.stderr)
-        sys.exit(6)
-    print("| GPU   Name             Profile  Instance   Placement  |")
-    for one in mine:
-        print(f"|   {{one['gpu']}}  MIG {{one['profile']}}  {{one['id']}} ",
-              f"{{one['number']}}  {{one['start']}}:{{one['size']}}     |")
-elif "-cgi" in words:
-    number, _, start = words[words.index("-cgi") + 1].partition(":")
-    profile = held["profiles"][number]
-    new = range(int(start), int(start) + profile["size"])
-    for one in mine:
-        if {{*new}} & {{*range(one["start"], one["start"] + one["size"])}}:
-            print("Insufficient Resources", file=sys.stderr)
-            sys.exit(19)
-    held["next"] += 1
-    held["instances"].append(dict(gpu=gpu, profile=profile["name"], id=number,
-        number=held["next"], start=int(start), size=profile["size"], ci=True))
-else:
-    number = int(words[words.index("-gi") + 1])
-    (one,) = [one for one in mine if one["number"] == number]
-    if "-dci" in words:
-        one["ci"] = False
-    elif one["ci"]:
-        print("In use by another client", file=sys.stderr)
-        sys.exit(19)
-    else:
-        held["instances"].remove(one)
-file.write_text(json.dumps(held))
-'''
+# -- nvidia-smi and NVIDIA's library, played by stand-ins over one state --------------
 
 
 @pytest.fixture
-def host(way: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the stand-in on the path, with what the transition expects to be there."""
-    from interlane.mig.profiles import gpu_model
+def host(way: Path, nvidia: NvidiaHost) -> NvidiaHost:
+    """A host with what the transition expects to be there, and two GPUs more."""
+    current = read_state(json.loads(way.read_text())["current"], "way")
+    for gpu in current.gpus:
+        nvidia.add("A100-80GB", sliced=True, layout=gpu.layout)
+    for _ in range(2):
+        nvidia.add("A100-80GB")
+    return nvidia
 
-    profiles = gpu_model("A100-80GB").profiles
-    current = json.loads(way.read_text())["current"]["gpus"]
-    file = tmp_path / "host.json"
-    sizes = {one.name: (one.profile_id, one.size) for one in profiles}
-    instances = [
-        {
-            "gpu": gpu["id"].removeprefix("gpu-"),
-            "profile": one["profile"],
-            "id": sizes[one["profile"]][0],
-            "number": 10 * number + at,
-            "start": int(one["placement"].split(":")[0]),
-            "size": sizes[one["profile"]][1],
-            "ci": True,
-        }
-        for number, gpu in enumerate(current)
-        for at, one in enumerate(gpu["instances"])
-    ]
-    named = {str(one.profile_id): {"name": one.name, "size": one.size} for one in profiles}
-    file.write_text(json.dumps({"instances": instances, "profiles": named, "next": 1000}))
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "nvidia-smi"
-    program.write_text(FAKE.format(python=sys.executable, file=str(file)))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return file
+
+def held(host: NvidiaHost) -> set[tuple[str, str, int]]:
+    return {(f"gpu-{gpu}", profile, start) for gpu, profile, start in host.instances()}
+
+
+def aimed(way: Path, which: str = "target") -> set[tuple[str, str, int]]:
+    state = read_state(json.loads(way.read_text())[which], "way")
+    return {(gpu.id, one.profile, one.start) for gpu, one in state.instances}
 
 
 def test_nvidia_smi_is_driven_to_the_target(
-    call: Call, way: Path, host: Path, tmp_path: Path
+    call: Call, way: Path, host: NvidiaHost, tmp_path: Path
 ) -> None:
     heard = tmp_path / "services"
     hook = f"/bin/sh -c 'echo \"$@\" >> {heard}' hook"
@@ -240,29 +186,67 @@ def test_nvidia_smi_is_driven_to_the_target(
 
     assert said.code == 0
     assert said.out.startswith("done: ")
-    there = {
-        (f"gpu-{one['gpu']}", one["profile"], one["start"])
-        for one in json.loads(host.read_text())["instances"]
-    }
-    target = read_state(json.loads(way.read_text())["target"], "way")
-    assert there == {(gpu.id, one.profile, one.start) for gpu, one in target.instances}
+    assert held(host) == aimed(way)
     steps = [s for a in json.loads(way.read_text())["actions"] for s in a["steps"]]
     told = [tuple(line.split()[:2]) for line in heard.read_text().splitlines()]
     wanted = [(s["verb"], s["service"]) for s in steps if s["verb"] in ("start", "drain")]
     assert sorted(told) == sorted(wanted)
 
 
-def test_two_journals_do_not_change_one_host_at_once(
-    call: Call, way: Path, host: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("symbol", "after"),
+    [
+        ("nvmlGpuInstanceCreateComputeInstance", 0),
+        ("nvmlDeviceCreateGpuInstanceWithPlacement", 1),
+        ("nvmlGpuInstanceDestroy", 0),
+        ("nvmlComputeInstanceDestroy", 1),
+    ],
+)
+def test_a_driver_that_fails_half_way_through_a_slot_is_asked_again(
+    call: Call, way: Path, host: NvidiaHost, symbol: str, after: int
 ) -> None:
-    before = host.read_text()
+    host.fail(symbol, 999, times=1, after=after)
     words = ("mig", "apply", way, "--executor", "nvidia-smi", "--service-command", "true")
-    with (tmp_path / "bin" / "nvidia-smi").open("rb") as other:
+
+    answer = json.loads(call(*words, "-o", "json").out)
+
+    assert (answer["end"], answer["failed"], answer["planned_anew"]) == ("done", 1, 0)
+    assert held(host) == aimed(way)
+
+
+def test_a_process_that_never_leaves_its_slot_is_planned_around(
+    call: Call, way: Path, host: NvidiaHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlane.migctl.served_gpus.LEAVE_S", 0.0)
+    gone = next(
+        step
+        for action in json.loads(way.read_text())["actions"]
+        for step in action["steps"]
+        if step["verb"] == "destroy"
+    )
+    index, sizes = int(gone["gpu"].removeprefix("gpu-")), gpu_model("A100-80GB")
+    size = sizes.profile(gone["profile"]).size
+    host.hold(index, os.getpid(), gi=8 // size - 1 + gone["start"] // size)
+    words = ("mig", "apply", way, "--executor", "nvidia-smi", "--service-command", "true")
+
+    answer = json.loads(call(*words, "-o", "json").out)
+
+    assert answer["end"] == "done"
+    assert answer["planned_anew"] >= 1
+    assert (gone["gpu"], gone["profile"], gone["start"]) in held(host)
+
+
+def test_two_journals_do_not_change_one_host_at_once(
+    call: Call, way: Path, host: NvidiaHost, tmp_path: Path
+) -> None:
+    before = held(host)
+    words = ("mig", "apply", way, "--executor", "nvidia-smi", "--service-command", "true")
+    with (host.program / "nvidia-smi").open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)  # as another run does, whatever its journal
         said = call(*words, "--journal", tmp_path / "another.journal")
     assert said.code == 2
     assert "Another process changes the GPUs of this host" in said.err
-    assert host.read_text() == before
+    assert held(host) == before
     assert call(*words, "--journal", tmp_path / "another.journal").code == 0
 
 

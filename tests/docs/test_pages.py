@@ -194,7 +194,10 @@ def test_pages_made_from_the_code_are_up_to_date(
     page: str, generate: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")  # restored afterwards; the generator sets it too
-    assert generate.made(page) == text_of(f"docs/{page}"), "run python docs/generate.py"
+    made, written = generate.made(page), text_of(f"docs/{page}")
+    # Which results are older than their code is told when the page is made, not by a test.
+    unmarked = generate.results_table.unmarked
+    assert unmarked(made) == unmarked(written), "run python docs/generate.py"
 
 
 def test_the_commands_page_has_every_command(generate: ModuleType) -> None:

@@ -1,16 +1,14 @@
 import numpy as np
 import pytest
 
-from interlane.functions.advise import Hurdle, LastSlotRule, Peak
+from interlane.functions.advise import LastSlotRule, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.costs import Costs, Prices, horizon, is_worth_it, within
-from interlane.functions.pool import LoadReplica, Pool, Unload
 from interlane.functions.portfolio import Portfolio
-from interlane.functions.prewarm import Prewarmer
 from interlane.functions.rank import Foreseen, Frequent, GreedyDual, Hazard, Ranking, Recent
-from interlane.functions.replay import PORTFOLIO, advised, cold_share, costs, groups_of
+from interlane.functions.replay import PORTFOLIO, cold_share, costs, groups_of
+from interlane.functions.watch import FunctionWatch
 from interlane.model import InvalidField
-from interlane.model.function import Function
 from interlane.predict.arrivals.live import OnlineForecaster, RecordedForecasts, Trees
 from interlane.testing.arrivals import arrivals, habits
 
@@ -21,13 +19,6 @@ def foretold(*chances: list[float]) -> RecordedForecasts:
     """Return a forecast of these probabilities, a list a slot, and of one request each."""
     told = np.array(chances)
     return RecordedForecasts(told, np.ones_like(told))
-
-
-def prewarmer(forecast: RecordedForecasts) -> Prewarmer:
-    functions = [Function(name, name, 5, disk_load_s=20.0) for name in "abc"]
-    pool = Pool(functions, device_mib=10)
-    advisor = Hurdle(forecast, np.full(3, 10.0), np.ones(3))
-    return Prewarmer(pool, forecast, advisor, slot_s=60.0)
 
 
 def test_a_replica_is_loaded_when_that_costs_less_than_a_probable_cold_start() -> None:
@@ -47,31 +38,6 @@ def test_loading_begins_as_many_slots_ahead_as_it_takes() -> None:
 def test_prices_must_be_above_zero() -> None:
     with pytest.raises(InvalidField, match="waiting"):
         Prices(waiting=0.0)
-
-
-def test_what_is_probable_is_loaded_ahead_and_what_is_not_parts() -> None:
-    one = prewarmer(foretold([0, 0, 0], [0.9, 0.01, 0.5], [0.01, 0.01, 0.5]))
-
-    first = one.slot_passed({})
-    for action in first:
-        one.pool.loaded(action.function)
-    then = one.slot_passed({"a": 1})
-
-    assert first == (LoadReplica("a"), LoadReplica("c"))
-    assert then == (Unload("a"),)
-
-
-def test_nobody_is_sent_away_ahead_of_time_for_a_small_gain() -> None:
-    one = prewarmer(foretold([0.5, 0.5, 0.1], [0.5, 0.5, 0.55], [0.5, 0.5, 0.9]))
-    for name in ("a", "b"):
-        one.pool.load(name, one.worth)
-        one.pool.loaded(name)
-
-    small = one.slot_passed({"a": 1, "b": 1})
-    large = one.slot_passed({"a": 1, "b": 1})
-
-    assert small == ()
-    assert large == (Unload("a"), LoadReplica("c"))
 
 
 def test_a_portfolio_changes_to_what_has_cost_less() -> None:
@@ -100,16 +66,30 @@ def test_a_portfolio_remembers_over_a_long_rest_who_was_right() -> None:
 
 
 def test_a_ranking_that_has_seen_the_slot_goes_by_what_is_told_of_the_next() -> None:
-    told = np.array([[0.1, 0.6]])
-    ahead, behind = (
-        Hazard(RecordedForecasts(told, told), is_ahead=is_ahead) for is_ahead in (True, False)
-    )
+    ahead, behind = (Hazard(is_ahead=is_ahead) for is_ahead in (True, False))
     for one in (ahead, behind):
-        one.asked(0)
+        one.asked("a")
 
     # Who was just asked is thought to be asked again, unless more is known.
-    assert ahead.worth(0) < ahead.worth(1)
-    assert behind.worth(0) > behind.worth(1)
+    assert ahead.worth("a", 0.1) < ahead.worth("b", 0.6)
+    assert behind.worth("a", 0.1) > behind.worth("b", 0.6)
+
+
+def test_who_is_asked_often_is_worth_more_the_longer_functions_stay() -> None:
+    one = Hazard()
+    for _ in range(10):
+        one.asked("often")
+        one.passed({"often"}, {"often": 0.1, "never": 0.1})
+    assert one.worth("often", 0.1) == one.worth("never", 0.1)
+
+    for _ in range(20):
+        one.passed((), {"often": 0.1, "never": 0.1})
+        one.parted("never")
+
+    assert one.worth("often", 0.1) > one.worth("never", 0.1) + 0.1
+    again = Hazard()
+    again.restore(one.snapshot())
+    assert again.worth("often", 0.1) == one.worth("often", 0.1)
 
 
 def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
@@ -135,9 +115,16 @@ def test_a_portfolio_costs_hardly_more_than_its_best_advisor() -> None:
 
 def test_advice_for_a_slot_is_given_before_it() -> None:
     (group,) = groups_of(arrivals([5.0, 0.0, 5.0, 5.0]), 0.5)
+    rule, ones = LastSlotRule(1), np.ones(1)
+    watch = FunctionWatch(group.names, foretold([0.0]), rule, ones, group.capacity)
+
+    wanted = []
+    for counts in group.counts:
+        wanted.append(float(watch.wanted[0]))
+        watch.passed(counts)
 
     # A replica serves a fifth of the mean load of 5: five are needed when there is any.
-    assert advised(group, LastSlotRule(1)).ravel().tolist() == [0.0, 5.0, 0.0, 5.0]
+    assert wanted == [0.0, 5.0, 0.0, 5.0]
 
 
 def test_everybody_has_an_opinion_before_anything_has_happened() -> None:
@@ -156,15 +143,16 @@ def test_who_knows_the_future_is_cold_least_often_with_few_places(*, together: b
     count = len(group.names)
     live = OnlineForecaster(Trees(), functions=count, slot_s=group.slot_s, slot=group.first)
     rankings: dict[str, Ranking] = {
-        "belady": Foreseen(group.counts),
-        "hazard": Hazard(live),
-        "lru": Recent(count),
-        "lfu": Frequent(count),
-        "gdsf": GreedyDual(count),
+        "belady": Foreseen(group.names, group.counts),
+        "hazard": Hazard(),
+        "lru": Recent(),
+        "lfu": Frequent(),
+        "gdsf": GreedyDual(),
     }
 
     cold = {
-        name: cold_share(group, 2, one, together=together) for name, one in rankings.items()
+        name: cold_share(group, 2, one, live if name == "hazard" else None, together=together)
+        for name, one in rankings.items()
     }
 
     assert cold["belady"] == min(cold.values())
@@ -175,5 +163,5 @@ def test_who_is_asked_together_does_not_make_room_for_another() -> None:
     # Both functions are asked in every slot: in turn, each sends the other away.
     (group,) = groups_of(arrivals([1.0] * 10, [1.0] * 10), 0.5)
 
-    assert cold_share(group, 1, Recent(2)) == 1.0
-    assert cold_share(group, 1, Recent(2), together=True) == 0.5
+    assert cold_share(group, 1, Recent()) == 1.0
+    assert cold_share(group, 1, Recent(), together=True) == 0.5

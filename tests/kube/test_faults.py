@@ -1,5 +1,7 @@
 """Whatever goes wrong with the API server, the ledger equals the cluster afterwards."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from interlane.testing.kube_proxy import ApiFaults
 from interlane.testing.kube_scheduled import ScheduledCluster
 from interlane.testing.kube_world import NODES, PODS, labelled, pod_document
 from interlane.testing.waiting import until
+
+STALLED_S = 8.0
+"""Longer than requests may last, so that some are given up and asked again."""
 
 
 class Scheduled(ScheduledCluster):
@@ -64,15 +69,31 @@ def test_storms_pass_and_leave_nothing_behind(scheduled: Scheduled, faults: ApiF
     assert sum(scheduled.in_cluster().values()) == 12
 
 
-def test_a_restarted_api_server_and_a_stalled_etcd_lose_nothing(scheduled: Scheduled) -> None:
+def test_a_restarted_api_server_loses_nothing(scheduled: Scheduled) -> None:
     scheduled.come(4)
-    scheduled.settled()
+    scheduled.proxy.faults = ApiFaults(slow_s=1.0)  # bindings are on their way when it dies
+    scheduled.come(4)
     scheduled.cluster.restart_apiserver()
+    scheduled.proxy.faults = ApiFaults()
     scheduled.come(4)
     scheduled.settled()
-    with scheduled.cluster.stalled_etcd():
-        assert scheduled.driver.is_ready  # decisions do not wait for it
+    assert sum(scheduled.in_cluster().values()) == 12
+
+
+def test_a_stalled_etcd_delays_pods_and_no_decision(scheduled: Scheduled) -> None:
     scheduled.come(4)
+    scheduled.settled()
+    scheduled.proxy.faults = ApiFaults(slow_s=0.5)
+    scheduled.come(4)
+    with scheduled.cluster.stalled_etcd():
+        late = threading.Thread(target=scheduled.come, args=(4,))
+        late.start()
+        for _ in range(20):  # whoever asks the scheduler is answered meanwhile
+            assert sum(scheduled.in_ledger().values()) >= 4
+        time.sleep(STALLED_S)
+        assert scheduled.driver.is_ready
+    late.join()
+    scheduled.proxy.faults = ApiFaults()
     scheduled.settled()
     assert sum(scheduled.in_cluster().values()) == 12
 

@@ -239,6 +239,17 @@ def test_nothing_is_read_of_strangers(tmp_path: Path) -> None:
             assert malformed.status_code == 401
 
 
+def test_a_document_of_too_many_values_is_refused_before_it_is_checked(tmp_path: Path) -> None:
+    many = {**JOB, "tasks": [{"name": f"t{number}"} for number in range(20_000)]}
+    full = {**JOB, "run": "true " + "," * 30_000}
+    with served(tmp_path) as server, server.client() as user:
+        for path in ("/jobs", "/plan", "/functions"):
+            refused = user.post(f"/api/v1{path}", json=many)
+            assert refused.status_code == 422
+            assert "more than 4,000 values" in refused.json()["detail"]
+        assert user.post("/api/v1/jobs", json=full).status_code == 201
+
+
 def test_requests_in_hand_are_bounded_by_number_and_by_bytes(tmp_path: Path) -> None:
     bounds = {"requests_per_token": 3, "requests_mib_per_token": 1, "requests_mib": 2}
     with served(tmp_path, **bounds) as server, ExitStack() as held:

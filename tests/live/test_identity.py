@@ -84,6 +84,35 @@ def test_a_job_that_ran_after_the_copy_was_made_does_not_run_again(tmp_path: Pat
     assert ran.read_text().split() == ["once"]
 
 
+@pytest.mark.parametrize("ran_when_copied", [False, True], ids=["waited", "ran"])
+def test_a_job_that_was_cancelled_after_the_copy_was_made_does_not_run_again(
+    tmp_path: Path,
+    ran_when_copied: bool,  # noqa: FBT001
+) -> None:
+    state, copy, ran = tmp_path / "state", tmp_path / "copy.db", tmp_path / "ran"
+    gate = tmp_path / "gate"
+    with driving(state, gpus=1) as first:
+        blocker = submit(first, "blocker", f"while [ ! -e {gate} ]; do sleep 0.02; done")
+        job = submit(first, "stopped", f"echo once >> {ran}; exec sleep 1000")
+        if not ran_when_copied:
+            copied(state, copy)
+        gate.touch()
+        ended(first, blocker)
+        until(ran.exists, "the job")
+        if ran_when_copied:
+            copied(state, copy)
+        first.cancel(job.id, "ann").result(PATIENCE_S)
+        assert ended(first, job).state is JobState.CANCELLED
+    put_back(state, copy)
+
+    with driving(state, gpus=1) as second:
+        known = second.open_record(job.id)
+        after = second.store.job(job.id) if known is None else ended(second, known)
+        assert after is not None
+        assert after.state is JobState.CANCELLED
+    assert ran.read_text().split() == ["once"]
+
+
 def test_what_runs_is_taken_up_though_its_record_is_lost(tmp_path: Path) -> None:
     state, ran, gate = tmp_path / "state", tmp_path / "ran", tmp_path / "gate"
     first = make_driver(state, gpus=1)

@@ -48,7 +48,7 @@ def test_what_went_well_is_not_complained_of() -> None:
         (Asked({"a-1", "a-2"}, 9.0), [START, END], {"a-1": DONE, "a-2": DONE}, "twice"),
         (ACKNOWLEDGED, [START], {"a-1": DONE}, "faked"),
         (ACKNOWLEDGED, [], {"a-1": DONE}, "faked"),
-        (Asked({"a-1"}, 1.0, 2.0, 2.0), [START, END], {"a-1": DONE}, "uncancelled"),
+        (Asked({"a-1"}, 1.0, 2.0), [START, END], {"a-1": DONE}, "uncancelled"),
         (
             ACKNOWLEDGED,
             [START, RanLine("clash", "a-1", 0, 10.5), END],
@@ -70,6 +70,27 @@ def test_only_what_an_old_copy_cannot_know_may_be_forgotten() -> None:
 
     assert judged([ACKNOWLEDGED], [START, END], {}, excuses).lost == ()
     assert judged([Asked({"a-1"}, 4.0)], [START, END], {}, excuses).lost == ("a-1",)
+
+
+SECOND = [RanLine("start", "a-1", 2, 22.0), RanLine("end", "a-1", 2, 23.0)]
+
+
+def test_an_old_copy_is_no_reason_to_run_a_job_again_that_was_stopped_for_good() -> None:
+    excuses = Excuses(frozenset(), ((5.0, 20.0),))
+    kept = {"a-1": KeptJob(JobState.SUCCEEDED, 2)}
+
+    found = judged([Asked({"a-1"}, 9.0, 10.5)], [START, *SECOND], kept, excuses)
+
+    assert found.twice == ("a-1",)
+    assert found.uncancelled == ("a-1",)
+
+
+def test_an_old_copy_may_forget_the_cancel_of_a_job_that_had_not_begun() -> None:
+    excuses = Excuses(frozenset(), ((5.0, 20.0),))
+    kept = {"a-1": KeptJob(JobState.SUCCEEDED, 2)}
+
+    assert judged([Asked({"a-1"}, 9.0, 10.5)], SECOND, kept, excuses).uncancelled == ()
+    assert judged([Asked({"a-1"}, 9.0, 10.5)], SECOND, kept, NO_EXCUSES).uncancelled == ("a-1",)
 
 
 def test_a_second_attempt_is_right_where_the_shim_of_the_first_was_killed() -> None:

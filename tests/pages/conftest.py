@@ -75,7 +75,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     state = tmp_path_factory.mktemp("machine")
     command = [sys.executable, "-m", "interlane", "up", "--port", "0", "--state", str(state)]
     command += ["--devices", f"cpu:{GPUS}:16GB", "--trust-users"]
-    command += ["--bound", "logins_per_minute=10000"]
+    command += ["--bound", "logins_per_minute=10000", "--bound", "pages_per_s=10000"]
     # So that it is known who is where.
     command += ["--order", "fifo", "--placer", "pack", "--queue", "skip"]
     env = {**os.environ, "INTERLANE_STATE": str(state)}

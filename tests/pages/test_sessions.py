@@ -169,6 +169,39 @@ def test_an_address_signs_in_so_often_and_no_more(tokens: Tokens, clock: Clock) 
     assert log_in("10.0.0.2", token).status_code == 200
 
 
+def test_who_opens_page_after_page_is_told_to_wait_and_nobody_else(
+    tokens: Tokens, clock: Clock
+) -> None:
+    sessions = Sessions(tokens, clock)
+    ann, bob = (sessions.enter_by_token(tokens.make(it, Role.VIEWER)[0]) for it in ("a", "b"))
+    pages = FastAPI()
+    pages.add_api_route("/{path:path}", lambda path: "a page")
+
+    async def nothing() -> None:
+        pass
+
+    async def play() -> dict[str | None, list[int]]:
+        bounds = ServerBounds(pages_per_s=0.1)  # three in a row
+        front = Front(FastAPI(), FastAPI, sessions, bounds, AuditLog(None, clock), nothing)
+        front._pages = asyncio.get_running_loop().create_future()
+        front._pages.set_result(pages)
+        way = httpx.ASGITransport(front)
+        told: dict[str | None, list[int]] = {}
+        async with httpx.AsyncClient(transport=way, base_url="http://here") as browser:
+            for session in (ann, bob):
+                head = {"Cookie": f"interlane_http={session}"}
+                paths = ["/"] * 5 + ["/_nicegui/script.js"]
+                answers = [await browser.get(path, headers=head) for path in paths]
+                told[session] = [one.status_code for one in answers]
+        return told
+
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(asyncio.run, play()).result()
+
+    expected = [200, 200, 200, 429, 429, 200]
+    assert told == {ann: expected, bob: expected}
+
+
 def test_rates_come_back_with_time_and_are_kept_of_few(clock: Clock) -> None:
     rates = RateLimit(2.0, 3.0, clock)
     assert [rates.wait_s("a") for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]

@@ -5,18 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlane.model import GpuRef, InvalidField, Refusal
+from interlane.functions.ledger import PlacedReplica
+from interlane.model import InvalidField, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import ColocatedGpu
 from interlane.policy.colocate.place import (
     Bounded,
-    Colocation,
     Colocator,
     FunctionPlacement,
     Smore,
 )
 from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
 from interlane.testing.colocation import (
+    OneMachineLedger,
     flat_slowdowns,
     flat_table,
     function,
@@ -135,12 +136,11 @@ def test_ours_refuses_what_would_break_a_functions_own_deadline() -> None:
 
 def test_ours_prefers_a_gpu_on_which_the_model_is_already() -> None:
     slowdowns = flat_slowdowns(NAMES, {("calm", "f"): 0.97, ("touchy", "f"): 0.99})
-    colocation = Colocation(gpus_with(["calm", "touchy"]), Bounded(slowdowns), slowdowns)
-    first = colocation.gpus.by_id[G0]
-    colocation.gpus.note_warm("f", first)
-    site = colocation.place(function(number=2), 0, 0.0)
+    gpus = gpus_with(["calm", "touchy"])
+    gpus.note_warm("f", gpus.by_id[G0])
+    site = Bounded(slowdowns).place(function(number=2), gpus, 0, 0.0, Random(0))
     assert isinstance(site, FunctionPlacement)
-    assert site.gpu is first
+    assert site.gpu.id == G0
     assert site.is_warm
 
 
@@ -156,15 +156,14 @@ def test_the_way_to_share_is_chosen_by_the_same_numbers() -> None:
 
 
 def test_time_that_was_not_lost_pays_for_a_short_visit_that_costs_more() -> None:
-    slowdowns = flat_slowdowns(NAMES, {("touchy", "f"): 0.85})
-    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
-    colocation.begin_training(G0, "touchy", 0, 0.5, 0.0)
+    ledger = OneMachineLedger(flat_slowdowns(NAMES, {("touchy", "f"): 0.85}))
+    ledger.train(0, "touchy", 0, 0.5, 0.0)
     visit = Function("f/1", "f", 100, stay_s=60.0)
-    assert isinstance(colocation.place(visit, 0, 0.0), Refusal)
+    assert isinstance(ledger.put(visit, 0.0), Refusal)
     # After an hour 36 s were saved; the visit costs (0.15 - 0.10) * 60 s = 3 s.
-    assert isinstance(colocation.place(visit, 0, 3600.0), FunctionPlacement)
+    assert isinstance(ledger.put(visit, 3600.0), PlacedReplica)
     # At 6 % over what is earned, 36 s last for 10 minutes.
-    assert colocation.gpus.by_id[G0].settle(3600.0 + 600.0, 0.1, 3600.0) == pytest.approx(
+    assert ledger.gpus.by_id[G0].settle(3600.0 + 600.0, 0.1, 3600.0) == pytest.approx(
         0, abs=1e-3
     )
 
@@ -183,71 +182,25 @@ def test_who_pays_with_what_was_saved_loses_no_more_than_the_limit_in_any_hour(
 
 
 def test_the_second_violation_in_a_row_takes_the_dearest_function_away() -> None:
-    slowdowns = flat_slowdowns(NAMES, {("calm", "f"): 0.99, ("calm", "g"): 0.95})
-    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
-    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
+    ledger = OneMachineLedger(flat_slowdowns(NAMES, {("calm", "f"): 0.99, ("calm", "g"): 0.95}))
+    ledger.train(0, "calm", 0, 0.5, 0.0)
     for name in ("g", "f"):
-        assert isinstance(colocation.place(function(name), 0, 0.0), FunctionPlacement)
+        assert isinstance(ledger.put(function(name), 0.0), PlacedReplica)
+    fine = {1: 1.0, 2: 1.0}
     # The first minute is paid for by what was saved; then it is in debt.
-    assert colocation.measured(G0, 1.3, [1.0, 1.0], 60.0) is None
-    assert colocation.measured(G0, 1.3, [1.0, 1.0], 120.0) is None
-    gone = colocation.measured(G0, 1.3, [1.0, 1.0], 180.0)
+    assert ledger.judge(G0, 1.3, fine, 60.0) is None
+    assert ledger.judge(G0, 1.3, fine, 120.0) is None
+    gone = ledger.judge(G0, 1.3, fine, 180.0)
     assert gone is not None
-    assert gone.workload == "g"
-    assert [one.workload for one in colocation.gpus.by_id[G0].functions] == ["f"]
-    assert colocation.gpus.by_id[G0].trainer == "calm"
+    assert gone.function == "g"
 
 
 def test_one_violation_and_a_good_measurement_take_nobody_away() -> None:
-    slowdowns = flat_slowdowns(NAMES, KEPT)
-    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
-    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
-    colocation.place(function(), 0, 0.0)
+    ledger = OneMachineLedger(flat_slowdowns(NAMES, KEPT))
+    ledger.train(0, "calm", 0, 0.5, 0.0)
+    ledger.put(function(), 0.0)
     for slow_down in (1.5, 1.0, 1.5, 1.0):
-        assert colocation.measured(G0, slow_down, [1.0], 1.0) is None
-
-
-def test_a_training_job_that_needs_the_memory_gets_it() -> None:
-    slowdowns = flat_slowdowns(NAMES, KEPT)
-    colocation = Colocation(gpus_with([None], memory_mib=500), Bounded(slowdowns), slowdowns)
-    colocation.place(function(), 0, 0.0)
-    evicted = colocation.begin_training(G0, "calm", 450, 0.5, 1.0)
-    assert [one.workload for one in evicted] == ["f"]
-    assert colocation.gpus.by_id[G0].memory_mib == 50
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["place", "leave", "begin", "end", "measure"]),
-            st.integers(0, 3),
-            st.integers(0, 400),
-        ),
-        max_size=40,
-    )
-)
-def test_memory_balances_whatever_comes_and_goes(steps: list[tuple[str, int, int]]) -> None:
-    slowdowns = flat_slowdowns(NAMES, KEPT)
-    colocation = Colocation(gpus_with([None] * 4), Bounded(slowdowns), slowdowns)
-    training: dict[GpuRef, int] = {}
-    for now_s, (what, number, amount) in enumerate(steps):
-        gpu = colocation.gpus.by_id[gpu_ref(number)]
-        if what == "place":
-            colocation.place(Function(f"f/{now_s}", "f", amount), number, now_s)
-        elif what == "leave" and gpu.functions:
-            colocation.leave(gpu.functions[0], gpu.id, now_s)
-        elif what == "begin" and gpu.id not in training:
-            colocation.begin_training(gpu.id, "calm", amount, 0.5, now_s)
-            training[gpu.id] = amount
-        elif what == "end" and gpu.id in training:
-            colocation.end_training(gpu.id, training.pop(gpu.id), 0.5, now_s)
-        elif what == "measure":
-            colocation.measured(gpu.id, 1.2, [1.0] * len(gpu.functions), now_s)
-        for one in colocation.gpus.order:
-            held = sum(function.memory_mib for function in one.functions)
-            assert one.memory_mib == 1000 - held - training.get(one.id, 0) >= 0
-        drawn = colocation.gpus.draw(Function("any", "f", 0), 10, Random(0))
-        assert len(drawn) == 4
+        assert ledger.judge(G0, slow_down, {1: 1.0}, 1.0) is None
 
 
 @pytest.mark.parametrize("field", ["memory_mib", "use", "p99_limit", "stay_s"])
@@ -265,40 +218,15 @@ def test_drawing_nothing_is_refused() -> None:
         Bounded(slowdowns, draws=0)
 
 
-def test_where_there_is_no_other_place_idle_functions_leave() -> None:
-    slowdowns = flat_slowdowns(NAMES, KEPT)
-    colocation = Colocation(gpus_with(["calm"], memory_mib=100), Bounded(slowdowns), slowdowns)
-    first, second = function("g"), function()
-    where = colocation.place(first, 0, 0.0)
-    assert isinstance(where, FunctionPlacement)
-    assert isinstance(colocation.place(second, 0, 0.0), Refusal)
-
-    site = colocation.place(second, 0, 0.0, idle={first.id: where.gpu.id})
-
-    assert isinstance(site, FunctionPlacement)
-    assert (site.gpu, site.instead) == (where.gpu, (first,))
-    assert site.gpu.functions == [second]
-    assert site.gpu.memory_mib == 0
-
-
-def test_nobody_leaves_for_a_function_that_would_not_be_borne_even_then() -> None:
-    slowdowns = flat_slowdowns(NAMES, KEPT | {("calm", "f"): 0.5})
-    colocation = Colocation(gpus_with(["calm"]), Bounded(slowdowns), slowdowns)
-    idle = function("g")
-    assert isinstance(colocation.place(idle, 0, 0.0), FunctionPlacement)
-    assert isinstance(colocation.place(function(), 0, 0.0, idle={idle.id: G0}), Refusal)
-    assert colocation.gpus.by_id[G0].functions == [idle]
-
-
 def test_a_estimate_about_training_is_tried_once_what_it_may_cost_was_saved() -> None:
     # It is thought to cost 5 %, and may cost 17 %: 7 % over the limit, 12 s until that is
     # noticed, and 40 s over its stay, which is more than can ever be saved up.
     slowdowns = flat_slowdowns(NAMES, {("calm", "f"): 0.95}, spread=0.13)
-    colocation = Colocation(gpus_with([None]), Bounded(slowdowns), slowdowns)
-    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
+    ledger = OneMachineLedger(slowdowns)
+    ledger.train(0, "calm", 0, 0.5, 0.0)
     long = replace(function(), stay_s=600.0)
-    assert isinstance(colocation.place(long, 0, 60.0), Refusal)
-    assert isinstance(colocation.place(long, 0, 180.0), FunctionPlacement)
+    assert isinstance(ledger.put(long, 60.0), Refusal)
+    assert isinstance(ledger.put(long, 180.0), PlacedReplica)
 
 
 def test_ours_tries_a_place_by_the_estimate_for_functions_but_never_for_training_at_once() -> (

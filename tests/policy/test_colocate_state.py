@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlane.functions.ledger import PlacedReplica
 from interlane.model import Device, GpuRef, MachineId, Refusal
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
 from interlane.policy.colocate.gpus import ColocatedGpu, Gpus, gpus_of
 from interlane.policy.colocate.place import (
+    Apart,
     Bounded,
-    Colocation,
     FunctionPlacement,
     Smore,
     expected_priority,
@@ -23,6 +24,7 @@ from interlane.policy.colocate.slowdown import SharingTables, Slowdown, Slowdown
 from interlane.predict.slowdown.multiway import Crowd, SuperAdditive, WeightedSum
 from interlane.testing.build import machine
 from interlane.testing.colocation import (
+    OneMachineLedger,
     flat_slowdowns,
     flat_table,
     function,
@@ -247,14 +249,14 @@ def test_a_measured_crowd_teaches_the_rule_by_pairwise_figures() -> None:
 
 
 def test_colocators_are_made_by_name_with_the_numbers_they_decide_by() -> None:
-    modes = flat_slowdowns(NAMES, KEPT).modes
-    ours, bounds = make_colocator("colocate", modes)
-    smore, estimates = make_colocator("smore", modes)
-    assert [type(ours), type(smore)] == [Bounded, Smore] == list(COLOCATORS.values())
-    assert (bounds.cautious, estimates.cautious) == (True, False)
-    assert [type(bounds.rule), type(estimates.rule)] == [SuperAdditive, WeightedSum]
+    (bounded, bounds), (smore, estimates), (apart, _) = map(make_colocator, COLOCATORS)
+    kinds = [type(bounded), type(smore), type(apart)]
+    assert kinds == [Bounded, Smore, Apart] == list(COLOCATORS.values())
+    assert (bounds.slowdowns.cautious, estimates.slowdowns.cautious) == (True, False)
+    rules = [type(one.slowdowns.rule) for one in (bounds, estimates)]
+    assert rules == [SuperAdditive, WeightedSum]
     with pytest.raises(Exception, match="colocator"):
-        make_colocator("nobody", modes)
+        make_colocator("nobody")
 
 
 # -- choosing -----------------------------------------------------------------------------
@@ -363,64 +365,57 @@ def test_fewer_gpus_are_looked_at_the_more_functions_wait_but_never_fewer_than_e
 # -- while functions come and go ----------------------------------------------------------
 
 
-def colocation_with(kept: dict[tuple[str, str], float]) -> Colocation:
-    slowdowns = flat_slowdowns(NAMES, kept)
-    return Colocation(gpus_with([None, None]), Bounded(slowdowns), slowdowns)
+def ledger_with(kept: dict[tuple[str, str], float]) -> OneMachineLedger:
+    return OneMachineLedger(flat_slowdowns(NAMES, kept))
 
 
 def test_use_and_memory_follow_whoever_is_there() -> None:
-    colocation = colocation_with({})
-    gpu = colocation.gpus.by_id[G0]
-    colocation.begin_training(G0, "calm", 300, 0.5, 0.0)
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    one = replace(function(), use=0.2)
-    assert isinstance(colocation.place(one, 0, 0.0), FunctionPlacement)
+    ledger = ledger_with({})
+    gpu = ledger.gpus.by_id[G0]
+    ledger.train(0, "calm", 300, 0.5, 0.0)
+    one = ledger.put(replace(function(), use=0.2), 0.0)
     assert [gpu.memory_mib, gpu.use] == pytest.approx([600, 0.7])
-    assert list(colocation.gpus.warm("f", 9)) == [gpu]
-    colocation.end_training(G0, 300, 0.5, 1.0)
+    assert list(ledger.gpus.warm("f", 9)) == [gpu]
+    ledger.end(0, 1.0)
     assert gpu.trainer is None
     assert [gpu.memory_mib, gpu.use] == pytest.approx([900, 0.2])
-    colocation.leave(one, G0, 2.0)
+    ledger.drop(one, 2.0)
     assert [gpu.memory_mib, gpu.use, len(gpu.functions)] == pytest.approx([1000, 0, 0])
-    assert list(colocation.gpus.warm("f", 9)) == []
+    assert list(ledger.gpus.warm("f", 9)) == []
 
 
 def test_a_model_stays_warm_while_another_replica_is_there() -> None:
-    colocation = colocation_with({})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    first, second = function(number=1), function(number=2)
-    for one in (first, second):
-        assert isinstance(colocation.place(one, 0, 0.0), FunctionPlacement)
-    colocation.leave(first, G0, 1.0)
-    assert len(list(colocation.gpus.warm("f", 9))) == 1
-    colocation.leave(second, G0, 2.0)
-    assert list(colocation.gpus.warm("f", 9)) == []
+    ledger = ledger_with({})
+    first, second = (ledger.put(function(number=number), 0.0) for number in (1, 2))
+    ledger.drop(first, 1.0)
+    assert len(list(ledger.gpus.warm("f", 9))) == 1
+    ledger.drop(second, 2.0)
+    assert list(ledger.gpus.warm("f", 9)) == []
 
 
-def test_functions_that_would_slow_a_new_training_job_make_way_the_newest_first() -> None:
+def test_who_would_slow_a_new_training_job_most_is_not_borne() -> None:
     # Beside touchy, f costs 1 - 0.8 = 20 % of its time and g nothing: only f must go.
-    colocation = colocation_with({("touchy", "f"): 0.8})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    f, g = function("f"), function("g")
-    for one in (g, f):
-        assert isinstance(colocation.place(one, 0, 0.0), FunctionPlacement)
-    assert colocation.begin_training(G0, "touchy", 0, 0.5, 0.0) == [f]
-    gpu = colocation.gpus.by_id[G0]
-    assert gpu.functions == [g]
+    ledger = ledger_with({("touchy", "f"): 0.8})
+    f, g = (ledger.put(function(name), 0.0) for name in "fg")
+    ledger.train(0, "touchy", 0, 0.5, 0.0)
+    gpu = ledger.gpus.by_id[G0]
+    assert not ledger.colocator.bears(gpu)
+    assert ledger.worst(gpu) is f
+    ledger.drop(f, 0.0)
+    assert ledger.colocator.bears(gpu)
+    assert ledger.on(gpu) == [g]
     assert [gpu.loss, gpu.tokens_s] == pytest.approx([0.0, 0.0], abs=1e-5)
 
 
 def test_the_loss_of_a_training_job_is_what_its_neighbours_cost_now() -> None:
-    colocation = colocation_with({("calm", "f"): 0.95, ("calm", "g"): 0.97})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
-    gpu, f, g = colocation.gpus.by_id[G0], function("f"), function("g")
-    colocation.place(f, 0, 0.0)
+    ledger = ledger_with({("calm", "f"): 0.95, ("calm", "g"): 0.97})
+    ledger.train(0, "calm", 0, 0.5, 0.0)
+    gpu, f = ledger.gpus.by_id[G0], ledger.put(function("f"), 0.0)
     assert gpu.loss == pytest.approx(0.05, abs=1e-4)
-    colocation.place(g, 0, 0.0)
+    ledger.put(function("g"), 0.0)
     # Slowdowns less 1 add up: 1/0.95 + 1/0.97 - 1 = 1.0836, a loss of 1 - 1/1.0836.
     assert gpu.loss == pytest.approx(1 - 1 / (1 / 0.95 + 1 / 0.97 - 1), abs=1e-4)
-    colocation.leave(f, G0, 1.0)
+    ledger.drop(f, 1.0)
     assert gpu.loss == pytest.approx(0.03, abs=1e-4)
 
 
@@ -442,66 +437,61 @@ def test_the_loss_of_a_training_job_is_what_its_neighbours_cost_now() -> None:
 def test_a_function_goes_at_the_second_violation_in_a_row(
     reports: list[tuple[float | None, float | None]], gone_at: int | None
 ) -> None:
-    colocation = colocation_with({})
-    colocation.begin_training(G0, "calm", 0, 0.5, 0.0)
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    one = function()
-    colocation.place(one, 0, 0.0)
+    ledger = ledger_with({})
+    ledger.train(0, "calm", 0, 0.5, 0.0)
+    one = ledger.put(function(), 0.0)
     found = None
     for number, (training, p99) in enumerate(reports, 1):
-        if colocation.measured(G0, training, [p99], 0.0) is not None:
+        measured = {} if p99 is None else {1: p99}
+        worst = ledger.judge(G0, training, measured, 0.0)
+        if worst is not None:
+            assert worst is one
             found = number
             break
     assert found == gone_at
-    assert colocation.gpus.by_id[G0].functions == ([] if gone_at else [one])
 
 
 def test_a_training_job_earns_nothing_before_it_begins_and_what_is_left_counts_after() -> None:
-    colocation = colocation_with({("touchy", "f"): 0.85})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    colocation.begin_training(G0, "touchy", 0, 0.5, 3_600.0)
-    gpu = colocation.gpus.by_id[G0]
+    ledger = ledger_with({("touchy", "f"): 0.85})
+    ledger.train(0, "touchy", 0, 0.5, 3_600.0)
+    gpu = ledger.gpus.by_id[G0]
     assert (gpu.tokens_s, gpu.settled_s) == (0.0, 3_600.0)
-    assert isinstance(colocation.place(function(), 0, 3_600.0), Refusal)
-    colocation.end_training(G0, 0, 0.5, 7_200.0)
+    assert isinstance(ledger.put(function(), 3_600.0), Refusal)
+    ledger.end(0, 7_200.0)
     assert (gpu.settled_s, gpu.loss) == (7_200.0, 0.0)
     # The index knows the GPU under what it has now: nothing stands in its place twice.
-    assert colocation.gpus.draw(function(), 9, Random(0)) == [gpu]
+    assert ledger.gpus.draw(function(), 9, Random(0)) == [gpu]
 
 
 def test_memory_that_is_free_again_is_found_again() -> None:
-    colocation = colocation_with({})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
+    ledger = ledger_with({})
     large, other = function(memory_mib=950), function(memory_mib=800, number=1)
-    assert isinstance(colocation.place(large, 0, 0.0), FunctionPlacement)
-    assert isinstance(colocation.place(other, 0, 0.0), Refusal)
-    colocation.leave(large, G0, 1.0)
-    assert isinstance(colocation.place(other, 0, 1.0), FunctionPlacement)
+    placed = ledger.put(large, 0.0)
+    assert isinstance(ledger.put(other, 0.0), Refusal)
+    ledger.drop(placed, 1.0)
+    assert isinstance(ledger.put(other, 1.0), PlacedReplica)
 
 
-def test_a_training_job_that_leaves_exactly_no_memory_takes_nobody_away() -> None:
-    colocation = colocation_with({})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    one = function(memory_mib=400)
-    assert isinstance(colocation.place(one, 0, 0.0), FunctionPlacement)
-    assert colocation.begin_training(G0, "calm", 600, 0.5, 0.0) == []
-    assert colocation.gpus.by_id[G0].memory_mib == 0
+def test_a_training_job_that_leaves_exactly_no_memory_crowds_nobody() -> None:
+    ledger = ledger_with({})
+    ledger.put(function(memory_mib=400), 0.0)
+    ledger.train(0, "calm", 600, 0.5, 0.0)
+    gpu = ledger.gpus.by_id[G0]
+    assert gpu.memory_mib == 0
+    assert not ledger.is_crowded(gpu)
 
 
 def test_a_late_function_that_left_is_not_held_against_those_who_stay() -> None:
-    colocation = colocation_with({})
-    colocation.gpus.remove(colocation.gpus.by_id[G1])
-    late, other = function("f"), function("g")
-    for one in (late, other):
-        assert isinstance(colocation.place(one, 0, 0.0), FunctionPlacement)
-    assert colocation.measured(G0, None, [9.0, None], 0.0) is None
-    colocation.leave(late, G0, 1.0)
-    assert colocation.gpus.by_id[G0].late == set()
-    assert colocation.measured(G0, None, [1.0], 2.0) is None
-    assert colocation.gpus.by_id[G0].misses == 0
+    ledger = ledger_with({})
+    late, _ = (ledger.put(function(name), 0.0) for name in "fg")
+    assert ledger.judge(G0, None, {1: 9.0}, 0.0) is None
+    ledger.drop(late, 1.0)
+    assert ledger.gpus.by_id[G0].late == set()
+    assert ledger.judge(G0, None, {2: 1.0}, 2.0) is None
+    assert ledger.gpus.by_id[G0].misses == 0
 
 
 def test_a_gpu_without_functions_has_nobody_to_take_away() -> None:
-    colocation = colocation_with({})
-    assert colocation.measured(G0, 9.0, [], 0.0) is None
-    assert colocation.gpus.by_id[G0].misses == 0
+    ledger = ledger_with({})
+    assert ledger.judge(G0, 9.0, {}, 0.0) is None
+    assert ledger.gpus.by_id[G0].misses == 0

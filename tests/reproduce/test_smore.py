@@ -58,7 +58,7 @@ def test_a_world_in_which_ours_breaks_promises_fails_its_rows() -> None:
     ours = ColocationOutcome(
         {"light": 20.0}, {"light": 100}, job_hours=100, job_hours_broken=5, needed=10
     )
-    rows = smore_utilisation._rows(8, {"exclusive": alone, "smore": smores, "colocate": ours})
+    rows = smore_utilisation._rows(8, {"exclusive": alone, "smore": smores, "bounded": ours})
     failed = {row.what.split(": ")[1] for row in rows if not row.holds}
     assert "gain in use over exclusive, points" in failed
     assert "training job-hours within 10 %" in failed

@@ -9,7 +9,8 @@ import pytest
 
 from interlane.testing import faults
 from interlane.testing.planted import changed
-from interlane.testing.planted_bugs import PLANTED, PlantedBug, Scripts
+from interlane.testing.planted_bug import PlantedBug, Scripts
+from interlane.testing.planted_bugs import PLANTED
 
 ROOT = Path(__file__).parents[2]
 AREAS = (

@@ -120,8 +120,8 @@ class Comparison:
     """One simulation per policy, in the order given."""
 
     @property
-    def best(self) -> dict[str, list[str]]:
-        """Figure -> the policies that are best in it."""
+    def leads(self) -> dict[str, list[str]]:
+        """Figure -> the policies that lead in it; one run does not tell who is best."""
         winners = best([run.summary for run in self.runs])
         return {
             figure: [self.runs[number].policy for number in numbers]

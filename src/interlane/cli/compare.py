@@ -1,7 +1,7 @@
 """``interlane compare``: play one trace under several policies, on all cores."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +12,8 @@ from interlane.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
     from interlane.usecases.simulate import ComparedOften, ComparedPolicies
+
+LEGEND: Final = "* leads in this one run; --seeds 10 tells whether by more than luck"
 
 
 @takes(RunOptions)
@@ -42,7 +44,11 @@ def compare(
     processes: ProcessesOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Play a trace under several policies and mark the best of each figure."""
+    """Play a trace under several policies and mark who leads in each figure.
+
+    One run is one draw: who leads is called best only where --seeds shows that it is more
+    than luck.
+    """
     from interlane.usecases import simulate
 
     with played(trace, options, from_live=from_live, days=days) as (path, settings):
@@ -92,7 +98,7 @@ def _table(runs: Sequence[dict[str, object]], winners: dict[str, list[int]]) -> 
             for figure in COLUMNS
         ]
         rows.append([str(run["policy"]), *cells])
-    return grid(head, rows) + "\n* best of its column"
+    return grid(head, rows) + f"\n{LEGEND}"
 
 
 def _cell(figure: str, value: object, *, is_best: bool) -> str:

@@ -57,7 +57,7 @@ def _gpus_told(devices: list[dict[str, Any]]) -> str:
     rows = [
         (
             f"{device['machine']}:{device['gpu']}",
-            device["type"].lower(),
+            _type_told(device),
             ", ".join(job["id"] for job in device["jobs"]) or "-",
             _bar(device["held_milli"]),
             f"{device['held_milli'] / 10:.0f} %",
@@ -68,6 +68,11 @@ def _gpus_told(devices: list[dict[str, Any]]) -> str:
         for device in devices
     ]
     return grid(head, rows, left=4)
+
+
+def _type_told(device: dict[str, Any]) -> str:
+    kind: str = device["type"].lower()
+    return f"{kind} (emulated)" if device["emulated"] and kind != "emulated" else kind
 
 
 def _tenants_told(devices: list[dict[str, Any]]) -> str:

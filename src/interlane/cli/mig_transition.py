@@ -32,12 +32,21 @@ class Executes(StrEnum):
 
     SIMULATED = "simulated"
     NVIDIA_SMI = "nvidia-smi"
+    EMULATED = "emulated"
     MIG_PARTED = "mig-parted"
 
 
 TimesOption = Annotated[
     str,
     typer.Option(metavar="STEP=S,...", help="Seconds of steps: make, start, drain, destroy."),
+]
+EmulatedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="emulated: the --state of the server whose GPUs are cut.",
+        show_default=False,
+    ),
 ]
 DEFAULT_TIMES: Final = "make=1,start=30,drain=10,destroy=1"
 
@@ -205,10 +214,11 @@ def apply(
         str | None,
         typer.Option(
             metavar="CMD",
-            help="nvidia-smi: starts and drains services, as CMD start|drain SERVICE GPU "
-            "PROFILE START BATCH PROCESSES.",
+            help="nvidia-smi, emulated: starts and drains services, as CMD start|drain SERVICE "
+            "GPU PROFILE START BATCH PROCESSES.",
         ),
     ] = None,
+    gpus: EmulatedOption = None,
     options: SimulatedOptions,
     output: OutputOption = OutputFormat.TABLE,
 ) -> int:
@@ -234,10 +244,13 @@ def apply(
         answer = {"actions": steps.actions, "lines": list(steps.lines)}
         emit(answer, output, "\n".join(steps.lines) or "Nothing to do.")
         return 0
+    real = mig_transition.real_gpus(
+        service_command, gpus, is_emulated=executor is Executes.EMULATED
+    )
     applied = mig_transition.apply(
         document,
         journal or file.with_name(f"{file.name}.journal"),
-        simulated if is_simulated else mig_transition.Real(service_command),
+        simulated if is_simulated else real,
         roll_back=roll_back,
         retries=retries,
         reporter=TERMINAL,

@@ -1,7 +1,7 @@
 """``interlane reproduce``: published results, the paper's number beside ours."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -58,6 +58,14 @@ def reproduce(
             "and report.json.",
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="With --all and --report: keep the runs that are there already, unless the "
+            "code of their entry has changed since.",
+        ),
+    ] = False,
     data: DataOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Another seed.", show_default="the published one")
@@ -74,9 +82,11 @@ def reproduce(
         return 0
     if everything and (name is not None or listed is not None):
         raise InvalidInput("--all runs every result; leave the name out.")
+    if resume and (not everything or report is None):
+        raise InvalidInput("--resume goes on with --all --report DIR; give both.")
     setting = _setting(data, seed, processes)
     if everything:
-        return _run_all(setting, seed, report, output)
+        return _run_all(_Runs(setting, seed, report, resume), output)
     if name is None:
         raise InvalidInput(
             f"Name the result to reproduce: {', '.join(REPRODUCTIONS)}, --list them, or run "
@@ -103,7 +113,8 @@ def _run_one(
     report: Path | None,
     output: OutputFormat,
 ) -> int:
-    from interlane.reproduce.result import run, store
+    from interlane.reproduce.result import run
+    from interlane.reproduce.stored import store
 
     with progress(entry.name, 1, "steps") as tell:
         result = run(
@@ -120,31 +131,74 @@ def _run_one(
     return 1 if result.fails else 0
 
 
-def _run_all(
-    setting: "Setting", seed: int | None, report: Path | None, output: OutputFormat
-) -> int:
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """How all entries are run."""
+
+    setting: "Setting"
+    seed: int | None
+    report: Path | None
+    resume: bool
+
+
+def _run_all(runs: _Runs, output: OutputFormat) -> int:
     from interlane.reproduce.catalogue import REPRODUCTIONS
     from interlane.reproduce.page import write_report
-    from interlane.reproduce.result import run_or_say, store, summary, together
+    from interlane.reproduce.result import summary
+    from interlane.reproduce.stored import cheapest_first, together
 
-    results: list[Result] = []
-    for number, entry in enumerate(REPRODUCTIONS.values(), 1):
-        where = f"{number} of {len(REPRODUCTIONS)}, {entry.name}"
-        with progress(where, 1, "steps") as tell:
-            chosen = replace(
-                setting,
-                seed=entry.seed if seed is None else seed,
-                progress=lambda done, total, what, tell=tell: tell(done, total),
-            )
-            results.append(run_or_say(entry, chosen))
-        say(f"{where}: {results[-1].verdict} {results[-1].took_s:,.0f} s")
-        if report is not None and not results[-1].error:
-            store(results[-1], report)
-    if report is not None:
-        say(f"{write_report(results, report)} is written.")
+    names = list(REPRODUCTIONS)
+    if runs.report is not None:
+        names = cheapest_first(names, runs.report)
+    found: dict[str, Result] = {}
+    for number, name in enumerate(names, 1):
+        where = f"{number} of {len(names)}, {name}"
+        found[name] = _kept(runs, name, where) or _ran(runs, name, where)
+    results = [found[name] for name in REPRODUCTIONS]
+    if runs.report is not None:
+        say(f"{write_report(results, runs.report)} is written.")
     lines = [summary(results), "", *(f"{one.entry.name}: {one.verdict}" for one in results)]
     emit(together(results), output, "\n".join(lines))
     return 1 if any(one.fails for one in results) else 0
+
+
+def _kept(runs: _Runs, name: str, where: str) -> "Result | None":
+    """Return the run that is there already, if it may stay."""
+    from interlane.reproduce.catalogue import REPRODUCTIONS
+    from interlane.reproduce.stored import is_stale, read, restored
+
+    document = read(runs.report, name) if runs.resume and runs.report is not None else None
+    if document is None:
+        return None
+    told = f"run at {document['commit']} on {document['date']}"
+    entry = REPRODUCTIONS[name]
+    if is_stale(document):
+        say(f"{where}: {told}, before its code changed; run again.")
+        return None
+    if document["seed"] != (entry.seed if runs.seed is None else runs.seed):
+        return None
+    result = restored(document, entry)
+    say(f"{where}: {result.verdict} Kept, {told}.")
+    return result
+
+
+def _ran(runs: _Runs, name: str, where: str) -> "Result":
+    from interlane.reproduce.catalogue import REPRODUCTIONS
+    from interlane.reproduce.result import run_or_say
+    from interlane.reproduce.stored import store
+
+    entry = REPRODUCTIONS[name]
+    with progress(where, 1, "steps") as tell:
+        chosen = replace(
+            runs.setting,
+            seed=entry.seed if runs.seed is None else runs.seed,
+            progress=lambda done, total, what: tell(done, total),
+        )
+        result = run_or_say(entry, chosen)
+    say(f"{where}: {result.verdict} {result.took_s:,.0f} s")
+    if runs.report is not None and not result.error:
+        store(result, runs.report)
+    return result
 
 
 def _list(entry: "Reproduction | None", output: OutputFormat) -> None:

@@ -90,7 +90,8 @@ class UpOptions:
         str,
         typer.Option(
             help="nvml for all NVIDIA GPUs and MIG slices, cpu:N for N emulated devices, "
-            "cpu:N:16GB with so much memory each; auto for GPUs if there are any, else cpu:4."
+            "cpu:N:16GB with so much memory each, mig:A100-40GB:N for N emulated GPUs that "
+            "`mig cut` cuts up; auto for GPUs if there are any, else cpu:4."
         ),
     ] = "auto"
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
@@ -140,10 +141,17 @@ class UpOptions:
         typer.Option(
             metavar="MODEL",
             help="Predict slowdown beside each other with what `predict slowdown train` "
-            "made; it learns from STATE/coruns.",
+            "made; it learns from STATE/coruns.  Functions are placed by its bounds.",
             show_default=False,
         ),
     ] = None
+    colocate: Annotated[
+        str,
+        typer.Option(
+            help="How functions share GPUs with jobs: bounded keeps promises by bounds, "
+            "smore goes by estimates, none keeps them apart."
+        ),
+    ] = "bounded"
     durations: Annotated[
         Path | None,
         typer.Option(
@@ -314,6 +322,7 @@ def up(
         slot=options.slot,
         forecast=None if options.forecast is None else Path(options.forecast),
         slowdown=options.slowdown,
+        colocate=options.colocate,
         durations=options.durations,
         typical=options.typical,
         keep=options.keep,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from interlane.client.connection import Connection, job_path
 from interlane.model.errors import InvalidInput, Unreachable
-from interlane.model.lifecycle import ENDED, JobState
+from interlane.model.states import ENDED, JobState
 
 LOOK_FIRST_S: Final = 0.05
 LOOK_AT_MOST_S: Final = 1.0

@@ -53,12 +53,15 @@ from interlane.device.talk import say
 from interlane.device.wire import Flag, Frame, FrameKind
 from interlane.lanes.actions import MemoryDemand
 from interlane.model.errors import Rejected
+from interlane.model.units import MILLI
 
 LONG_GAP_NS: Final = 2_000_000
 """A job that takes longer than this between iterations gives its lease back if it is wanted;
 a model that is asked as seldom does in any case, so that nobody waits for it to be idle."""
 LONGEST_GAP_NS: Final = 2 * LONG_GAP_NS
 """Longer gaps count as this, so that one pause does not make a job look slow for long."""
+LONG_REST_S: Final = 1.0
+"""A job that rests for longer after an iteration says so, or it would count as hung."""
 LOOK_NS: Final = 50_000_000
 """How often a job that iterates looks whether its memory has grown."""
 WATCH_MS: Final = 1000
@@ -158,6 +161,8 @@ class DeviceClient:
         """End the iteration; give the lease back if somebody is to have it."""
         if not self._inside:
             return
+        if self._request.pace:
+            self._rest()
         now_ns = monotonic_ns()
         words = self._words
         self._iterations = iterations = self._iterations + 1
@@ -204,6 +209,17 @@ class DeviceClient:
         with self._state:
             self._extended = self._iterations, monotonic_ns() + round(seconds * 1e9)
             self._say_extended()
+
+    def _rest(self) -> None:
+        """Make the iteration as long as it is on a device with its part of the cores.
+
+        The lease is kept meanwhile: jobs that share the device have that part together.
+        """
+        took_s = (monotonic_ns() - self._began_ns) / 1e9
+        rest_s = took_s * (MILLI / self._request.pace - 1)
+        if rest_s > LONG_REST_S:
+            self.extend(rest_s)
+        sleep(rest_s)
 
     def _say_extended(self) -> None:
         iteration, until_ns = self._extended

@@ -9,10 +9,21 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
-from interlane.device.nvml import Nvml, NvmlGpu, gpus
+from interlane.device.emulated_mig import (
+    FILE,
+    KIND,
+    EmulatedGpus,
+    EmulatedSettings,
+    compute_milli,
+    settings_of,
+)
+from interlane.device.nvml import NvmlGpu, gpus, installed
 from interlane.device.specs import CUDA_CONTEXT_BYTES, DeviceSpec
+from interlane.mig.partition import GpuMode, GpuState
+from interlane.mig.profiles import gpu_model
 from interlane.model import (
     MILLI,
     Device,
@@ -33,6 +44,8 @@ NVML, AUTO = "nvml", "auto"
 UNLESS_FOUND: Final = "cpu:4"
 """What ``auto`` means where there is no GPU."""
 
+SIZE: Final = re.compile(r"-\d+GB.*$")
+"""What the catalogue adds to the name of a GPU type: ``A100-40GB``, ``H100-80GB-SXM5``."""
 MADE_BY: Final = re.compile(r"^(NVIDIA|Tesla|GeForce|Quadro)\s+")
 VISIBLE: Final = "cuda:0"
 """What a job calls its only visible GPU, whichever that is."""
@@ -49,8 +62,10 @@ class Devices:
     """What ``CUDA_VISIBLE_DEVICES`` calls them; of emulated ones there are none."""
     stands_in: bool = False
     """Whether GPUs were looked for, and these are there because there are none."""
+    cpu_milli: tuple[int, ...] = ()
+    """Cores that each may use, in thousandths, where slices of GPUs are emulated."""
     look: Callable[[], Sequence["_Unit"]] | None = None
-    """Looks for GPUs again; None for emulated ones."""
+    """Looks for GPUs again; None for those that cannot change."""
 
     @property
     def gpus(self) -> tuple[GpuRef, ...]:
@@ -75,6 +90,7 @@ class Devices:
     def _gpus_now(self, units: Sequence["_Unit"]) -> "Devices":
         there = {unit.uuid for unit in units}
         new = [unit for unit in units if unit.uuid not in self.uuids]
+        del new[max(0, GPUS_PER_MACHINE_MAX - len(self.uuids)) :]  # numbers are never reused
         kept = _with_lost(self.machine, [uuid in there for uuid in self.uuids])
         if not new:
             return replace(self, machine=kept)
@@ -84,26 +100,30 @@ class Devices:
             machine=_machine([*devices, *map(_device, new)]),
             shared=(*self.shared, *map(_shared, new)),
             uuids=(*self.uuids, *(unit.uuid for unit in new)),
+            cpu_milli=(*self.cpu_milli, *_cores_of(new)),
         )
 
 
-def devices_of(word: str, nvml: Nvml | None = None) -> Devices:
-    """Return the devices of ``cpu:4``, ``cpu:4:16GB``, ``nvml`` or ``auto``.
+def devices_of(word: str, folder: Path | None = None) -> Devices:
+    """Return the devices of ``cpu:4``, ``cpu:4:16GB``, ``mig:A100-40GB:4``, ``nvml``, ``auto``.
 
     Args:
-        word: emulated devices, of so much memory each; all GPUs; or all that there may be.
-        nvml: NVIDIA's library; the installed one unless given.
+        word: emulated devices, of so much memory each; emulated GPUs that can be cut up; all
+            GPUs; or all that there may be.
+        folder: where it is kept how emulated GPUs are cut.
     """
     if word == NVML:
-        return _of_gpus(nvml)
+        return _of_gpus()
     if word == AUTO:
         try:
-            return _of_gpus(nvml)
+            return _of_gpus()
         except InvalidInput:
             return replace(devices_of(UNLESS_FOUND), stands_in=True)
     kind, *parts = word.split(":")
+    if kind == KIND:
+        return _of_emulated(word, folder)
     if kind != "cpu" or len(parts) not in (1, 2) or not _is_count(parts[0]):
-        rule = "it must read like auto, nvml, cpu:4 or cpu:4:16GB (emulated devices)"
+        rule = "it must read like auto, nvml, cpu:4, cpu:4:16GB or mig:A100-40GB:4 (emulated)"
         raise InvalidField("devices", word, rule)
     count, memory_mib = int(parts[0]), _memory_mib()
     each_mib = amounts.memory_mib("devices", parts[1]) if parts[1:] else memory_mib // count
@@ -133,19 +153,62 @@ class _Unit:
     type: str
     uuid: str
     memory_mib: int
+    cpu_milli: int | None = None
+    """Cores that it may use, in thousandths, if it is emulated."""
 
 
-def _found(nvml: Nvml | None) -> list[_Unit]:
+def _of_emulated(word: str, folder: Path | None) -> Devices:
+    """Return GPUs that are parts of the CPU and are cut up by NVIDIA's rules."""
+    settings = settings_of(word)
+    if folder is None:
+        rule = "GPUs that can be cut up are emulated by `interlane up` on one machine only"
+        raise InvalidField("devices", word, rule)
+    gpus = EmulatedGpus.made(folder / FILE, settings)
+
+    def look() -> list[_Unit]:
+        return [unit for gpu in gpus.look() for unit in _emulated_units(gpus.settings, gpu)]
+
+    units = look()
+    return Devices(
+        _machine(map(_device, units)),
+        emulated=True,
+        shared=tuple(map(_shared, units)),
+        uuids=tuple(unit.uuid for unit in units),
+        cpu_milli=_cores_of(units),
+        look=look,
+    )
+
+
+def _emulated_units(settings: EmulatedSettings, gpu: GpuState) -> list[_Unit]:
+    """Return what jobs can be bound to on an emulated GPU, each with its part of the cores."""
+    kind = SIZE.sub("", settings.model)
+    each_milli = len(os.sched_getaffinity(0)) * MILLI / settings.count
+    if gpu.mode is GpuMode.WHOLE:
+        return [_Unit(kind, gpu.uuid, settings.memory_mib, max(1, int(each_milli)))]
+    model = gpu_model(settings.model)
+    return [
+        _Unit(
+            f"{kind}-{one.place.profile}",
+            one.uuid,
+            settings.memory_of(model.profile(one.place.profile)),
+            max(1, int(each_milli * compute_milli(model.name, one.place.profile) / MILLI)),
+        )
+        for one in gpu.slices
+    ]
+
+
+def _cores_of(units: Iterable[_Unit]) -> tuple[int, ...]:
+    return tuple(unit.cpu_milli for unit in units if unit.cpu_milli is not None)
+
+
+def _found() -> list[_Unit]:
     """Return whole GPUs, and slices of those that are cut up."""
+    nvml = installed()
     if nvml is None:
-        try:
-            import pynvml
-        except ImportError:
-            raise InvalidInput(
-                "devices is 'nvml', but nvidia-ml-py is not installed: pip install "
-                "'interlane[gpu]'."
-            ) from None
-        nvml = pynvml
+        raise InvalidInput(
+            "devices is 'nvml', but nvidia-ml-py is not installed: pip install "
+            "'interlane[gpu]'."
+        )
     try:
         found = gpus(nvml)
     except nvml.NVMLError as error:
@@ -184,21 +247,21 @@ def _profile(name: str) -> str:
     return name.rpartition("MIG ")[2].strip().replace(" ", "-")
 
 
-def _of_gpus(nvml: Nvml | None) -> Devices:
-    units = _found(nvml)
+def _of_gpus() -> Devices:
+    units = _found()
     return Devices(
         _machine(map(_device, units)),
         emulated=False,
         shared=tuple(map(_shared, units)),
         uuids=tuple(unit.uuid for unit in units),
-        look=lambda: _units_there(nvml),
+        look=_units_there,
     )
 
 
-def _units_there(nvml: Nvml | None) -> list[_Unit]:
+def _units_there() -> list[_Unit]:
     """Return what is there; nothing if all of it is gone."""
     try:
-        return _found(nvml)
+        return _found()
     except InvalidInput:
         return []
 
@@ -212,6 +275,8 @@ def _device(unit: _Unit) -> Device:
 
 
 def _shared(unit: _Unit) -> DeviceSpec:
+    if unit.cpu_milli is not None:
+        return DeviceSpec("cpu", unit.memory_mib << 20)
     return DeviceSpec(VISIBLE, unit.memory_mib << 20, CUDA_CONTEXT_BYTES)
 
 

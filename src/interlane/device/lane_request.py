@@ -31,6 +31,9 @@ class LaneRequest:
     """Thousandths of the device that the job holds, for turns by share; 0: all of it."""
     is_guest: bool = False
     """Whether the context of the job's process is booked by another job."""
+    pace: int = 0
+    """Thousandths of the time in which an iteration may keep the device busy, where nobody else
+    holds the job to its part of the cores; 0: all of it."""
     patience_s: float = 0.0
     """How long to wait for a daemon that does not answer: whoever started the job starts it."""
 

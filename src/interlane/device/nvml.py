@@ -1,12 +1,17 @@
 """NVIDIA GPUs as their driver describes them, whole and in MIG slices.
 
-There is no GPU where this was written: what is tested is what follows from the answers that
-NVIDIA's library is documented to give, on an object with its names.
+There is no GPU where this was written: it is tested through NVIDIA's Python package on a shared
+library that stands in for the driver's (``testing.nvidia``).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
+
+Gpu = TypeVar("Gpu")
+
+LOST: Final = 15
+"""NVML's error for a GPU that has fallen off its bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +54,37 @@ class Nvml(Protocol):
 
 
 def gpus(nvml: Nvml) -> list[NvmlGpu]:
-    """Ask the driver for all GPUs; raises ``nvml.NVMLError`` where there is no driver."""
+    """Ask the driver for all GPUs; raises ``nvml.NVMLError`` where there is no driver.
+
+    A GPU that is lost is left out: the others are there all the same.
+    """
     nvml.nvmlInit()
     try:
-        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-        return [_gpu(nvml, handle) for handle in handles]
+        return [gpu for _, gpu in there(nvml, lambda index, handle: _gpu(nvml, handle))]
     finally:
         nvml.nvmlShutdown()
+
+
+def there(nvml: Nvml, read: Callable[[int, Any], Gpu]) -> list[tuple[int, Gpu]]:
+    """Return what is read of every GPU that is not lost, each with its index."""
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            found.append((index, read(index, nvml.nvmlDeviceGetHandleByIndex(index))))
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) != LOST:
+                raise
+    return found
+
+
+def installed() -> Nvml | None:
+    """Return NVIDIA's package, if it is installed."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    found: Nvml = pynvml
+    return found
 
 
 def _gpu(nvml: Nvml, handle: Any) -> NvmlGpu:  # noqa: ANN401 - opaque to us

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from interlane.device.backends.cpu import CpuBackend
-from interlane.device.nvml import gpus
+from interlane.device.nvml import gpus, installed
 from interlane.device.page import make_page
 
 GIB: Final = 1 << 30
@@ -61,14 +61,13 @@ def promises(findings: Sequence[ProbeFinding]) -> dict[str, str]:
 
 
 def _gpus() -> ProbeFinding:
-    try:
-        import pynvml
-    except ImportError:
+    nvml = installed()
+    if nvml is None:
         here = "nvidia-ml-py is not installed: pip install 'interlane[gpu]'"
         return ProbeFinding("gpus", False, here, "CUDA devices are not looked for")
     try:
-        found = gpus(pynvml)
-    except pynvml.NVMLError as error:
+        found = gpus(nvml)
+    except nvml.NVMLError as error:
         return ProbeFinding("gpus", False, f"none: {error}", "only the CPU can be shared")
     named = [
         f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB"

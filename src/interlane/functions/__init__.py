@@ -1,8 +1,9 @@
-"""Which functions are warm: decisions about replicas, without clock, memory or network.
+"""Which functions are warm, and where: decisions about replicas, without clock or network.
 
-``pool`` keeps the state of what is where (device, host, disk); ``costs`` says what warmth is
-worth; ``advise`` says how many replicas to want, in several ways, and ``portfolio`` follows
-the way that has cost least; ``prewarm`` turns it into actions.  An engine tells events (asked,
-served, loaded, a slot passed) and carries out actions (load, unload), in a simulator
-as on real devices.
+``scheduler`` is told events and answers with actions (``events``); it keeps one ``ledger`` of
+replicas beside jobs.  ``watch`` has forecasts and advice for each function, which live as long
+as it does: ``advise`` says how many replicas to want, in several ways; ``portfolio`` follows
+the way that has cost least; ``costs`` says what warmth is worth, ``rank`` who is worth least.
+``learned`` takes what was learned out and puts it back.  Simulator, reproductions and the live
+gateway drive the same object.
 """

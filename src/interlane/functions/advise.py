@@ -4,8 +4,9 @@ An advisor watches all functions at once.  It is asked at the beginning of a slo
 afterwards how often each function was asked and how many replicas that took.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class Advisor(Protocol):
 class LastSlotRule:
     """As many as the last slot took, and some more."""
 
+    LEARNED: ClassVar = ("last_",)
     functions: int
     times: float = 1.0
     last_: Floats = field(init=False, repr=False)
@@ -53,6 +55,7 @@ class LastSlotRule:
 class Peak:
     """As many as any of the last slots took: a keep-alive of replicas."""
 
+    LEARNED: ClassVar = ("newest_", "at_")
     functions: int
     slots: int
     newest_: Floats = field(init=False, repr=False)
@@ -75,12 +78,18 @@ class Peak:
 class Kept:
     """As many as were needed last, while a rule keeps the function warm."""
 
+    LEARNED: ClassVar = ("last_",)
     rule: WarmRule
     functions: int
     last_: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.last_ = np.zeros(self.functions)
+
+    @property
+    def parts(self) -> Mapping[str, object]:
+        """What learns inside it."""
+        return {"rule": self.rule}
 
     def wanted(self) -> Floats:
         """Return the last needs that were not 0, where the rule says warm."""
@@ -111,5 +120,4 @@ class Hurdle:
         return np.where(pays, np.maximum(1.0, replicas), 0.0)
 
     def passed(self, counts: Floats, needs: Floats) -> None:
-        """Tell the forecast."""
-        self.forecast.passed(counts)
+        """Learn nothing: the forecast is told by whoever watches the functions."""

@@ -6,7 +6,7 @@ taken together is seldom as wrong as one of them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ def cost_of(wanted: Floats, needs: Floats, weight: Floats | float) -> Floats:
 class Portfolio:
     """Several advisors; the first is followed until others have cost less."""
 
+    LEARNED: ClassVar = ("costs_", "lead_", "said_")
     advisors: Mapping[str, Advisor]
     weight: Floats
     """For each function, how many idle replicas a missing one is worth."""
@@ -46,6 +47,11 @@ class Portfolio:
         self.costs_ = np.zeros((len(self.advisors), len(self.weight)))
         self.lead_ = np.full(len(self.weight), AHEAD)
         self.said_ = np.zeros_like(self.costs_)
+
+    @property
+    def parts(self) -> Mapping[str, Advisor]:
+        """What learns inside it."""
+        return self.advisors
 
     @property
     def shares(self) -> Floats:

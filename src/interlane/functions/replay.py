@@ -11,13 +11,27 @@ from typing import Final
 
 import numpy as np
 
-from interlane.functions.advise import Advisor
 from interlane.functions.catalogue import advisors
-from interlane.functions.pool import NoRoom, Pool, Unload
+from interlane.functions.events import (
+    DevicesChanged,
+    DropReplica,
+    FunctionDeployed,
+    FunctionEvent,
+    LoadReplica,
+    ReplicasEnded,
+    ReplicasLoaded,
+    ReplicasNeeded,
+    ReplicasObserved,
+    SlotPassed,
+)
 from interlane.functions.portfolio import Portfolio, cost_of
 from interlane.functions.rank import Ranking
+from interlane.functions.scheduler import FunctionScheduler
+from interlane.functions.watch import FunctionWatch
+from interlane.model import Machine, MachineId
 from interlane.model.function import Function
-from interlane.predict.arrivals.live import Forecaster
+from interlane.policy.colocate.catalogue import NONE, make_colocator
+from interlane.predict.arrivals.live import Forecaster, RecordedForecasts
 from interlane.predict.arrivals.series import Arrivals, Floats, split_at
 
 CAP: Final = 20.0
@@ -65,16 +79,6 @@ def groups_of(arrivals: Arrivals, part: float) -> Iterator[FunctionGroup]:
         )
 
 
-def advised(group: FunctionGroup, advisor: Advisor) -> Floats:
-    """Return the replicas that an advisor wants: one row per slot, told of each afterwards."""
-    needs = group.needs
-    wanted = np.zeros_like(needs)
-    for slot, counts in enumerate(group.counts):
-        wanted[slot] = advisor.wanted()
-        advisor.passed(counts, needs[slot])
-    return wanted
-
-
 Makers = Mapping[str, Callable[[FunctionGroup], Forecaster]]
 """Name -> maker of a forecast for a group."""
 
@@ -86,26 +90,30 @@ def costs(arrivals: Arrivals, part: float, weight: float, makers: Makers) -> dic
     found: dict[str, list[Floats]] = {}
     for group in groups_of(arrivals, part):
         weights = np.full(len(group.names), weight)
+        forecasts = {name: make(group) for name, make in makers.items()}
         everybody = advisors(
-            {name: make(group) for name, make in makers.items()},
-            weight=weights,
-            capacity=group.capacity,
-            slot_s=group.slot_s,
+            forecasts, weight=weights, capacity=group.capacity, slot_s=group.slot_s
         )
-        for name, cost in _played(group, Portfolio(everybody, weights)).items():
+        portfolio = Portfolio(everybody, weights)
+        first, *others = forecasts.values()
+        watch = FunctionWatch(
+            group.names, first, portfolio, weights, group.capacity, tuple(others)
+        )
+        for name, cost in _played(group, watch, portfolio).items():
             found.setdefault(name, []).append(cost)
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def _played(group: FunctionGroup, portfolio: Portfolio) -> dict[str, Floats]:
+def _played(
+    group: FunctionGroup, watch: FunctionWatch, portfolio: Portfolio
+) -> dict[str, Floats]:
     needs = group.needs
     spent = np.zeros((len(portfolio.advisors) + 1, len(group.names)))
     for slot, counts in enumerate(group.counts):
-        followed = portfolio.wanted()
         if slot >= group.judged_from:
-            said = np.vstack([portfolio.said_, followed])
+            said = np.vstack([portfolio.said_, watch.wanted])
             spent += cost_of(said, needs[slot], portfolio.weight)
-        portfolio.passed(counts, needs[slot])
+        watch.passed(counts)
     total = needs[group.judged_from :].sum(axis=0)
     return {
         name: np.minimum(CAP, cost / total)
@@ -117,7 +125,12 @@ def _played(group: FunctionGroup, portfolio: Portfolio) -> dict[str, Floats]:
 
 
 def cold_share(
-    group: FunctionGroup, places: int, ranking: Ranking, *, together: bool = False
+    group: FunctionGroup,
+    places: int,
+    ranking: Ranking,
+    forecast: Forecaster | None = None,
+    *,
+    together: bool = False,
 ) -> float:
     """Return the share of the judged function-slots with requests that were cold.
 
@@ -126,60 +139,74 @@ def cold_share(
     that are warm are busy until the slot is over, and its requests are known when the others
     are let in.
     """
-    pool = Pool((Function(name, name, 1) for name in group.names), device_mib=places)
-    play = _together if together else _in_turn
+    warm = _WarmPlaces(group, places, ranking, forecast)
     cold = asked = 0
     for slot, counts in enumerate(group.counts):
-        active = np.flatnonzero(counts > 0).tolist()
-        missed = play(pool, group.names, active, counts, ranking)
+        active = [group.names[place] for place in np.flatnonzero(counts > 0)]
+        told = dict(zip(group.names, counts.tolist(), strict=True))
+        missed = warm.together(active, told) if together else warm.in_turn(active, told)
         if slot >= group.judged_from:
             asked += len(active)
             cold += missed
     return cold / asked if asked else 0.0
 
 
-def _in_turn(
-    pool: Pool, names: Sequence[str], active: list[int], counts: Floats, ranking: Ranking
-) -> int:
-    missed = 0
-    for place in active:
-        if not pool.asked(names[place]):
-            missed += 1
-            _let_in(pool, names, place, ranking)
-            pool.asked(names[place])
-        pool.served(names[place])
-        ranking.asked(place)
-    ranking.passed(counts)
-    return missed
+class _WarmPlaces:
+    """One device with room for so many functions, which stay until room is needed."""
 
+    def __init__(
+        self, group: FunctionGroup, places: int, ranking: Ranking, told: Forecaster | None
+    ) -> None:
+        count = len(group.names)
+        nothing = RecordedForecasts(np.zeros((1, count)), np.ones((1, count)))
+        watch = FunctionWatch(
+            group.names, told or nothing, None, np.ones(count), np.ones(count)
+        )
+        self._scheduler = FunctionScheduler(
+            make_colocator(NONE),
+            slot_s=group.slot_s,
+            make_watch=lambda *_: watch,
+            ranking=ranking,
+        )
+        self._warm: dict[str, int] = {}
+        """Functions that are warm, and their replicas."""
+        machine = Machine(MachineId("places"), "ANY", 1, gpu_memory_mib=places)
+        self._tell(DevicesChanged((machine,)))
+        for name in group.names:
+            self._tell(FunctionDeployed(Function(name, name, 1)))
 
-def _together(
-    pool: Pool, names: Sequence[str], active: list[int], counts: Floats, ranking: Ranking
-) -> int:
-    warm = [place for place in active if pool.asked(names[place])]
-    for place in active:
-        ranking.asked(place)
-    ranking.passed(counts)
-    busy = warm + [
-        place
-        for place in active
-        if place not in warm
-        and _let_in(pool, names, place, ranking)
-        and pool.asked(names[place])
-    ]
-    for place in busy:
-        pool.served(names[place])
-    return len(active) - len(warm)
+    def in_turn(self, active: Sequence[str], counts: Mapping[str, float]) -> int:
+        """Ask functions one after another; return how many were cold."""
+        missed = 0
+        for name in active:
+            if name not in self._warm:
+                missed += 1
+                self._tell(ReplicasNeeded({name: 1}))
+            self._tell(ReplicasObserved(frozenset(), frozenset({name})))
+        self._tell(SlotPassed(counts))
+        return missed
 
+    def together(self, active: Sequence[str], counts: Mapping[str, float]) -> int:
+        """Ask functions at once; return how many were cold."""
+        cold = [name for name in active if name not in self._warm]
+        self._observe(active, frozenset(active))
+        self._tell(SlotPassed(counts))
+        for name in cold:
+            self._tell(ReplicasNeeded({name: 1}))
+            self._observe(active)
+        self._observe(())
+        return len(cold)
 
-def _let_in(pool: Pool, names: Sequence[str], place: int, ranking: Ranking) -> bool:
-    """Load a function at once; False where all others are busy."""
-    order = {name: at for at, name in enumerate(names)}
-    actions = pool.load(names[place], lambda one: ranking.worth(order[one]))
-    if isinstance(actions, NoRoom):
-        return False
-    for action in actions:
-        if isinstance(action, Unload):
-            ranking.parted(order[action.function])
-    pool.loaded(names[place])
-    return True
+    def _observe(self, active: Sequence[str], asked: frozenset[str] = frozenset()) -> None:
+        busy = frozenset(self._warm[name] for name in active if name in self._warm)
+        self._tell(ReplicasObserved(busy, asked))
+
+    def _tell(self, event: FunctionEvent) -> None:
+        """Tell the scheduler, and do at once what it says."""
+        for action in self._scheduler.tell(event, 0.0):
+            if isinstance(action, DropReplica):
+                del self._warm[action.function]
+                self._tell(ReplicasEnded((action.replica,)))
+            elif isinstance(action, LoadReplica):
+                self._warm[action.function] = action.replica
+                self._tell(ReplicasLoaded((action.replica,)))

@@ -43,6 +43,8 @@ class ServerBounds:
     lines: int = 256
     lines_per_token: int = 64
     """Terminals and connections to ports of jobs."""
+    pages_per_s: float = 1.0
+    """Pages that one token opens in the long run, and thirty seconds' worth in a row."""
     sessions_per_token: int = 20
     """Browsers that are signed in; the oldest makes way."""
     logins_per_minute: float = 30.0
@@ -52,6 +54,8 @@ class ServerBounds:
     """Answers of functions that have not been read, of all."""
     uploads_waiting: int = 4
     """Uploads and what-ifs in hand, one of which is worked on; the others wait."""
+    uploads_per_token: int = 2
+    """Of those, files that one is sending."""
     upload_memory_share: float = 0.25
     """Of the machine's memory, for the one that is worked on."""
 

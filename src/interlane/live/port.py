@@ -77,6 +77,9 @@ class Stop(StrEnum):
 
     GRACEFUL = "graceful"
     """By its own signal first, by force after its grace period."""
+    CANCEL = "cancel"
+    """In the same way, and for good: an engine that can keeps in mind that nobody wants the job
+    any more, so that it does not run again if an older copy of the store comes back."""
     KILL = "kill"
 
 
@@ -129,8 +132,8 @@ class Ended:
     why: str | None = None
     """``stopped`` because we asked, ``limit`` when its time was over, ``memory`` when it had
     more than it may, ``lost`` with its machine, ``cancelled`` through the engine by whoever
-    wanted it, ``cut off`` when what runs jobs was killed
-    (perhaps by the job itself), else what went wrong."""
+    wanted it, or for good before the store forgot that, ``cut off`` when what runs jobs was
+    killed (perhaps by the job itself), else what went wrong."""
     use: RunReport | None = None
     """What it did on its device, where that is known."""
     cause: str | None = None
@@ -234,18 +237,12 @@ class Displaced:
     why: str
 
 
-AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
-MachineReport = MachineSeen | MachineGone | Drained | Occupied
-Report = AttemptReport | MachineReport | Measured | Wanted | Withdrawn | Displaced
-Sight = Pending | Begun | NeverBegan | Ended | Unanswered
-"""What an observation says of an attempt."""
-
-Tell = Callable[[Report], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An attempt that runs, and all that a driver must know which has no record of it."""
+    """An attempt that runs, and all that a driver must know which has no record of it.
+
+    Observations tell it, and an engine that has begun something by itself.
+    """
 
     attempt: Attempt
     job: JobSpec
@@ -254,6 +251,15 @@ class Found:
     started_s: float
     growth: int = 0
     """The last growth that was asked for, whatever came of it: numbers are not used again."""
+
+
+AttemptReport = Begun | NeverBegan | Ended | Grew | NeverGrew
+MachineReport = MachineSeen | MachineGone | Drained | Occupied
+Report = AttemptReport | Found | MachineReport | Measured | Wanted | Withdrawn | Displaced
+Sight = Pending | Begun | NeverBegan | Ended | Unanswered
+"""What an observation says of an attempt."""
+
+Tell = Callable[[Report], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +314,9 @@ class Traits:
     """Whether its devices are parts of a CPU that stand in for GPUs."""
     turns: str | None = None
     """The order in which jobs that share a device take turns; None if they do not."""
+    batch_max: int = 1_000
+    """Items that the driver takes in before it decides: fewer where each one is waited for, and
+    more where what is stored for many at a time is stored faster."""
     holder: str = ""
     """Goes on record with every attempt: which host and folder it runs from.  Only the engine
     reads it.  Empty where whoever asks can ask for everything."""
@@ -392,11 +401,12 @@ class Engine(Protocol):
         """Ask for the end of an attempt, whether it is known or not."""
         ...
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Let go of a job that came in through the engine and has ended here; see ``Wanted``.
 
-        Asked whenever an observation still has it.  One that was cancelled here is to be
-        cancelled there, too; any other is left to the engine.
+        Asked when it was refused, and whenever an observation still has it.  One that was
+        cancelled here is to be cancelled there, too; any other is left to the engine, which
+        may tell its owner why.
         """
         ...
 

@@ -20,7 +20,6 @@ as running after a restart.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -49,47 +48,14 @@ from interlane.model.events import (
 )
 from interlane.model.ids import JobId
 from interlane.model.log import Logged
-
-
-class JobState(StrEnum):
-    """Where a job stands."""
-
-    HELD = "held"
-    QUEUED = "queued"
-    STARTING = "starting"
-    RUNNING = "running"
-    GROWING = "growing"
-    STOPPING = "stopping"
-    UNKNOWN = "unknown"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    REFUSED = "refused"
-
-    @property
-    def holds(self) -> bool:
-        """Whether a job holds a place."""
-        return self in HOLDING
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether a job is over."""
-        return self in ENDED
-
+from interlane.model.states import APART as APART
+from interlane.model.states import ENDED as ENDED
+from interlane.model.states import HOLDING as HOLDING
+from interlane.model.states import OPEN as OPEN
+from interlane.model.states import JobState as JobState
 
 _Q, _S, _R, _P = JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING
 _G, _U, _H = JobState.GROWING, JobState.UNKNOWN, JobState.HELD
-
-HOLDING: Final = frozenset({_S, _R, _G, _P})
-"""States in which a job holds capacity."""
-
-APART: Final = frozenset({_U, _H})
-"""States of jobs that have not ended and that no scheduler knows."""
-
-OPEN: Final = HOLDING | APART | {_Q}
-"""States of jobs that have not ended."""
-
-ENDED: Final = frozenset(JobState) - OPEN
 
 NEXT: Final[Mapping[tuple[JobState, type[Event]], JobState]] = MappingProxyType(
     {

@@ -86,11 +86,21 @@ def _machine(name: str, found: Sequence[DeviceUse], guests: Guests) -> Markup:
 
 def _device(device: DeviceUse, guests: Sequence[Guest]) -> Markup:
     return Markup(
-        '<div class="device"><div class="label"><strong>GPU {}</strong>{}</div>'
+        '<div class="device"><div class="label"><strong>GPU {}</strong>{}{}</div>'
         "<div>{}{}</div></div>"
     ).format(
-        device.gpu, _figures(device, guests), _picture(device, guests), tenants_table(device)
+        device.gpu,
+        _type(device),
+        _figures(device, guests),
+        _picture(device, guests),
+        tenants_table(device),
     )
+
+
+def _type(device: DeviceUse) -> Markup:
+    """Return the type of a device whose machine's heading does not say it."""
+    is_said = not device.emulated or device.type == "EMULATED"
+    return Markup("") if is_said else Markup('<span class="soft">{}</span>').format(device.type)
 
 
 def _figures(device: DeviceUse, guests: Sequence[Guest]) -> Markup:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from html import escape
 from http import HTTPStatus
 from importlib.resources import files
@@ -28,13 +29,13 @@ from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller
 from interlane.live.bounds import ServerBounds
 from interlane.live.http.access import CALLER, PREFIX
-from interlane.live.http.body_limit import BodyLimit
 from interlane.live.http.problems import problem
 from interlane.live.http.service import address_of
 from interlane.live.http.watchers import Watchers
 from interlane.live.questions.desk import TooManyRequests
 from interlane.live.rates import RateLimit
 from interlane.pages.sessions import SESSION_S, Sessions
+from interlane.pages.upload_gate import UploadGate
 
 LOGIN: Final = "/login"
 LINK: Final = f"{PREFIX}/pages"
@@ -46,6 +47,10 @@ PROBES: Final = ("/healthz", "/readyz", "/metrics")
 SECRET: Final = "interlane.secret"
 """Where a request's scope says which session it belongs to."""
 
+FRAMEWORK: Final = "/_nicegui"
+"""Where pages fetch scripts and send what was uploaded."""
+
+PAGES_IN_A_ROW_S: Final = 30.0
 FORM_BYTES_MAX: Final = 4096
 NO_STORE: Final = {"Cache-Control": "no-store"}
 USED: Final = "This link has been used, or is too old."
@@ -95,6 +100,8 @@ class Front:
         self._build = build
         self._sessions = sessions
         self._audit = audit
+        self._bounds = bounds
+        self._opened = RateLimit(bounds.pages_per_s, PAGES_IN_A_ROW_S * bounds.pages_per_s)
         self._logins = RateLimit(bounds.logins_per_minute / 60, bounds.logins_per_minute)
         self._pages: asyncio.Future[ASGIApp]
         self._life = Starlette(lifespan=self._lived)
@@ -137,7 +144,7 @@ class Front:
             self._pages.set_exception(error)
             return
         async with pages.router.lifespan_context(pages):
-            self._pages.set_result(BodyLimit(pages, UPLOAD_BYTES_MAX))
+            self._pages.set_result(UploadGate(pages, UPLOAD_BYTES_MAX, self._bounds))
             await ending.wait()
 
     async def _answer_browser(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,7 +165,9 @@ class Front:
         pages = await asyncio.shield(self._pages)
         caller = self._sessions.caller(scope[SECRET])
         if scope["type"] != "websocket" or caller is None:
-            await pages(scope, receive, send)
+            hurries = caller is not None and self._hurries(caller, scope["path"])
+            refused = partial(_refuse, status=HTTPStatus.TOO_MANY_REQUESTS)
+            await (refused if hurries else pages)(scope, receive, send)
             return
         watchers: Watchers = self._api.state.watchers
         try:
@@ -166,6 +175,10 @@ class Front:
                 await _while_it_counts(watchers.end(caller), pages(scope, receive, send))
         except TooManyRequests:
             await _refuse(scope, receive, send, HTTPStatus.TOO_MANY_REQUESTS)
+
+    def _hurries(self, caller: Caller, path: str) -> bool:
+        """Tell whether somebody opens pages too often: each is kept for a while, seen or no."""
+        return not path.startswith(FRAMEWORK) and self._opened.wait_s(caller.name) > 0
 
     def _secret(self, asked: HTTPConnection) -> str | None:
         secret = asked.cookies.get(cookie_name(asked), "")

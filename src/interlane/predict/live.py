@@ -28,10 +28,10 @@ class DurationEstimate:
 
 
 class OnlinePredictor:
-    """A predictor at work; the one that it was given stays as it was."""
+    """A predictor at work; the one that it was given, if any, stays as it was."""
 
-    def __init__(self, predictor: Recall) -> None:
-        self.predictor = deepcopy(predictor)
+    def __init__(self, predictor: Recall | None = None) -> None:
+        self.predictor = Recall() if predictor is None else deepcopy(predictor)
         self._open: dict[str, tuple[Runs, float, float, int]] = {}
         """Job -> itself, the raw edges told at its submission, and what they rest on."""
 

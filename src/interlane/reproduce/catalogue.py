@@ -44,13 +44,18 @@ _WHERE: Final = {
 """Name -> module and attribute."""
 
 
+def where(name: str) -> tuple[str, str]:
+    """Return the module of an entry, and what it is called there."""
+    if name not in _WHERE:
+        raise UnknownName("reproduction", name, _WHERE)
+    return _WHERE[name]
+
+
 class _Catalogue(Mapping[str, Reproduction]):
     """Loads an entry on first use."""
 
     def __getitem__(self, name: str) -> Reproduction:
-        if name not in _WHERE:
-            raise UnknownName("reproduction", name, _WHERE)
-        module, attribute = _WHERE[name]
+        module, attribute = where(name)
         entry = getattr(import_module(module), attribute)
         assert isinstance(entry, Reproduction)
         return entry

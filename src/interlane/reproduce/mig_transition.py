@@ -235,4 +235,5 @@ TRANSITION: Final = Reproduction(
     "owed while they run.",
     _transition,
     basis=Basis.DRAWN,
+    published=("interlane.reproduce.mig_transition:MOST_MINUTES",),
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from interlane.reproduce.base import Kind, Row
-from interlane.reproduce.result import Result, summary, together
+from interlane.reproduce.result import Result, summary
+from interlane.reproduce.stored import together
 
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto;

@@ -257,5 +257,8 @@ SPOT_NODES: Final = Reproduction(
     _spot,
     teaches="Where four machines in five have a single GPU, there is less to gain by a better "
     "placer: fragmentation is a problem of machines with several GPUs.",
-    published=("interlane.reproduce.real_clusters:SPOT_GPUS",),
+    published=(
+        "interlane.reproduce.real_clusters:SPOT",
+        "interlane.reproduce.real_clusters:SPOT_GPUS",
+    ),
 )

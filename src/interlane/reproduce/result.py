@@ -1,19 +1,12 @@
-"""What a run of an entry came to: as a document, as a file, and counted."""
+"""What a run of an entry came to: as a document, and counted."""
 
-import json
 import os
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from time import monotonic
-from typing import Final
 
 from interlane.model import InterlaneError
 from interlane.reproduce.base import Basis, Kind, Reproduction, Row, Setting
-
-GIT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +94,8 @@ def as_json(row: Row, entry: Reproduction) -> dict[str, object]:
             "low": row.excuse.low,
             "high": row.excuse.high,
         }
+    if not row.decides:
+        fields["decides"] = False
     return fields
 
 
@@ -123,23 +118,10 @@ def run_or_say(entry: Reproduction, setting: Setting) -> Result:
     begin_s = monotonic()
     try:
         return run(entry, setting)
-    except InterlaneError as error:
+    except (InterlaneError, AssertionError, ImportError, OSError) as error:
+        why = str(error) if isinstance(error, InterlaneError) else repr(error)
         took_s = monotonic() - begin_s
-        return Result(entry, (), setting.seed, setting.choice, 0.0, took_s, str(error))
-
-
-def stored(result: Result) -> dict[str, object]:
-    """Return the document with the commit and the date of the run."""
-    return {"commit": commit(), "date": _today(), **result.document()}
-
-
-def store(result: Result, folder: Path) -> Path:
-    """Write it into a folder, under the entry's name, and return where."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{result.entry.name}.json"
-    text = json.dumps(stored(result), indent=1, ensure_ascii=False)
-    path.write_text(f"{text}\n", encoding="utf-8")
-    return path
+        return Result(entry, (), setting.seed, setting.choice, 0.0, took_s, why)
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -148,34 +130,6 @@ def summary(results: Sequence[Result]) -> str:
     said = f"{held:,} of {checked:,} checked rows of {len(results)} entries hold."
     missing = [one.entry.name for one in results if one.error]
     return f"{said} Not run: {', '.join(missing)}." if missing else said
-
-
-def together(results: Sequence[Result]) -> Mapping[str, object]:
-    """Return one document of many entries."""
-    return {
-        "summary": summary(results),
-        "commit": commit(),
-        "date": _today(),
-        "entries": [one.document() for one in results],
-    }
-
-
-def commit() -> str | None:
-    """Return the commit that ran, with a plus if files differ from it; None outside of git."""
-    words = ("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
-    found = subprocess.run(
-        ("git", *words),
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parent,
-        timeout=GIT_S,
-        check=False,
-    )
-    return found.stdout.strip() or None
-
-
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
 
 
 def _cpu_s() -> float:

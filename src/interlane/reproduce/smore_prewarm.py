@@ -230,20 +230,20 @@ def _few_places(setting: Setting, trees: "Trees") -> list[Row]:
     told = {one.name: trees.chance.predict(one, competing) for one in competing}
     chances = np.column_stack([told[name] for name in group.names])
     ahead = chances[1:]
-    rankings: dict[str, Callable[[], Ranking]] = {
-        "LRU": lambda: Recent(count),
-        "LFU": lambda: Frequent(count),
-        "GDSF": lambda: GreedyDual(count),
-        "Belady, who knows the future": lambda: Foreseen(group.counts),
-        "ours": lambda: Hazard(RecordedForecasts(chances, chances)),
-        AHEAD: lambda: Hazard(RecordedForecasts(ahead, ahead), is_ahead=True),
+    rankings: dict[str, Callable[[], tuple[Ranking, RecordedForecasts | None]]] = {
+        "LRU": lambda: (Recent(), None),
+        "LFU": lambda: (Frequent(), None),
+        "GDSF": lambda: (GreedyDual(), None),
+        "Belady, who knows the future": lambda: (Foreseen(group.names, group.counts), None),
+        "ours": lambda: (Hazard(), RecordedForecasts(chances, chances)),
+        AHEAD: lambda: (Hazard(is_ahead=True), RecordedForecasts(ahead, ahead)),
     }
     rows = []
     for places, together in ((8, True), (8, False), (4, False), (16, False)):
         how = "together" if together else "in turn"
         what = f"genai: {places} warm places, {count} models, asked {how}:"
         cold = {
-            kind: cold_share(group, places, make(), together=together)
+            kind: cold_share(group, places, *make(), together=together)
             for kind, make in rankings.items()
             if kind != AHEAD or not together
         }

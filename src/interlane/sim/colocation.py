@@ -1,34 +1,59 @@
 """Training and functions on the same GPUs, minute by minute.
 
-Training jobs take GPUs in the order they come.  Functions are asked; an advisor says before
-each minute how many replicas they should have, and what it missed is a cold start.  Every
-replica goes where a colocator says, loads its model first unless it is there already, and
-leaves when it is not wanted any more.  How much everybody really slows down comes from measured
-pairs, which the colocator has seen only in part; it is told what is measured as time goes on.
+Training jobs take GPUs in the order they come.  Functions are asked, and the function scheduler
+is told: it says where replicas are loaded and which are dropped, ahead of requests and when it
+missed some, which is a cold start.  The world carries it out.  A replica loads its model first
+unless it is there already.  How much everybody really slows down comes from measured pairs,
+which the scheduler has seen only in part; it is told what is measured as time goes on.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interlane.functions.advise import Advisor
-from interlane.model import GpuRef, MachineId, Refusal
+from interlane.functions.events import (
+    CoRunsMeasured,
+    DeviceJudged,
+    DevicesChanged,
+    DropReason,
+    DropReplica,
+    FunctionAction,
+    FunctionDeployed,
+    FunctionEvent,
+    Held,
+    JobsHeld,
+    LoadReplica,
+    ReplicasEnded,
+    ReplicasLoaded,
+    ReplicasNeeded,
+    ReplicasObserved,
+    SlotPassed,
+)
+from interlane.functions.scheduler import FunctionScheduler
+from interlane.model import (
+    GpuRef,
+    JobId,
+    Machine,
+    MachineId,
+    Workload,
+    WorkloadKind,
+)
 from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT, ColocatedGpu, Gpus
-from interlane.policy.colocate.place import Colocation, Colocator
+from interlane.policy.colocate.gpus import LIMIT
+from interlane.policy.colocate.interference import CoRunReading, SlowdownTarget
 from interlane.policy.colocate.slowdown import Slowdowns
-from interlane.predict.slowdown.online import Online
 
 MINUTE_S: Final = 60.0
 HOUR_MINUTES: Final = 60
-HERE: Final = MachineId("world")
 LEARN_MINUTES: Final = 10
 """Minutes between measurements that a table learns from."""
+REPLICAS_MAX: Final = 1_000_000
+"""A function may have as many as it needs."""
 NOISE: Final = 0.02
 """Relative error of what is measured."""
 
@@ -82,13 +107,16 @@ class _Job:
     minutes: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Replica:
+    number: int
+    place: int
+    """Of its function in the scenario."""
     function: Function
-    gpu_id: GpuRef
+    gpu: GpuRef
     ready_s: float
     is_cold: bool
-    """Whether a request called for it, instead of an advisor."""
+    """Whether a request called for it, instead of a forecast."""
 
     def loading(self, now_s: float) -> float:
         """Return the part of the minute that begins in which it loads."""
@@ -155,211 +183,190 @@ def use_class(use: float | None) -> str:
     return "light" if use < 0.4 else "medium" if use < 0.75 else "heavy"
 
 
-@dataclass(frozen=True, eq=False)
-class Scheduling:
-    """Who decides about functions."""
-
-    colocator: Colocator
-    slowdowns: Slowdowns
-    """The numbers it decides by."""
-    advisor: Advisor
-    online: Online | None = None
-    """Keeps the table behind the numbers true, from what is measured."""
-    evicts: bool = False
-    """Whether a function goes again when measurements break a promise."""
-
-
 class ColocationWorld:
     """Plays a scenario; where nobody decides about functions, they get no place."""
 
     def __init__(
-        self, scenario: ColocationScenario, scheduling: Scheduling | None = None
+        self, scenario: ColocationScenario, scheduler: FunctionScheduler | None = None
     ) -> None:
         self._scenario = scenario
         self._needs = scenario.needs
-        self._scheduling = scheduling
-        gpus = [
-            ColocatedGpu(GpuRef(HERE, number), scenario.gpu_type, scenario.memory_mib)
-            for number in range(scenario.gpus)
-        ]
-        self._gpus = Gpus(gpus)
-        self._colocation = Colocation(
-            self._gpus,
-            scheduling.colocator if scheduling else _Nowhere(),
-            scheduling.slowdowns if scheduling else scenario.truth,
-            rng=Random(scenario.seed),
-        )
+        self._scheduler = scheduler
+        self._gpus = [GpuRef(MachineId(f"m{one}"), 0) for one in range(scenario.gpus)]
         self._rng = Random(scenario.seed + 1)
         self._queue: deque[Training] = deque()
         self._jobs: dict[GpuRef, _Job] = {}
-        self._free = [gpu.id for gpu in reversed(gpus)]
-        self._replicas: list[list[_Replica]] = [[] for _ in scenario.functions]
-        self._by_id: dict[str, _Replica] = {}
-        self._waiting: list[list[Function]] = [[] for _ in scenario.functions]
-        self._serial = 0
-        self._learns = False
+        self._free = self._gpus[::-1]
+        self._replicas: dict[int, _Replica] = {}
+        self._of: list[list[_Replica]] = [[] for _ in scenario.functions]
+        self._on: dict[GpuRef, list[_Replica]] = {gpu: [] for gpu in self._gpus}
+        self._places = {one.id: place for place, one in enumerate(scenario.functions)}
+        self._read: list[CoRunReading] = []
+        """What is measured in this minute and learned from."""
         self._true: dict[tuple[str | None, tuple[str, ...]], tuple[float, list[float]]] = {}
         """Training and functions that run together -> how much slower each really is."""
         self.outcome = ColocationOutcome()
 
     def play(self) -> ColocationOutcome:
         """Play all minutes."""
-        coming = deque(sorted(self._scenario.trainings, key=lambda one: one.minute))
+        scenario = self._scenario
+        shape = (scenario.gpu_type, 1, 0, 0, scenario.memory_mib)
+        machines = tuple(Machine(gpu.machine, *shape) for gpu in self._gpus)
+        self._tell(DevicesChanged(machines), 0.0)
+        for one in scenario.functions:
+            self._tell(FunctionDeployed(one, replicas_max=REPLICAS_MAX), 0.0)
+        coming = deque(sorted(scenario.trainings, key=lambda one: one.minute))
         for minute, needs in enumerate(self._needs.tolist()):
             now_s = minute * MINUTE_S
             while coming and coming[0].minute <= minute:
                 self._queue.append(coming.popleft())
             self._start_trainings(now_s)
             busy = self._serve(minute, needs, now_s)
-            self._run_minute(busy, now_s)
+            self._run_minute(minute, busy, now_s)
         return self.outcome
 
     def _start_trainings(self, now_s: float) -> None:
+        held = {}
         while self._queue and self._free:
-            training, gpu_id = self._queue.popleft(), self._free.pop()
-            self._jobs[gpu_id] = _Job(training, training.work_s)
-            evicted = self._colocation.begin_training(
-                gpu_id, training.workload, training.memory_mib, training.use, now_s
-            )
-            for function in evicted:
-                self._send_back(function)
+            training, gpu = self._queue.popleft(), self._free.pop()
+            self._jobs[gpu] = _Job(training, training.work_s)
+            workload = Workload(WorkloadKind.JOB, training.workload)
+            job_id = JobId(f"{gpu.machine}/{now_s:g}")
+            held[gpu] = (Held(job_id, workload, training.memory_mib, training.use),)
+        if held:
+            self._tell(JobsHeld(held), now_s)
 
     # -- functions --------------------------------------------------------------------
 
-    def _serve(self, minute: int, needs: list[int], now_s: float) -> set[str]:
-        """Bring replicas in, ahead and as requests call; return those that have work."""
+    def _tell(self, event: FunctionEvent, now_s: float, *, is_cold: bool = False) -> None:
+        """Tell the scheduler, and carry out what it says; what leaves is gone at once."""
+        if self._scheduler is None:
+            return
+        actions = self._scheduler.tell(event, now_s)
+        while actions:
+            ended = self._carried_out(actions, now_s, is_cold=is_cold)
+            actions = self._scheduler.tell(ReplicasEnded(ended), now_s) if ended else ()
+
+    def _carried_out(
+        self, actions: Sequence[FunctionAction], now_s: float, *, is_cold: bool
+    ) -> tuple[int, ...]:
+        ended = []
+        for action in actions:
+            if isinstance(action, LoadReplica):
+                self._load(action, now_s, is_cold=is_cold)
+            elif isinstance(action, DropReplica):
+                ended.append(action.replica)
+                self._drop(action)
+        return tuple(ended)
+
+    def _load(self, action: LoadReplica, now_s: float, *, is_cold: bool) -> None:
+        place, there = self._places[action.function], self._on[action.gpu]
+        is_warm = any(one.place == place for one in there)
+        load_s = 0.0 if is_warm else self._rng.choice(self._scenario.load_s)
+        self.outcome.cold += is_cold and load_s > 0
+        function = self._scenario.functions[place]
+        replica = _Replica(action.replica, place, function, action.gpu, now_s + load_s, is_cold)
+        self._replicas[action.replica] = replica
+        self._of[place].append(replica)
+        there.append(replica)
+
+    def _drop(self, action: DropReplica) -> None:
+        gone = self._replicas.pop(action.replica)
+        self._of[gone.place].remove(gone)
+        self._on[gone.gpu].remove(gone)
+        self.outcome.evicted += action.why is DropReason.BOUND
+
+    def _serve(self, minute: int, needs: list[int], now_s: float) -> set[int]:
+        """Let functions be asked; return the replicas that have work."""
         self.outcome.needed += sum(needs)
-        if self._scheduling is None:
-            self.outcome.unplaced += sum(needs)
-            return set()
-        self._learns = self._scheduling.online is not None and minute % LEARN_MINUTES == 0
-        if self._learns:
-            self._scheduling.slowdowns.forget()
-        advisor = self._scheduling.advisor
-        self._scale([int(one) for one in advisor.wanted()], now_s)
-        self._place_waiting(now_s, {})
-        self._call(needs)
-        idle = self._idle(needs) if self._scheduling.evicts else {}
-        self._place_waiting(now_s, idle, is_cold=True)
-        advisor.passed(self._scenario.counts[minute], self._needs[minute].astype(float))
+        loaded = [one.number for one in self._replicas.values() if one.ready_s <= now_s]
+        self._tell(ReplicasLoaded(tuple(loaded)), now_s)
+        if minute:
+            counts = self._scenario.counts[minute - 1].tolist()
+            self._tell(SlotPassed(dict(zip(self._places, counts, strict=True))), now_s)
+        busy = {
+            one.number
+            for place, needed in enumerate(needs)
+            for one in _readiest(self._of[place])[:needed]
+        }
+        asked = frozenset(name for name, place in self._places.items() if needs[place])
+        self._tell(ReplicasObserved(frozenset(busy), asked), now_s)
+        missing = {
+            name: needs[place] - len(self._of[place])
+            for name, place in self._places.items()
+            if needs[place] > len(self._of[place])
+        }
+        self._tell(ReplicasNeeded(missing), now_s, is_cold=True)
         return self._at_work(needs, now_s)
 
-    def _scale(self, wanted: list[int], now_s: float) -> None:
-        """Send replicas away that are not wanted any more, and queue those that are."""
-        for number, replicas in enumerate(self._replicas):
-            while len(replicas) > wanted[number]:
-                self._send_away(number, now_s)
-        self._waiting = [[] for _ in self._waiting]
-        self._call(wanted)
-
-    def _call(self, wanted: list[int]) -> None:
-        """Queue the replicas that are missing."""
-        for number, waiting in enumerate(self._waiting):
-            missing = wanted[number] - len(self._replicas[number]) - len(waiting)
-            waiting.extend(self._replica_of(number) for _ in range(missing))
-
-    def _replica_of(self, number: int) -> Function:
-        self._serial += 1
-        return replace(self._scenario.functions[number], id=f"{number}/{self._serial}")
-
-    def _idle(self, needs: list[int]) -> dict[str, GpuRef]:
-        """Return the replicas that have no requests in this minute, and their GPUs."""
-        return {
-            one.function.id: one.gpu_id
-            for replicas, needed in zip(self._replicas, needs, strict=True)
-            for one in _readiest(replicas)[needed:]
-        }
-
-    def _place_waiting(
-        self, now_s: float, idle: dict[str, GpuRef], *, is_cold: bool = False
-    ) -> None:
-        colocator = self._colocation.colocator
-        order = sorted(
-            (number for number, waiting in enumerate(self._waiting) if waiting),
-            key=lambda number: -colocator.priority(self._waiting[number][0], self._gpus),
-        )
-        left = sum(map(len, self._waiting))
-        for number in order:
-            again: list[Function] = []
-            for function in self._waiting[number]:
-                left -= 1
-                site = self._colocation.place(function, left, now_s, idle)
-                if isinstance(site, Refusal):
-                    again.append(function)
-                    continue
-                for one in site.instead:
-                    self._send_back(one)
-                    del idle[one.id]
-                load_s = 0.0 if site.is_warm else self._rng.choice(self._scenario.load_s)
-                self.outcome.cold += is_cold and load_s > 0
-                replica = _Replica(function, site.gpu.id, now_s + load_s, is_cold)
-                self._replicas[number].append(replica)
-                self._by_id[function.id] = replica
-            self._waiting[number] = again
-
-    def _send_away(self, number: int, now_s: float) -> None:
-        gone = self._replicas[number].pop()
-        del self._by_id[gone.function.id]
-        self._colocation.leave(gone.function, gone.gpu_id, now_s)
-
-    def _send_back(self, function: Function) -> None:
-        number = int(function.id.split("/")[0])
-        self._replicas[number].remove(self._by_id.pop(function.id))
-
-    def _at_work(self, needs: list[int], now_s: float) -> set[str]:
+    def _at_work(self, needs: list[int], now_s: float) -> set[int]:
         """Return the replicas that have requests in this minute, and count what is missing."""
         busy = set()
-        for replicas, needed in zip(self._replicas, needs, strict=True):
+        for replicas, needed in zip(self._of, needs, strict=True):
             self.outcome.unplaced += max(0, needed - len(replicas))
             self.outcome.idle += max(0, len(replicas) - needed)
             for replica in _readiest(replicas)[:needed]:
-                busy.add(replica.function.id)
-                self._count_loading(replica, now_s)
+                busy.add(replica.number)
+                loading = replica.loading(now_s)
+                self.outcome.loading += 1.0 if replica.is_cold and loading else loading
         return busy
-
-    def _count_loading(self, replica: _Replica, now_s: float) -> None:
-        loading = replica.loading(now_s)
-        self.outcome.loading += 1.0 if replica.is_cold and loading else loading
 
     # -- a minute ---------------------------------------------------------------------
 
-    def _run_minute(self, busy: set[str], now_s: float) -> None:
-        outcome = self.outcome
-        for gpu in self._gpus.order:
-            job = self._jobs.get(gpu.id)
-            working = [one for one in gpu.functions if one.id in busy]
-            training, each = self._speeds(gpu, job, working)
-            used = self._used(working, each, now_s)
+    def _run_minute(self, minute: int, busy: set[int], now_s: float) -> None:
+        outcome, end_s = self.outcome, now_s + MINUTE_S
+        ended = {}
+        for gpu in self._gpus:
+            job = self._jobs.get(gpu)
+            working = [one for one in self._on[gpu] if one.number in busy]
+            training, each = self._speeds(job, working)
+            used = sum(
+                (1.0 - one.loading(now_s)) * one.function.use / slowed
+                for one, slowed in zip(working, each, strict=True)
+            )
             if job is not None:
                 used += job.training.use / training
             kind = use_class(None if job is None else job.training.use)
             outcome.busy[kind] = outcome.busy.get(kind, 0.0) + min(1.0, used)
             outcome.minutes[kind] = outcome.minutes.get(kind, 0) + 1
-            outcome.slow += self._too_slow(working, each, now_s)
-            if gpu.functions:
-                self._measure(gpu, training, working, each, now_s)
-            if job is not None:
-                self._train(gpu.id, job, training, now_s)
+            outcome.slow += sum(
+                slowed > one.function.p99_limit and one.ready_s <= now_s
+                for one, slowed in zip(working, each, strict=True)
+            )
+            if self._on[gpu]:
+                learns = minute % LEARN_MINUTES == 0 and job is not None and bool(working)
+                self._measure(gpu, job if learns else None, training, working, each, end_s)
+            if job is not None and self._train(job, training):
+                del self._jobs[gpu]
+                self._free.append(gpu)
+                ended[gpu] = ()
+        if self._read:
+            self._tell(CoRunsMeasured(tuple(self._read)), end_s)
+            self._read.clear()
+        if ended:
+            self._tell(JobsHeld(ended), end_s)
 
     def _speeds(
-        self, gpu: ColocatedGpu, job: _Job | None, working: Sequence[Function]
+        self, job: _Job | None, working: Sequence[_Replica]
     ) -> tuple[float, list[float]]:
         """Return how much slower training and each function at work really are."""
         if not working:
             return 1.0, []
         trainer = None if job is None else job.training.workload
-        key = trainer, tuple(one.workload for one in working)
+        key = trainer, tuple(one.function.workload for one in working)
         found = self._true.get(key)
         if found is None:
+            scenario, functions = self._scenario, [one.function for one in working]
+            mode = next(iter(scenario.truth.modes))
             slowdowns = [
-                self._scenario.truth.slowdown(
-                    self._mode,
-                    gpu.gpu_type,
+                scenario.truth.slowdown(
+                    mode,
+                    scenario.gpu_type,
                     trainer,
-                    [*working[:place], *working[place + 1 :]],
+                    [*functions[:place], *functions[place + 1 :]],
                     one,
                 )
-                for place, one in enumerate(working)
+                for place, one in enumerate(functions)
             ]
             found = self._true[key] = (
                 slowdowns[-1].training,
@@ -367,27 +374,8 @@ class ColocationWorld:
             )
         return found
 
-    def _used(self, working: Sequence[Function], each: Sequence[float], now_s: float) -> float:
-        """Return the share of a GPU that functions keep busy; what loads does no work."""
-        return sum(
-            (1.0 - self._by_id[one.id].loading(now_s)) * one.use / slowed
-            for one, slowed in zip(working, each, strict=True)
-        )
-
-    def _too_slow(
-        self, working: Sequence[Function], each: Sequence[float], now_s: float
-    ) -> int:
-        """Count the functions that serve, but more slowly than they may."""
-        return sum(
-            slowed > one.p99_limit and self._by_id[one.id].ready_s <= now_s
-            for one, slowed in zip(working, each, strict=True)
-        )
-
-    @property
-    def _mode(self) -> str:
-        return next(iter(self._scenario.truth.modes))
-
-    def _train(self, gpu_id: GpuRef, job: _Job, slow_down: float, now_s: float) -> None:
+    def _train(self, job: _Job, slow_down: float) -> bool:
+        """Let a job train for a minute; tell whether it has ended."""
         job.left_s -= MINUTE_S / slow_down
         job.lost += 1.0 - 1.0 / slow_down
         job.minutes += 1
@@ -397,68 +385,33 @@ class ColocationWorld:
             self.outcome.job_hours += hours
             self.outcome.job_hours_broken += hours * (job.lost > LIMIT * job.minutes)
             job.lost, job.minutes = 0.0, 0
-        if ends:
-            self.outcome.trained += 1
-            del self._jobs[gpu_id]
-            self._free.append(gpu_id)
-            training = job.training
-            self._colocation.end_training(gpu_id, training.memory_mib, training.use, now_s)
+        self.outcome.trained += ends
+        return ends
 
     def _measure(
         self,
-        gpu: ColocatedGpu,
+        gpu: GpuRef,
+        teaches: _Job | None,
         training: float,
-        working: Sequence[Function],
+        working: Sequence[_Replica],
         each: Sequence[float],
         now_s: float,
     ) -> None:
         """Tell what a monitor sees, with an error of its own."""
-        assert self._scheduling is not None
         off = 1.0 + NOISE * (2.0 * self._rng.random() - 1.0)
-        if self._learns and gpu.trainer is not None and working:
-            self._learn(gpu, working, off / training, off / each[0], now_s)
-        if not self._scheduling.evicts:
-            return
-        slowed = {one.id: off * own for one, own in zip(working, each, strict=True)}
-        p99 = [slowed.get(one.id, 1.0) for one in gpu.functions]
-        gone = self._colocation.measured(gpu.id, training * off, p99, now_s)
-        if gone is not None:
-            self.outcome.evicted += 1
-            self._send_back(gone)
-
-    def _learn(
-        self,
-        gpu: ColocatedGpu,
-        working: Sequence[Function],
-        trained: float,
-        served: float,
-        now_s: float,
-    ) -> None:
-        """Add what was measured to the tables by which functions are placed."""
-        assert self._scheduling is not None
-        assert self._scheduling.online is not None
-        assert gpu.trainer is not None
-        if len(working) > 1:
-            names = [one.workload for one in working]
-            self._scheduling.slowdowns.learn(
-                self._mode, gpu.gpu_type, gpu.trainer, names, 1.0 / trained
+        if teaches is not None:
+            trainer, gpu_type = teaches.training.workload, self._scenario.gpu_type
+            names = tuple(one.function.workload for one in working)
+            self._read.append(
+                CoRunReading(gpu_type, SlowdownTarget.TRAINING, trainer, names, training / off)
             )
-            return
-        online = self._scheduling.online
-        table = online.table
-        there, trainer = table.gpu(gpu.gpu_type), table.workload(gpu.trainer)
-        function = table.workload(working[0].workload)
-        online.learn(there, trainer, function, trained, now_s)
-        online.learn(there, function, trainer, served, now_s)
-
-
-class _Nowhere:
-    """Functions get no place: GPUs belong to training alone."""
-
-    def priority(self, function: Function, gpus: Gpus) -> float:
-        return 0.0
-
-    def place(
-        self, function: Function, gpus: Gpus, waiting: int, now_s: float, rng: Random
-    ) -> Refusal:
-        raise AssertionError("nobody asks where functions go")
+            if len(names) == 1:
+                self._read.append(
+                    CoRunReading(
+                        gpu_type, SlowdownTarget.LATENCY, *names, (trainer,), each[0] / off
+                    )
+                )
+        p99 = {one.number: 1.0 for one in self._on[gpu]} | {
+            one.number: off * own for one, own in zip(working, each, strict=True)
+        }
+        self._tell(DeviceJudged(gpu, training * off, p99), now_s)

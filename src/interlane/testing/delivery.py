@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
+from sqlalchemy import engine as sql
+from sqlalchemy import event, make_url
+
 from interlane.live.files.job import JobSpec
 from interlane.live.port import (
     Attempt,
@@ -20,6 +23,7 @@ from interlane.live.port import (
     Stop,
     Tell,
 )
+from interlane.live.store.database import engine_of
 from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import DrainRow, UsedKey
 from interlane.live.store.store import Store, StoreFailed
@@ -111,6 +115,8 @@ class FaultyDelivery:
         """All that looks said of attempts for good."""
         self.stopped: set[Attempt] = set()
         """Attempts that were to stop."""
+        self.cancelled: set[Attempt] = set()
+        """Those of them that were to stop for good, once the engine was told so."""
 
     def start(self, tell: Tell) -> None:
         """Begin to report."""
@@ -151,6 +157,8 @@ class FaultyDelivery:
         self.stopped.add(attempt)
         for _ in self._times():
             self._engine.stop(attempt, how)
+            if how is Stop.CANCEL:
+                self.cancelled.add(attempt)
 
     def _times(self) -> range:
         self._fuse.burn()
@@ -158,18 +166,39 @@ class FaultyDelivery:
             return range(0)
         return range(2 if self._rng.random() < self._rates.doubled else 1)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Pass it on once, twice or never, or die."""
         for _ in self._times():
-            self._engine.discard(key, was_cancelled=was_cancelled)
+            self._engine.discard(key, was_cancelled=was_cancelled, why=why)
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Pass the question on."""
         return self._engine.output(attempt, begin, size)
 
 
-_STATEMENTS: Final[dict[Any, Any]] = {}
-"""Statements that were compiled once for all stores, which are many and live shortly."""
+class _OneConnector:
+    """Connects to one file after another: what it has compiled stays good for all of them.
+
+    Stores of scripts are many and live shortly, one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._engine: sql.Engine | None = None
+
+    def to(self, url: str) -> sql.Engine:
+        """Return what connects to a file from now on."""
+        self._path = make_url(url).database or ""
+        if self._engine is None:
+            self._engine = engine_of(url)
+            event.listen(self._engine, "do_connect", self._aim)
+        return self._engine
+
+    def _aim(self, dialect: object, record: object, words: list[Any], more: object) -> None:
+        words[:] = [self._path]
+
+
+_CONNECTOR: Final = _OneConnector()
 
 
 class FaultyStore(Store):
@@ -177,9 +206,11 @@ class FaultyStore(Store):
 
     def __init__(self, url: str, fuse: Fuse) -> None:
         super().__init__(url)
-        self._engine = self._engine.execution_options(compiled_cache=_STATEMENTS)
         self._fuse = fuse
         self.fails_next = False
+
+    def _connected(self, url: str) -> sql.Engine:
+        return _CONNECTOR.to(url)
 
     def commit(
         self,

@@ -52,11 +52,15 @@ from interlane.model import (
     Demand,
     Finished,
     JobId,
+    LogEntry,
     Machine,
     MachineId,
     Occupied,
     Placement,
     Refuse,
+    Start,
+    Started,
+    StartFailed,
     Ticked,
     Wake,
 )
@@ -90,6 +94,8 @@ class Limits:
     """Whether an old copy of the store may come back in a script."""
     keeps_traces: bool = False
     """Whether nothing that has begun is ever forgotten, whatever is lost."""
+    keeps_cancels: bool = False
+    """Nor that a job was stopped for good."""
     pace: int = 1
     """Things that the world may do between two moves, at most."""
 
@@ -129,6 +135,10 @@ class EngineWorld(Protocol):
 
     def exits(self) -> Mapping[Attempt, int | None]:
         """Return the exit codes of attempts that ended by themselves."""
+        ...
+
+    def struck(self) -> frozenset[Attempt]:
+        """Return the attempts of which others ended a part: the rest follows, and runs anew."""
         ...
 
     def machines(self) -> Mapping[MachineId, Machine]:
@@ -233,6 +243,8 @@ class _Play:
     """What earlier engines have said of attempts."""
     stopped: set[Attempt] = field(default_factory=set)
     """What earlier engines were asked to stop."""
+    stopped_for_good: set[Attempt] = field(default_factory=set)
+    """Those of them whose jobs nobody wanted any more."""
     most: dict[MachineId, Machine] = field(default_factory=dict)
     """Each machine as it was when it was largest."""
     look: _Look | None = None
@@ -279,12 +291,13 @@ class _Play:
         self.fuse.left = None
         before = self.world.running()
         self.close()
-        ended = {*self.gate.stopped, *self.world.exits()}
+        ended = {*self.gate.stopped, *self.world.exits(), *self.world.struck()}
         lost = before.keys() - self.world.running().keys() - ended
         demand(not lost, "what runs goes on", f"{lost} ended with the server.")
         self._note_ends()
         self.told += self._said()
         self.stopped |= self.gate.stopped
+        self.stopped_for_good |= self.gate.cancelled
         if self.gate.traits.keeps_record and self.rng.random() < 0.4:
             self._lose_store()
         elif self.world.limits.restores:
@@ -678,6 +691,8 @@ class _Play:
         demand(fold(log) == records, "the log folds to the records", "It does not.")
         found = replay(log, lambda settings: _scheduler)
         demand(found.difference is None, "the log replays", str(found.difference))
+        _check_starts(log)
+        self._check_cancels()
         lost = self.acknowledged - records.keys()
         demand(not lost, "nothing acknowledged is lost", f"{sorted(lost)} are.")
         ends = Counter(entry.job_id for entry in log if isinstance(entry.what, LAST))
@@ -686,6 +701,19 @@ class _Play:
             what = f"Job {record.id} is {record.state} and has ended {ends[record.id]} times."
             demand(ends[record.id] == 1 and record.state in ENDED, "every job ends once", what)
             self._check_end(record, exits.get(attempt_of(record), -1))
+
+    def _check_cancels(self) -> None:
+        """Check that what was stopped for good has not run again with an older copy."""
+        if not self.world.limits.keeps_cancels:
+            return
+        said = {at: one for at, one in self.over.items() if isinstance(one, Ended)}
+        asked = self.stopped_for_good | self.gate.cancelled
+        gone = [at for at in asked & said.keys() if said[at].why in ("stopped", "cancelled")]
+        last = {at.uid: at.number for at in gone}
+        for attempt in self.world.begun():
+            what = f"{attempt} ran though attempt {last.get(attempt.uid)} was to be the last."
+            is_right = attempt.number <= last.get(attempt.uid, attempt.number)
+            demand(is_right, "cancelled means cancelled", what)
 
     def _check_end(self, record: JobRecord, exit_code: int | None) -> None:
         """Check one end; -1 stands for an attempt that did not end by itself."""
@@ -697,9 +725,21 @@ class _Play:
                 demand(exit_code not in (0, -1) or self._refused(record), "ends are true", what)
             case JobState.CANCELLED:
                 was_asked = record.id in self.cancelled or record.key in self.world.withdrawn()
-                demand(was_asked, "ends are true", what)
+                is_true = was_asked or self._ended_unseen(record)
+                demand(is_true, "ends are true", what)
             case _:
                 pass
+
+    def _ended_unseen(self, record: JobRecord) -> bool:
+        """Tell whether a job of an engine that keeps the record ended after the copy was made.
+
+        Nobody there wants it any more, and nobody tells a server with an older copy why.
+        """
+        ended = [one for one in self.told if isinstance(one, Ended)]
+        return self.gate.traits.keeps_record and any(
+            one.attempt.uid == record.uid and one.attempt.number > record.attempt
+            for one in ended
+        )
 
     def _refused(self, record: JobRecord) -> bool:
         """Tell whether a job could not begin or was cut off, and more often than it may.
@@ -739,6 +779,22 @@ def _could_run(record: JobRecord, machines: Iterable[Machine]) -> bool:
         by_cpu = machine.cpu_milli // asks.cpu_milli if asks.cpu_milli else 1_000
         room += min(by_gpu, by_cpu)
     return room >= (gang.min or gang.nodes)
+
+
+def _check_starts(log: Iterable[LogEntry]) -> None:
+    """Check that nothing has started by the log of which it says then that it could not."""
+    started: set[JobId] = set()
+    for entry in log:
+        job_id = entry.job_id
+        if job_id is None or entry.is_void:
+            continue
+        if isinstance(entry.what, Start):
+            started.discard(job_id)
+        elif isinstance(entry.what, Started):
+            started.add(job_id)
+        elif isinstance(entry.what, StartFailed):
+            what = f"Job {job_id} had started and then failed to (entry {entry.seq})."
+            demand(job_id not in started, "what started has started", what)
 
 
 def _check_once(begun: Mapping[Attempt, int]) -> None:

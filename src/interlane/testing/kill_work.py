@@ -87,8 +87,6 @@ class Asked:
     jobs: set[str] = field(default_factory=set)
     at_s: float = 0.0
     """When it was acknowledged first."""
-    cancel_s: float | None = None
-    """When its cancel was asked for."""
     cancelled_s: float | None = None
     """When its cancel was acknowledged."""
 
@@ -198,7 +196,6 @@ class KillWork:
             self._cancel(asked)
 
     def _cancel(self, asked: Asked) -> None:
-        asked.cancel_s = time.time()
         try:
             for job in asked.jobs:
                 crashes.ask(self._server(), "DELETE", f"/jobs/{job}")
@@ -292,6 +289,12 @@ class Excuses:
         """Tell whether what was acknowledged at a time may be forgotten."""
         return any(begin <= at_s <= end for begin, end in self.gaps)
 
+    def forgets_cancel(self, at_s: float, *, had_begun: bool) -> bool:
+        """Tell whether a cancel may be forgotten that was acknowledged at a time."""
+        if not had_begun:
+            return self.forgets(at_s)
+        return any(begin <= at_s <= end < at_s + LAUNCH_S for begin, end in self.gaps)
+
 
 def judged(
     asked: Iterable[Asked], ran: list[RanLine], kept: dict[str, KeptJob], excuses: Excuses
@@ -309,18 +312,15 @@ def judged(
         len(ids),
         len(lost & forgotten),
         tuple(sorted(lost - forgotten)),
-        tuple(sorted({*_repeated(ids, ran, excuses), *_doubled(asked)})),
+        tuple(sorted({*_repeated(ran, excuses), *_doubled(asked)})),
         tuple(sorted(job for job in done if (job, kept[job].attempt) not in ended)),
         tuple(sorted(_uncancelled(ids, ran, excuses))),
         tuple(sorted(one.job for one in ran if one.what == "clash")),
     )
 
 
-def _repeated(ids: dict[str, Asked], ran: list[RanLine], excuses: Excuses) -> Iterable[str]:
-    """Name jobs that ran again though nothing had cut them off, or beside themselves.
-
-    One whose cancel is forgotten with an old copy was stopped, and waits again.
-    """
+def _repeated(ran: list[RanLine], excuses: Excuses) -> Iterable[str]:
+    """Name jobs that ran again though nothing had cut them off, or beside themselves."""
     begun = Counter((one.job, one.attempt) for one in ran if one.what == "start")
     attempts: dict[str, list[int]] = {}
     for (job, attempt), count in begun.items():
@@ -328,9 +328,6 @@ def _repeated(ids: dict[str, Asked], ran: list[RanLine], excuses: Excuses) -> It
         if count > 1:
             yield job
     for job, numbers in attempts.items():
-        cancel_s = ids[job].cancel_s if job in ids else None
-        if cancel_s is not None and excuses.forgets(cancel_s):
-            continue
         if any((job, one) not in excuses.shims_killed for one in sorted(numbers)[:-1]):
             yield job
     yield from (one.job for one in ran if one.what == "overlap")
@@ -342,11 +339,22 @@ def _doubled(asked: Iterable[Asked]) -> Iterable[str]:
 
 
 def _uncancelled(ids: dict[str, Asked], ran: list[RanLine], excuses: Excuses) -> Iterable[str]:
-    """Name jobs of which an attempt began after the cancel, and came to its end."""
+    """Name jobs of which an attempt began after the cancel, and came to its end.
+
+    An old copy may forget the cancel of a job that had not begun, or that was to be stopped by
+    a server that was killed before it could; any other is noted beside the job's runs.
+    """
     ended = {(one.job, one.attempt) for one in ran if one.what == "end"}
+    first_s: dict[str, float] = {}
+    for one in ran:
+        if one.what == "start":
+            first_s.setdefault(one.job, one.at_s)
     for one in ran:
         at_s = ids[one.job].cancelled_s if one.job in ids else None
         if at_s is None or one.what != "start" or one.at_s < at_s + LAUNCH_S:
             continue
-        if (one.job, one.attempt) in ended and not excuses.forgets(at_s):
+        had_begun = first_s[one.job] < at_s
+        if (one.job, one.attempt) in ended and not excuses.forgets_cancel(
+            at_s, had_begun=had_begun
+        ):
             yield one.job

@@ -275,7 +275,12 @@ def _victims(root: Path, kind: str) -> list[tuple[int, ...]]:
     if kind == "fork server":
         return [(pid,) for pid, parent in parents.items() if parent not in pids]
     shims = {one.pid: _parent(one.pid) for one in found if one.attempt is not None}
-    pairs = [(worker, watcher) for worker, watcher in shims.items() if watcher in shims]
+    # A program that its shim has forked and that is not executed yet looks like a shim.
+    pairs = [
+        (worker, watcher)
+        for worker, watcher in shims.items()
+        if watcher in shims and _session(worker) == watcher
+    ]
     pick: dict[str, Callable[[tuple[int, int]], tuple[int, ...]]] = {
         "shim": lambda pair: pair[:1],
         "watcher": lambda pair: pair[1:],
@@ -287,6 +292,13 @@ def _victims(root: Path, kind: str) -> list[tuple[int, ...]]:
 def _parent(pid: int) -> int:
     try:
         return parent_of(pid)
+    except OSError:
+        return 0
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
     except OSError:
         return 0
 

@@ -4,6 +4,7 @@ import json
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
@@ -33,9 +34,11 @@ class KubeApi:
     token: str
     _idle: "deque[HTTPSConnection]" = field(default_factory=deque, repr=False)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Close connections that nobody uses; others are made as they are needed."""
         while self._idle:
-            self._idle.pop().close()
+            with suppress(IndexError):  # somebody else took the last
+                self._idle.pop().close()
 
     def get(self, path: str, **query: str) -> Document:
         """Return an object or a list."""
@@ -76,6 +79,7 @@ class KubeApi:
             except (HTTPException, OSError):
                 if is_last:
                     raise
+                self.close()  # the others may be as dead
         found: Document = json.loads(text) if text.startswith(b"{") else {}
         if status >= 400:
             raise KubeRefused(status, found.get("message", text.decode(errors="replace")[:300]))

@@ -5,13 +5,16 @@ It reads pods and nodes as any client does, and adds up by itself.
 
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from decimal import Decimal
+from http.client import HTTPException
 from typing import Any, Final
 
-from interlane.testing.kube_api import KubeApi
+from interlane.testing.kube_api import KubeApi, KubeRefused
 
 OVER: Final = ("Succeeded", "Failed")
 UNITS: Final[dict[str, Decimal]] = {
@@ -26,6 +29,8 @@ UNITS: Final[dict[str, Decimal]] = {
     "Ti": Decimal(2**40),
 }
 PREFIX: Final = "interlane.dev/"
+STREAM_S: Final = 5
+"""Seconds after which the server ends a stream, so that whoever looks can end, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,59 @@ def findings(api: KubeApi) -> list[str]:
         *_overfull_gpus(map(_bound, bound), nodes),
         *_halved_gangs(pods),
     ]
+
+
+@dataclass
+class Witness:
+    """Sees every change of every pod, in a thread, and notes what must not be at any moment."""
+
+    api: KubeApi
+    wrong: list[str] = field(default_factory=list)
+    bound: dict[str, str] = field(default_factory=dict)
+    """Where pods were bound, by uid, whatever became of them."""
+    _there: dict[str, BoundPod] = field(default_factory=dict)
+    _closing: bool = False
+
+    def start(self) -> None:
+        """Begin to look."""
+        listed = self.api.get("/api/v1/pods")
+        for pod in listed["items"]:
+            self._see("ADDED", pod)
+        version = listed["metadata"]["resourceVersion"]
+        self._thread = threading.Thread(target=self._run, args=(version,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> list[str]:
+        """Look no more; return what was wrong."""
+        self._closing = True
+        self._thread.join(STREAM_S * 10)
+        return self.wrong
+
+    def _run(self, version: str) -> None:
+        while not self._closing:
+            with suppress(KubeRefused, OSError, HTTPException, ValueError):
+                stream = self.api.watch("/api/v1/pods", version, timeoutSeconds=f"{STREAM_S}")
+                for event in stream:
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    self._see(event["type"], event["object"])
+
+    def _see(self, kind: str, pod: Mapping[str, Any]) -> None:
+        now = _bound(pod)
+        is_over = kind == "DELETED" or (pod.get("status") or {}).get("phase") in OVER
+        if not now.node:
+            return
+        before = self.bound.setdefault(now.uid, now.node)
+        if before != now.node:
+            self.wrong.append(f"Pod {now.name} was bound to {before} and then to {now.node}.")
+        if is_over:
+            self._there.pop(now.uid, None)
+            return
+        self._there[now.uid] = now
+        for gpu in now.gpus:
+            beside = [one for one in self._there.values() if one.node == now.node]
+            milli = sum(one.milli for one in beside if gpu in one.gpus)
+            if milli > 1000:
+                self.wrong.append(f"GPU {gpu} of {now.node} was given away {milli}/1000.")
 
 
 def _overfull_nodes(

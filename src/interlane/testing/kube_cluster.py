@@ -154,6 +154,9 @@ class KubeCluster:
     apiserver: KubeProgram
     controllers: KubeProgram
     others: list[KubeProgram] = field(default_factory=list)
+    _apis: dict[str, KubeApi] = field(default_factory=dict)
+    """One for each token, closed with the cluster: what is collected with others at some
+    moment cannot be relied on to close its connections before they complain."""
 
     @property
     def ca(self) -> Path:
@@ -162,7 +165,13 @@ class KubeCluster:
 
     def api(self, user: str = ADMIN) -> KubeApi:
         """Return a client that speaks as a user."""
-        return KubeApi(self.url, self.ca, self.tokens[user])
+        return self.api_of(self.tokens[user])
+
+    def api_of(self, token: str) -> KubeApi:
+        """Return a client that has a token."""
+        if token not in self._apis:
+            self._apis[token] = KubeApi(self.url, self.ca, token)
+        return self._apis[token]
 
     def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
         """Write the file by which a user's programs find the server."""
@@ -221,8 +230,10 @@ class KubeCluster:
 
     def close(self) -> None:
         """End everything."""
+        for api in self._apis.values():
+            api.close()
         for program in (*self.others, self.controllers, self.apiserver, self.etcd):
-            program.end()
+            program.kill()  # nothing of it is kept
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
+GOODBYE_S: Final = 0.1
+"""Seconds in which encrypted connections say that they end."""
 SKIPPED: Final = ("Host", "Content-Length", "Transfer-Encoding", "Connection")
 
 
@@ -43,6 +46,8 @@ class FaultyProxy:
     faults: ApiFaults = field(default_factory=ApiFaults)
     played: int = 0
     """Faults so far."""
+    answers: "Counter[int]" = field(default_factory=Counter)
+    """What the server itself answered, by status."""
 
     def start(self) -> str:
         """Begin; return the address to speak to."""
@@ -73,7 +78,13 @@ class FaultyProxy:
 
     async def _end(self) -> None:
         await self._runner.cleanup()
+        # Whoever is still being served holds a connection that nobody else would close.
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
         await self._session.close()
+        await asyncio.sleep(GOODBYE_S)
 
     def _happens(self, rate: float) -> bool:
         happens = rate > 0 and self.rng.random() < rate
@@ -101,6 +112,7 @@ class FaultyProxy:
             headers=headers,
             timeout=aiohttp.ClientTimeout(),
         ) as answer:
+            self.answers[answer.status] += 1
             if watches and answer.status == 200:
                 return await self._stream(request, answer)
             data = await answer.read()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from interlane.engines.kubernetes.config import server_of
 from interlane.engines.kubernetes.engine import KubernetesEngine, KubeSettings
@@ -21,11 +21,13 @@ from interlane.policy.order import Fifo
 from interlane.policy.place import pack
 from interlane.policy.policy import Policy
 from interlane.testing.kube_audit import bound_pods
-from interlane.testing.kube_cluster import KubeCluster
+from interlane.testing.kube_cluster import ADMIN, KubeCluster
 from interlane.testing.kube_kubelets import PlayedKubelets
 from interlane.testing.kube_proxy import FaultyProxy
 from interlane.testing.kube_world import NODES, PODS, node_document
 from interlane.testing.waiting import until
+
+PLAYED: Final = PodSettings("default", image="played")
 
 
 def make_scheduler(machines: Cluster, lately: object) -> Scheduler:
@@ -36,7 +38,14 @@ def make_scheduler(machines: Cluster, lately: object) -> Scheduler:
 class ScheduledCluster:
     """See the module's text."""
 
-    def __init__(self, cluster: KubeCluster, folder: Path, machines: Iterable[Machine]) -> None:
+    def __init__(
+        self,
+        cluster: KubeCluster,
+        folder: Path,
+        machines: Iterable[Machine],
+        user: str = ADMIN,
+        pods: PodSettings = PLAYED,
+    ) -> None:
         self.cluster = cluster
         self.api = cluster.api()
         self.kubelets = PlayedKubelets(self.api)
@@ -45,8 +54,8 @@ class ScheduledCluster:
             self.api.post(NODES, node_document(machine))
             self.kubelets.add_node(machine.id)
         self.proxy = FaultyProxy(cluster.url, cluster.ca, Random(7))
-        kubeconfig = cluster.kubeconfig(server=self.proxy.start())
-        settings = KubeSettings(PodSettings("default", image="played"))
+        kubeconfig = cluster.kubeconfig(user, self.proxy.start())
+        settings = KubeSettings(pods)
         self.engine = KubernetesEngine(server_of(kubeconfig), settings)
         self.store = Store(f"sqlite:///{folder / 'state.db'}")
         plan = SchedulerPlan(make_scheduler)
@@ -109,6 +118,12 @@ class ScheduledCluster:
         record = self._record(name)
         attempts = {one.job_id for one in self.kubelets.placements()}
         return record is not None and record.id in attempts and record.state.holds
+
+    def told(self, name: str) -> str:
+        """Return what a pod's condition says of why it is not scheduled."""
+        conditions = (self.api.get(f"{PODS}/{name}").get("status") or {}).get("conditions")
+        found = (one for one in conditions or () if one["type"] == "PodScheduled")
+        return next((one.get("message") or "" for one in found), "")
 
     def finish(self, name: str) -> None:
         """Let a pod end well, and wait until the driver knows."""

@@ -112,15 +112,15 @@ def _install(site: KubeSite) -> None:
     for made in objects_of(site.wanted):
         if made["kind"] == "Deployment":
             continue
-        if made["kind"] == "DaemonSet":
-            runs_here(made["spec"]["template"])
-            container = made["spec"]["template"]["spec"]["containers"][0]
-            container["command"][0] = str(_program())
-        apply(site.api, made)
+        apply(site.api, runs_installed(made) if made["kind"] == "DaemonSet" else made)
 
 
-def _program() -> Path:
-    return Path(sys.executable).parent / "interlane"
+def runs_installed(made: Document) -> Document:
+    """Let what is installed run this very checkout instead of an image's."""
+    runs_here(made["spec"]["template"])
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container["command"][0] = str(Path(sys.executable).parent / "interlane")
+    return made
 
 
 def _offered(site: KubeSite) -> int:

@@ -17,7 +17,7 @@ from interlane.testing.kube_api import KubeApi, KubeRefused
 from interlane.testing.kube_cluster import KubeCluster
 from interlane.testing.kube_kubelets import PlayedKubelets
 from interlane.testing.kube_proxy import ApiFaults, FaultyProxy
-from interlane.testing.waiting import until
+from interlane.testing.waiting import AheadClock, until
 
 STEP_S: Final = 0.05
 IDLE_S: Final = 10.0
@@ -27,19 +27,6 @@ PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NODES: Final = "/api/v1/nodes"
 JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 GPU_MIB: Final = 16_384
-
-
-class AheadClock:
-    """Real time, and what a script has let pass besides."""
-
-    def __init__(self, world: "KubeWorld", at_least_s: float) -> None:
-        self._world = world
-        self._last_s = at_least_s
-
-    def now_s(self) -> float:
-        """Return the time, which never goes back."""
-        self._last_s = max(self._last_s, time.time() + self._world.ahead_s)
-        return self._last_s
 
 
 def node_document(machine: Machine, **meta: object) -> dict[str, Any]:
@@ -143,7 +130,7 @@ class KubeWorld:
 
     def clock(self, at_least_s: float) -> Timed:
         """Return real time, and what was let pass."""
-        return AheadClock(self, at_least_s)
+        return AheadClock(lambda: self.ahead_s, at_least_s)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and what is under way be done if there is enough of it."""
@@ -169,8 +156,13 @@ class KubeWorld:
         return self.kubelets.begun()
 
     def exits(self) -> Mapping[Attempt, int | None]:
-        """Return the codes with which attempts ended by themselves; None if others did it."""
-        return {**dict.fromkeys(self.kubelets.hit), **self.kubelets.exits}
+        """Return the codes with which attempts ended by themselves."""
+        return self.kubelets.exits
+
+    def struck(self) -> frozenset[Attempt]:
+        """Return the attempts of which others deleted a pod, or took a node away."""
+        with self.kubelets.lock:
+            return frozenset(self.kubelets.hit)
 
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return the nodes that there are."""

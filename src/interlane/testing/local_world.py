@@ -96,6 +96,10 @@ class LocalWorld:
         """Return the exit codes that attempts were told."""
         return self._exits
 
+    def struck(self) -> frozenset[Attempt]:
+        """Return none: nobody here ends a part of an attempt."""
+        return frozenset()
+
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return this machine."""
         return {machine.id: machine for machine in this_machine(self._gpus)}

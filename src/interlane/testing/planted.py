@@ -15,13 +15,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from interlane.testing.mutate import Target, dependents, forked, load, run_with, targets_of
-from interlane.testing.planted_bugs import PLANTED, PlantedBug, Scripts
+from interlane.testing.planted_bug import PlantedBug, Scripts
+from interlane.testing.planted_bugs import PLANTED
 
 PATIENCE_S: Final = 600.0
 """For which the tests of a bug may run on a machine that others load; then nothing is known."""
@@ -71,6 +72,25 @@ def tried(bug: PlantedBug, *, with_bug: bool = True) -> PlantedResult:
     return PlantedResult(bug, status != 0, time.monotonic() - begin_s)
 
 
+def controls(bugs: Iterable[PlantedBug]) -> list[PlantedBug]:
+    """Return one bug for each who notices: without bugs, all others would run the same again.
+
+    Of the scripts of a part, those count that are played longest.
+    """
+    found: dict[object, PlantedBug] = {}
+    for bug in bugs:
+        by = bug.noticed_by
+        key = by.part if isinstance(by, Scripts) else by
+        known = found.get(key)
+        if known is None or _seeds(by) > _seeds(known.noticed_by):
+            found[key] = bug
+    return list(found.values())
+
+
+def _seeds(by: tuple[str, ...] | Scripts) -> int:
+    return by.seeds if isinstance(by, Scripts) else 0
+
+
 def _played(scripts: Scripts) -> Callable[[], int]:
     """Return what plays scripts until one is broken, in a process where the bug is planted."""
 
@@ -116,6 +136,8 @@ def main() -> int:
         for bug in bugs:
             print(f"{bug.module}: {bug.what}\n  {bug.breaks}")
         return 0
+    if asked.unplanted:
+        bugs = controls(bugs)
     prepare()
     wrong = 0
     for number, bug in enumerate(bugs, 1):

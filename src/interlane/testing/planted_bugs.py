@@ -1,34 +1,12 @@
 """The bugs that ``planted`` plants: what is changed, which invariant dies, and who notices."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from interlane.testing.planted_bug import PlantedBug, Scripts
+from interlane.testing.planted_findings import FINDINGS
 
 KERNEL, LANES, MIG = "tests/kernel", "tests/lanes", "tests/mig"
 STORE = "tests/live/test_store.py"
-
-
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    """Scripts of the fault simulation, played from the first seed until one is broken."""
-
-    part: str
-    seeds: int = 40
-    events: int = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class PlantedBug:
-    """A small change of meaning."""
-
-    module: str
-    what: str
-    """What is wrong then, in a few words."""
-    old: str
-    """As the module has it, once."""
-    new: str
-    breaks: str
-    """The invariant that dies."""
-    noticed_by: tuple[str, ...] | Scripts
 
 
 _SCHEDULER: Final = (
@@ -270,7 +248,7 @@ _SHIMS: Final = (
         "return bool(self.children) or self._left() != set()",
         "return bool(self.children)",
         "Over means over: a device is never shared with the dead.",
-        Scripts("shims"),
+        Scripts("shims", 200),
     ),
     PlantedBug(
         "interlane.engines.local.shim",
@@ -334,6 +312,22 @@ _SHIMS: Final = (
         "report = self._failed.get(attempt) or self._past(attempt, digest_of(launch.job))",
         "report = self._past(attempt, digest_of(launch.job))",
         "Never means never.",
+        Scripts("shims", 200),
+    ),
+    PlantedBug(
+        "interlane.engines.local.engine",
+        "a job counts as begun when its shim was only started",
+        "                report = Pending(attempt)",
+        "                report = Begun(attempt)",
+        "The log says what is true: what started has started.",
+        ("tests/engines/local/test_shims_simulated.py",),
+    ),
+    PlantedBug(
+        "interlane.engines.local.claims",
+        "a job that was stopped for good runs again with an old copy of the records",
+        "return (folder.parent / CANCELLED).exists()",
+        "return False",
+        "Cancelled means cancelled; nothing runs twice.",
         Scripts("shims", 200),
     ),
 )
@@ -488,31 +482,24 @@ _GATEWAY: Final = (
         Scripts("functions", 200),
     ),
     PlantedBug(
-        "interlane.live.functions.gateway",
+        "interlane.functions.scheduler",
         "a function gets more replicas than it may have",
         """\
-        if deployed.is_full:
-            return  # those\
-""",
+        return min(room, max(""",
         """\
-        if not deployed:
-            return  # those\
-""",
+        return max(room, max(""",
         "No more replicas than may be.",
         Scripts("functions"),
     ),
     PlantedBug(
-        "interlane.live.functions.colocation",
+        "interlane.functions.ledger",
         "memory is lent again before who had it is gone",
         """\
-            self._leaving.add(replica)
-            self._take(lent.gpu, lent.need.memory_mib)
-        return found\
+        gpu.functions.remove(need)
 """,
         """\
-            self._leaving.add(replica)
-            self._take(lent.gpu, 0)
-        return found\
+        gpu.functions.remove(need)
+        gpu.memory_mib += need.memory_mib
 """,
         "Memory of a device is never overcommitted.",
         Scripts("functions", 200),
@@ -528,5 +515,6 @@ PLANTED: Final[tuple[PlantedBug, ...]] = (
     *_TRANSITION,
     *_DEVICE,
     *_GATEWAY,
+    *FINDINGS,
 )
 """All of them."""

@@ -348,7 +348,7 @@ class PretendEngine:
         else:
             self.world.asked.append(request)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Let go of what somebody wanted."""
         with self.world.lock:
             self.world.wanted.pop(key, None)

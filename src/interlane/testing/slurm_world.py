@@ -17,7 +17,7 @@ from typing import Final
 
 from interlane.engines.slurm.engine import SlurmEngine
 from interlane.engines.slurm.session import SlurmSettings
-from interlane.live.driver.clock import Clock, Timed
+from interlane.live.driver.clock import Timed
 from interlane.live.port import Attempt, Engine
 from interlane.model import (
     Device,
@@ -32,10 +32,11 @@ from interlane.model import (
 )
 from interlane.testing.engines import Limits
 from interlane.testing.slurm_cluster import GPU_TYPE, PARTITIONS, SlurmCluster
-from interlane.testing.waiting import is_alive, until
+from interlane.testing.waiting import AheadClock, is_alive, until
 
 STEP_S: Final = 0.1
 """Seconds in which something may happen."""
+MOMENT_S: Final = 1.0
 OURS: Final = PARTITIONS[0]
 
 _COMMAND: Final = """
@@ -87,6 +88,7 @@ class SlurmWorld:
         self._others: dict[str, Occupied] = {}
         """Jobs of another partition, by number."""
         self._mishaps = True
+        self._ahead_s = 0.0
         self._clear()
 
     def _clear(self) -> None:
@@ -117,12 +119,13 @@ class SlurmWorld:
         engine.close()
 
     def clock(self, at_least_s: float) -> Timed:
-        """Return real time."""
-        return Clock(at_least_s)
+        """Return real time, and what was let pass."""
+        return AheadClock(lambda: self._ahead_s, at_least_s)
 
     def wait(self, seconds: float) -> None:
-        """Wait for a moment, however long the script would."""
-        time.sleep(min(seconds, 1.0))
+        """Let time pass, of which a moment is real: Slurm needs it."""
+        self._ahead_s += seconds
+        time.sleep(min(seconds, MOMENT_S))
 
     def work(self) -> bool:
         """Give everybody a moment; nobody can tell whether they are idle."""
@@ -170,14 +173,17 @@ class SlurmWorld:
             return Attempt(JobId(job_id), int(number), uid)
         number, restarts = rest.split(".")
         claim = _CLAIM.search(path.with_suffix(".claim").read_text())
-        nth = 1 + int(restarts)
-        if claim is not None:
-            nth = int(claim[1]) + int(restarts) - int(claim[2]) + (claim[3] == "0")
+        asked, after, begins = map(int, claim.groups()) if claim is not None else (0, 0, 0)
+        nth = asked + 2 * (int(restarts) - after) + (0 if begins else 2)
         return Attempt(JobId(number), nth, self._keys[number])
 
     def exits(self) -> Mapping[Attempt, int | None]:
         """Return the exit codes that attempts were told."""
         return self._exits
+
+    def struck(self) -> frozenset[Attempt]:
+        """Return none: nobody here ends a part of an attempt."""
+        return frozenset()
 
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return the nodes that there are."""
@@ -236,6 +242,7 @@ class SlurmWorld:
                 self._want,
                 self._withdraw,
                 self._admin_releases,
+                self._admin_changes,
                 self._restart_controller,
             )
             self._rng.choice(mishaps)()
@@ -338,6 +345,20 @@ class SlurmWorld:
         if held:
             with suppress(AssertionError):  # it was released in this moment
                 self._run("scontrol", "release", self._rng.choice(held))
+
+    def _admin_changes(self) -> None:
+        """Let an administrator hold a job, requeue it, or say how long it may run."""
+        there = ("PENDING", "RUNNING")
+        jobs = [one for one in sorted(self._keys) if self._cluster.state(one) in there]
+        if jobs:
+            job = self._rng.choice(jobs)
+            changes = (
+                ("hold", job),
+                ("requeue", job),
+                ("update", f"JobId={job}", "TimeLimit=60"),
+            )
+            with suppress(AssertionError):  # Slurm does not let everybody have everything
+                self._run("scontrol", *self._rng.choice(changes))
 
     def _restart_controller(self) -> None:
         self._cluster.stop_controller()

@@ -104,6 +104,10 @@ class PretendedWorld:
         """Return how attempts ended that were not stopped or lost."""
         return {one: end.exit_code for one, end in self.world.over.items() if end.why is None}
 
+    def struck(self) -> frozenset[Attempt]:
+        """Return none: nobody here ends a part of an attempt."""
+        return frozenset()
+
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return the machines that there are."""
         return self.world.machines

@@ -44,10 +44,11 @@ from interlane.mig.transition.steps import (
 from interlane.migctl.at_once import AtOnce
 from interlane.migctl.host_lock import host_locked
 from interlane.migctl.journal_file import JournalFile, StateFile
-from interlane.migctl.nvidia_smi import NvidiaSmi
+from interlane.migctl.served_gpus import ServedGpus
 from interlane.model import InvalidField, InvalidInput, UnknownName
 from interlane.usecases.documents import Document, json_in
 from interlane.usecases.mig import LIMIT_S, MigDemand, ParsedDemand, asked_in, must_hold, wanted
+from interlane.usecases.mig_gpus import NVIDIA, gpus_of
 from interlane.usecases.reporter import SILENT, Reporter
 
 JOINT: Final = "joint"
@@ -309,10 +310,24 @@ class SimulatedHardware:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """The GPUs of this machine, cut by ``nvidia-smi``."""
+    """The GPUs of this machine, or those that a server emulates on it."""
 
     service_command: str | None = None
-    """Starts and drains services, which ``nvidia-smi`` cannot."""
+    """Starts and drains services, which whoever cuts GPUs cannot."""
+    gpus: str = NVIDIA
+    """As ``mig_gpus.gpus_of`` reads it."""
+
+
+def real_gpus(service_command: str | None, folder: str | None, *, is_emulated: bool) -> Real:
+    """Return the GPUs that are there: this host's, or those of a server, which is named."""
+    if not is_emulated:
+        return Real(service_command)
+    if folder is None:
+        raise InvalidInput(
+            "--executor is 'emulated', but nobody says whose GPUs are meant; name the --state "
+            "folder of their server with --gpus."
+        )
+    return Real(service_command, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +368,8 @@ def apply(
 ) -> AppliedTransition:
     """Carry a transition out, or go on with one that was interrupted, as the journal says."""
     way, problem, name = read_transition(json_in(file), file.name)
-    alone = host_locked() if isinstance(gpus, Real) else nullcontext()
+    is_nvidia = isinstance(gpus, Real) and gpus.gpus == NVIDIA
+    alone = host_locked() if is_nvidia else nullcontext()
     with JournalFile(journal) as book, alone:
         records = book.read.records
         progress = resumed(way, problem, name, records, "the journal")
@@ -369,7 +385,7 @@ def _executor(
     way: Transition, gpus: SimulatedHardware | Real, records: int
 ) -> SimulatedGpus | AtOnce:
     if isinstance(gpus, Real):
-        return _real(way, gpus.service_command)
+        return _real(way, gpus)
     kept = StateFile(gpus.state)
     return SimulatedGpus(
         kept.read(way.current),
@@ -393,11 +409,12 @@ def _keeping(
     return keep
 
 
-def _real(way: Transition, service_command: str | None) -> AtOnce:
+def _real(way: Transition, gpus: Real) -> AtOnce:
     needs = any(step.verb in (Verb.START, Verb.DRAIN) for _, step in way.steps)
-    if needs and not service_command:
+    if needs and not gpus.service_command:
         raise InvalidInput(
-            "nvidia-smi can neither start nor drain services; name a command that does, with "
-            "--service-command."
+            "Who cuts GPUs can neither start nor drain services; name a command that does, "
+            "with --service-command."
         )
-    return AtOnce(NvidiaSmi(shlex.split(service_command or "")))
+    program = shlex.split(gpus.service_command or "")
+    return AtOnce(ServedGpus(gpus_of(gpus.gpus), program))

@@ -194,7 +194,7 @@ class ComparedPolicies:
             for figure, numbers in self.winners.items()
         }
         common = {key: self.runs[0][key] for key in ("trace", "cluster", "weight", "seed")}
-        return {**common, "best": names, "runs": self.runs}
+        return {**common, "leads": names, "runs": self.runs}
 
 
 def compare(

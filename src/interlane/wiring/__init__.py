@@ -41,7 +41,7 @@ from interlane.policy.catalogue import (
     needs_estimate,
     placer_recipe,
 )
-from interlane.policy.colocate.catalogue import COLOCATORS
+from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from interlane.live.questions.etas import Known
     from interlane.live.store.record import JobRecord
     from interlane.live.up import Begin, Mount, TlsFiles
+    from interlane.policy.colocate.interference import SlowdownTarget
+    from interlane.predict.slowdown.table import SlowdownTable
     from interlane.wiring.engines import MakeEngine
 
 GROUP: Final = "interlane.policies"
@@ -89,6 +91,8 @@ NO_SLOW_DOWN: Final = "none"
 
 SIDE_BY_SIDE: Final = "side-by-side/training"
 """The way to share that jobs of the live machine have in lanes of their own."""
+LATENCIES: Final = ("side-by-side/p99", "side-by-side/latency")
+"""What functions suffer there: the first of these that a model knows."""
 
 LEAST_BETWEEN_FAILURES_S: Final = 10
 """Machines that flap faster than this make more events than a run can play."""
@@ -335,6 +339,7 @@ def serve(
     slot: str,
     forecast: Path | None,
     slowdown: Path | None,
+    colocate: str,
     durations: Path | None,
     typical: Path | None,
     keep: str,
@@ -352,6 +357,7 @@ def serve(
     from interlane.live import up
     from interlane.live.bounds import ServerBounds
     from interlane.live.driver.state import SchedulerPlan
+    from interlane.live.driver.warmup import warm_up
     from interlane.live.functions.gateway import Gateway
     from interlane.live.notify import rules_of
     from interlane.model import amounts
@@ -361,9 +367,11 @@ def serve(
     named = {"order": words.order, "placer": absolute(words.placer), "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     bounded = ServerBounds.of(bounds)
-    functions = function_settings(slot, forecast, bounded)
+    settled = function_settings(slot, forecast, bounded)
+    functions = _placed_functions(settled, colocate, slowdown, state / "learned")
     keep_s = amounts.seconds("keep", keep) or inf
     made = make_engine(state, keep_s, database_url)
+    warm_up(plan.make(_ANY_CLUSTER, ()))  # whoever stands by is ready once it leads
     made.lead(say)
     beside = None if slowdown is None else _beside(slowdown, made.gpu_type)
     settings = up.UpSettings(
@@ -483,10 +491,11 @@ def function_settings(
     slot: str, forecast: Path | None, bounds: "ServerBounds"
 ) -> "FunctionSettings":
     """Return how functions are kept warm: how often it is decided, and by which model."""
+    from interlane.functions.watch import forecasts_of
     from interlane.live.functions.gateway import FunctionSettings
-    from interlane.live.functions.warmth import forecasts_of
     from interlane.model.amounts import seconds
     from interlane.predict.arrivals.live import Trees
+    from interlane.predict.arrivals.lslstm import LsLstm
     from interlane.predict.arrivals.series import must_be_slot
     from interlane.predict.arrivals.store import load
 
@@ -498,11 +507,34 @@ def function_settings(
     if forecast is None:
         return settings
     model = load(forecast)
-    if not isinstance(model.forecaster, Trees):
-        raise InvalidField("forecast", model.name, "the server forecasts with trees only")
+    if not isinstance(model.forecaster, Trees | LsLstm):
+        rule = "the server forecasts with models that trees or ls-lstm made"
+        raise InvalidField("forecast", model.name, rule)
     if model.slot_s != slot_s:
         raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
     return replace(settings, forecast=forecasts_of(model.forecaster, slot_s))
+
+
+def _placed_functions(
+    settings: "FunctionSettings", colocate: str, slowdown: Path | None, learned: Path
+) -> "FunctionSettings":
+    """Add how functions share GPUs with jobs, and where what they teach is kept."""
+    from interlane.live.measure.learned import LearnedFiles
+
+    make_colocator(colocate)  # what is not known is said before anything begins
+    trained = None if slowdown is None else _trained_pairs(slowdown)
+    return replace(settings, colocate=colocate, trained=trained, learned=LearnedFiles(learned))
+
+
+def _trained_pairs(model: Path) -> "dict[SlowdownTarget, SlowdownTable]":
+    """Return what a stored model says of jobs and functions beside each other."""
+    from interlane.policy.colocate.interference import SlowdownTarget
+    from interlane.predict.slowdown import store
+
+    found = store.load(model).parts
+    latency = next((way for way in LATENCIES if way in found), None)
+    ways = {SlowdownTarget.TRAINING: SIDE_BY_SIDE, SlowdownTarget.LATENCY: latency}
+    return {target: found[way].table for target, way in ways.items() if way is not None}
 
 
 def _beside(model: Path, gpu_type: str) -> "Beside":

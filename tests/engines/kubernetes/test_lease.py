@@ -133,3 +133,21 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert not first.may_write
     assert done(second._try()) is None
     assert second.annotations["interlane.dev/serial"] == "41"
+
+
+def test_a_leader_that_cannot_renew_in_time_says_once_that_it_is_over() -> None:
+    leases, here, told = Leases(), Hands(0.0), list[str]()
+    first = Leadership(leases, "ns", "interlane", "first", 0.1, told.append, clock=here)
+
+    async def led() -> None:
+        assert await first._try() is None
+        keeping = asyncio.ensure_future(first.keep())
+        await asyncio.sleep(0.05)
+        assert not first.is_over.is_set()
+        leases.is_down, here.at_s = True, 1.0
+        await asyncio.wait_for(first.is_over.wait(), 60)
+        await keeping
+
+    done(led())
+    assert len(told) == 1
+    assert not first.may_write

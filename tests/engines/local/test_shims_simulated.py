@@ -96,6 +96,7 @@ def test_what_the_machine_lacks_at_any_moment_is_no_fault_of_the_job() -> None:
         if isinstance(end, NeverBegan):
             assert end.lacks is not None
             assert not one.world.begun()
+            assert Begun(one.attempt) not in one.told
         else:
             assert end == Ended(one.attempt, 0)
     assert 20 < moments < CALLS_MAX
@@ -128,6 +129,7 @@ def test_whoever_dies_at_any_moment_leaves_nothing_behind_and_tells_no_lie(name:
         assert all(times == 1 for times in one.world.begun().values())
         if any(isinstance(end, NeverBegan) for end in one.ended):
             assert not one.world.begun()
+            assert Begun(one.attempt) not in one.told
         one.finish()
         assert one.ended
         assert not one.world.running()

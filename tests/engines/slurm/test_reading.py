@@ -1,15 +1,18 @@
 """What Slurm prints, whichever version, and whatever users have put into it."""
 
 import json
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, read_claim
+from interlane.engines.slurm.glances import Written, read_glance, updated
 from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 from interlane.engines.slurm.machines import gpus_of, held_by, machine_of
 from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
+from interlane.engines.slurm.runs import numbers_of
 from interlane.engines.slurm.wanted import TASKS_AHEAD, spec_of, tasks_of
 from interlane.live.port import Attempt
 from interlane.model import InvalidInput, JobId, MachineId
@@ -113,7 +116,7 @@ def test_a_document_that_is_none_shows_no_jobs(document: object) -> None:
 def test_no_name_makes_a_job_that_cannot_be_read(name: str) -> None:
     job = read(name=name, command=name, partition=name or "gpu")
 
-    spec = spec_of(job, ())
+    spec = spec_of(job, 0)
 
     assert json.loads(json.dumps(spec.document))["name"] == spec.name
 
@@ -145,8 +148,8 @@ def test_claims_are_read_as_they_were_written() -> None:
 
 def test_a_run_that_slurm_began_by_itself_is_an_attempt_of_its_own() -> None:
     assert HeldClaim(3, 1, 0, 0.0, 0.0).attempt_number(1) == 3
-    assert HeldClaim(3, 1, 0, 0.0, 0.0).attempt_number(2) == 4
-    assert HeldClaim(3, 1, 0, 0.0, 0.0, begins=False).attempt_number(1) == 4
+    assert HeldClaim(3, 1, 0, 0.0, 0.0).attempt_number(2) == 5  # we may have asked for 4
+    assert HeldClaim(3, 1, 0, 0.0, 0.0, begins=False).attempt_number(1) == 5
 
 
 def test_gpus_with_a_number_in_their_type_are_told_apart_by_it() -> None:
@@ -193,12 +196,53 @@ def test_states_of_nodes_are_understood(
     assert (node.is_there, node.is_drained) == expected
 
 
-def test_a_node_in_a_state_that_nobody_knows_is_left_out_and_counted() -> None:
+def test_a_node_in_a_state_that_nobody_knows_keeps_what_it_has_and_is_counted() -> None:
     skipped = Skipped()
 
-    assert read_nodes({"nodes": [NODE | {"state": "melted"}]}, skipped) == []
+    (node,) = read_nodes({"nodes": [NODE | {"state": "mel\nted"}]}, skipped)
+
+    assert (node.is_there, node.is_drained) == (True, True)
     (why,) = skipped.count
-    assert "'melted'" in why
+    assert why == "Node 'n1' takes nothing new: state 'mel\\nted' is not known"
+
+
+def test_a_table_of_what_changes_has_a_line_for_each_job() -> None:
+    line = "7|FAILED|5|100|gpu|0|gres:gpu:1|N/A|110|130|768|n1|"
+    ((number, words),) = read_glance(f"{line}\n|x\n8|RUNNING\n\nforged|{line}\n")
+
+    job = updated(read(), words)
+
+    assert number == 7
+    assert job is not None
+    assert (job.state, job.exit_code, job.ended_s, job.nodes) == ("FAILED", 3, 130.0, ("n1",))
+    assert updated(read(), [*words[:3], "900", *words[4:]]) is None  # its number was used again
+    assert updated(read(), [*words[:2], "high", *words[3:]]) is None
+
+
+@given(some.text(max_size=200))
+def test_no_table_of_what_changes_is_a_crash(text: str) -> None:
+    for _, words in read_glance(f"{text}\n7|{text}"):
+        updated(read(), words)
+
+
+def test_what_we_have_written_counts_until_a_look_shows_it() -> None:
+    written, job = Written(), read()
+    comment = str(HeldClaim(2, 0, 3, 99.0, 100.0))
+
+    written.wrote(job.id, comment)
+    assert written.over(job).is_asked_for(2)
+    written.seen(0.0)  # a look that began before
+    assert written.over(job).is_asked_for(2)
+    written.seen(inf)
+    assert written.over(job).is_asked_for(1)
+
+
+def test_a_job_is_the_attempt_that_was_asked_for_or_one_that_nobody_can_ask_for() -> None:
+    released_by_others = read(admin_comment="", comment="interlane")
+
+    assert numbers_of(read()) == [1]
+    assert numbers_of(read(restart_cnt=2)) == [1, 3, 5]
+    assert numbers_of(released_by_others) == [2]
 
 
 def test_lists_of_nodes_are_expanded() -> None:
@@ -220,20 +264,19 @@ def test_a_huge_array_waits_here_a_part_at_a_time() -> None:
 def test_a_job_asks_for_what_its_user_asked_for_whatever_we_have_written_over_it() -> None:
     written_over = read(tres_per_node="gres:gpu:emu.1:1")
 
-    gpu = spec_of(written_over, ()).resources.gpu
+    gpu = spec_of(written_over, 0).resources.gpu
 
     assert gpu is not None
     assert (gpu.count, gpu.type) == (1, [])
 
 
 def test_shards_are_a_share_of_one_gpu() -> None:
-    nodes = [gpus_of(read_gres(str(NODE["gres"])))]
-    gpu = spec_of(read(admin_comment="", tres_per_node="gres:shard:250"), nodes).resources.gpu
+    gpu = spec_of(read(admin_comment="", tres_per_node="gres:shard:250"), 1000).resources.gpu
 
     assert gpu is not None
     assert (gpu.count, gpu.compute) == (1, "250m")
     with pytest.raises(InvalidInput, match="1001 shards"):
-        spec_of(read(admin_comment="", tres_per_node="gres:shard:1001"), nodes)
+        spec_of(read(admin_comment="", tres_per_node="gres:shard:1001"), 1000)
 
 
 def test_resources_have_the_numbers_of_their_gpus() -> None:

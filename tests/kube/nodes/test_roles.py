@@ -61,7 +61,7 @@ def as_account(site: KubeSite, name: str) -> KubeApi:
     account = site.api.get(f"{path}/serviceaccounts/{name}")
     secret = site.api.get(f"{path}/secrets/{account['secrets'][0]['name']}")
     token = base64.b64decode(secret["data"]["token"]).decode()
-    return KubeApi(site.cluster.url, site.cluster.ca, token)
+    return site.cluster.api_of(token)
 
 
 def answer(api: KubeApi, call: Call) -> int:

@@ -300,7 +300,7 @@ class Carrying:
         """Ask for the end of pods until none is left; one that is asked gets its time."""
         asked: dict[str, bool] = {}
         while live := run.live:
-            kills = run.stop is not Stop.GRACEFUL
+            kills = run.stop not in (Stop.GRACEFUL, Stop.CANCEL)
             for pod in live:
                 node_is_gone = pod.is_bound and pod.slot.node not in self._site.sights
                 asks = kills or node_is_gone
@@ -376,7 +376,7 @@ class Carrying:
             for uid, one in list(run.pods.items()):
                 if not one.is_bound:
                     run.pods.pop(uid)
-                    self._site.runs.of_pod.pop(uid, None)
+                    self._site.runs.leave(one)
                     run.unbound.append(one)
         while live := run.live:
             for pod in live:

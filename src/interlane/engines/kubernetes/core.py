@@ -48,6 +48,13 @@ from interlane.model import MachineId
 
 SERIAL: Final = f"{words.DOMAIN}/serial"
 """The annotation of the Lease that holds the highest number of a job that ever began."""
+CANCELLED: Final = "It was cancelled in interlane; delete the pod."
+BOUND_ELSEWHERE: Final = (
+    f"Another scheduler bound this pod, though it says schedulerName: {words.SCHEDULER}; "
+    "interlane gave it no GPU. Let one scheduler of that name run."
+)
+NODES_S: Final = 2.0
+"""Seconds after which pods that fitted on no node are tried again when nodes have changed."""
 CLOSE_S: Final = 2.0
 """Seconds in which what is on its way arrives when a server ends."""
 
@@ -62,6 +69,9 @@ class Core:
         self.carrying = Carrying(site, self._look_again)
         self.observing = Observing(site, self.carrying)
         self._is_open = False
+        self._earlier: set[str] = set()
+        """Pods that were there before us, and of which we have refused none yet, by uid."""
+        self._asks_again: asyncio.TimerHandle | None = None
         site.nodes.changed = self._guarded(self._node)
         site.pods.changed = self._guarded(self._pod)
         site.jobs.changed = self._guarded(self._job)
@@ -85,6 +95,7 @@ class Core:
             await informer.synced.wait()
         await TakingUp(site, self.carrying).take_up()
         self._is_open = True
+        self._earlier = set(site.pods.objects)
         for node in list(site.nodes.objects.values()):
             self._node(None, node)
         for pod in sorted(site.pods.objects.values(), key=_age):
@@ -140,6 +151,31 @@ class Core:
             self.site.withdraw(run)  # pods that somebody else made are not made again by us
             self.carrying.end_rest(run)
 
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
+        """Say on pods why they are not scheduled; ask again once nodes are others.
+
+        Of pods that an earlier server refused nobody knows for which nodes it did.
+        """
+        self.observing.explain(key, CANCELLED if was_cancelled else why)
+        job = self.site.waiting.jobs.get(key)
+        if job is None or was_cancelled:
+            return
+        self.site.waiting.refused(key)
+        uids = {one.uid for one in job.pods}
+        if uids & self._earlier:
+            self._earlier -= uids
+            self._refused_again()
+
+    def _nodes_are_others(self) -> None:
+        """Ask again for what was refused, once for all nodes that change together."""
+        if self._asks_again is None:
+            loop = asyncio.get_running_loop()
+            self._asks_again = loop.call_later(NODES_S, self._refused_again)
+
+    def _refused_again(self) -> None:
+        self._asks_again = None
+        self._want(self.site.waiting.refused_again())
+
     # -- what changes in the cluster --------------------------------------------------
 
     def _guarded(self, take: Changed) -> Changed:
@@ -168,6 +204,7 @@ class Core:
             return
         if known is None or known.machine != sight.machine:
             site.tell(MachineSeen(sight.machine))
+            self._nodes_are_others()
             if name in site.foreign.nodes:
                 self._occupy(name)
         if known is None or known.drained != sight.drained:
@@ -252,8 +289,10 @@ class Core:
     def _bound_elsewhere(self, uid: str, pod: Pod) -> None:
         """Count a pod that somebody else bound; one that an earlier server bound must end."""
         site = self.site
-        self._waits_no_more(uid)
         claim = claim_on_pod(site.seal, pod)
+        if uid in site.waiting and claim is None:
+            site.notices.tell(name_of(pod), "BoundElsewhere", BOUND_ELSEWHERE)
+        self._waits_no_more(uid)
         if claim is not None and not is_going(pod):
             log.warning("%s was bound by an earlier server and is deleted.", claim.attempt)
             site.spawn(self.carrying.delete_pod(name_of(pod), 1))

@@ -5,11 +5,16 @@
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
+
+import uvloop
 
 from interlane.engines.kubernetes.client import ApiError, KubeClient
 from interlane.engines.kubernetes.config import ApiServer
@@ -29,12 +34,19 @@ from interlane.live.port import (
     Tell,
     Traits,
 )
+from interlane.model import InterlaneError
 
 NAME: Final = "kubernetes"
 LEASE: Final = "interlane"
-OPEN_S: Final = 120.0
+BATCH_MAX: Final = 16
+"""Items that are decided on together: what a pod waits for is the cycle that it is in."""
+SWITCH_S: Final = 0.0005
+"""Seconds after which threads take turns.  With what Python does by itself, every packet that
+this thread sends or receives waits for ten times as long while the scheduler decides."""
 ANSWER_S: Final = 60.0
 CLOSE_S: Final = 10.0
+RELEASE_S: Final = 3.0
+"""Seconds in which the lease is given back; else others wait until it is over."""
 KEEP_S: Final = 3_600.0
 
 Answer = TypeVar("Answer")
@@ -63,10 +75,11 @@ class KubernetesEngine:
             keeps_record=True,
             spans_machines=True,
             grows=False,
+            batch_max=BATCH_MAX,
         )
         self.settings = settings or KubeSettings()
         self._server = server
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="kubernetes", daemon=True)
         self._client: KubeClient
         self._core: Core | None = None
@@ -117,7 +130,25 @@ class KubernetesEngine:
             self._client, self.settings.pods, tell, self._leadership, self.settings.keep_s
         )
         self._core = Core(site)
-        self._ask(self._core.open(), OPEN_S)
+        self._ask(self._open(self._core), None)
+
+    async def _open(self, core: Core) -> None:
+        """See everything, for as long as that takes, unless another server leads meanwhile."""
+        opening = asyncio.ensure_future(core.open())
+        waited: set[asyncio.Future[Any]] = {opening}
+        if self._leadership is not None:
+            waited.add(asyncio.ensure_future(self._leadership.is_over.wait()))
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                raise InterlaneError(
+                    "This server lost its lease before it had seen all of the cluster; start "
+                    "it again."
+                )
+            opening.result()
+        finally:
+            for one in waited:
+                one.cancel()
 
     def close(self) -> None:
         """Stop reporting, and let another server lead; what runs goes on."""
@@ -133,7 +164,9 @@ class KubernetesEngine:
         if self._keeping is not None:
             self._keeping.cancel()
         if self._leadership is not None:
-            await self._leadership.release()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await self._leadership.release()
         await self._client.close()
 
     def check(self, job: JobSpec, user: str, *, is_admin: bool = False) -> None:
@@ -168,8 +201,9 @@ class KubernetesEngine:
         """Say on pods of gangs that are not complete what is missing."""
         self._soon(self.core.observing.explain_gangs)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
-        """Do nothing: a pod that was cancelled here stays pending until somebody deletes it."""
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
+        """Say on pods why they are not scheduled; one that fits no node waits for others."""
+        self._soon(partial(self.core.discard, key, was_cancelled=was_cancelled, why=why))
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Return what the first pod of an attempt printed."""
@@ -191,6 +225,7 @@ class KubernetesEngine:
 
     def _begin_thread(self) -> None:
         if not self._thread.is_alive():
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
             self._thread.start()
             self._client = KubeClient(self._server, self.settings.lease_s / 3)
             self._ask(self._client.open(), ANSWER_S)

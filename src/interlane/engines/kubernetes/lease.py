@@ -17,7 +17,8 @@ from typing import Final
 
 from interlane.engines.kubernetes.client import ApiError, Document, KubeClient
 
-LEASE_S: Final = 15.0
+LEASE_S: Final = 10.0
+"""Seconds; with these somebody else serves within twenty after a leader was killed."""
 HOLDS: Final = 2 / 3
 """The part of a lease for which its holder writes without a renewal."""
 RENEWS: Final = 1 / 8
@@ -44,6 +45,8 @@ class Leadership:
     annotations: dict[str, str] = field(default_factory=dict)
     """What the leader before had written."""
     clock: Callable[[], float] = time.monotonic
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once we led, and no longer do: whoever lost the lease never leads again."""
     _until_s: float = 0.0
     _seen: tuple[str, str] = ("", "")
     _seen_s: float = 0.0
@@ -140,6 +143,7 @@ class Leadership:
             except ApiError as error:
                 log.warning("The lease %s could not be renewed: %s", self.name, error)
             if not self.may_write:
+                self.is_over.set()
                 self.lost(
                     f"The lease {self.namespace}/{self.name} was not renewed in time; another "
                     "server may lead now."

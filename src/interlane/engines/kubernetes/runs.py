@@ -182,13 +182,15 @@ class AttemptRuns:
     open: dict[Attempt, Run] = field(default_factory=dict)
     of_pod: dict[str, Run] = field(default_factory=dict)
     of_owner: dict[str, Run] = field(default_factory=dict)
+    on_node: dict[MachineId, dict[str, PodRun]] = field(default_factory=dict)
+    """The pods of all attempts by node and uid."""
     over: "OrderedDict[Attempt, Ended | NeverBegan]" = field(default_factory=OrderedDict)
 
     def add(self, run: Run) -> None:
         """Know an attempt."""
         self.open[run.attempt] = run
-        for uid in run.pods:
-            self.of_pod[uid] = run
+        for pod in run.pods.values():
+            self.member(run, pod)
 
     def own(self, run: Run, uid: str, task: int) -> None:
         """Know a Job of an attempt."""
@@ -199,12 +201,18 @@ class AttemptRuns:
         """Know a pod of an attempt."""
         run.pods[pod.name.uid] = pod
         self.of_pod[pod.name.uid] = run
+        self.on_node.setdefault(pod.slot.node, {})[pod.name.uid] = pod
+
+    def leave(self, pod: PodRun) -> None:
+        """Forget whose a pod is."""
+        self.of_pod.pop(pod.name.uid, None)
+        self.on_node.get(pod.slot.node, {}).pop(pod.name.uid, None)
 
     def close(self, run: Run, end: Ended | NeverBegan) -> None:
         """Note that nothing is left of an attempt."""
         self.open.pop(run.attempt, None)
-        for uid in run.pods:
-            self.of_pod.pop(uid, None)
+        for pod in run.pods.values():
+            self.leave(pod)
         for uid in run.owners:
             self.of_owner.pop(uid, None)
         self.note(end)

@@ -4,7 +4,6 @@ The key lies in a Secret of the scheduler's namespace.  A seal covers the pod's 
 that what was written for one pod says nothing on another.
 """
 
-import hashlib
 import hmac
 from collections.abc import Mapping
 from typing import Final
@@ -20,7 +19,7 @@ KEY_BYTES: Final = 32
 def seal_of(key: bytes, uid: str, node: str, annotations: Mapping[str, str]) -> str:
     """Return what goes with annotations of a pod on a node."""
     said = [uid, node, *(annotations.get(name, "") for name in BOUND if name != SEAL)]
-    return hmac.new(key, "\0".join(said).encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(key, "\0".join(said).encode(), "sha256").hex()
 
 
 def is_sealed(key: bytes, uid: str, node: str, annotations: Mapping[str, str]) -> bool:

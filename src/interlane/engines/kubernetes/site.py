@@ -166,13 +166,8 @@ class ClusterState:
 
     def used_gpus(self, name: MachineId) -> frozenset[int]:
         """Return the GPUs of a node that our attempts have."""
-        return frozenset(
-            gpu
-            for run in self.runs.open.values()
-            for pod in run.live
-            if pod.slot.node == name
-            for gpu in pod.slot.gpus
-        )
+        pods = self.runs.on_node.get(name, {}).values()
+        return frozenset(gpu for pod in pods if pod.is_live for gpu in pod.slot.gpus)
 
     def job_of(self, run: Run) -> JobSpec:
         """Return the job of an attempt; of one that came in as pods, as these say it."""

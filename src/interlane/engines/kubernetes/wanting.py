@@ -27,6 +27,8 @@ from interlane.model import InterlaneError, InvalidField
 GROUP_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 """Labels that name the PodGroup of a pod, the newer one first."""
 KEY_BYTES: Final = 16
+AGAIN: Final = ":"
+"""Comes before how often the same pods were wanted again, in a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class WaitingPods:
     """Pods that wait and can be understood, by uid."""
     _gangs: dict[GangName, set[str]] = field(default_factory=dict)
     _key_of: dict[str, str] = field(default_factory=dict)
+    _refused: dict[str, None] = field(default_factory=dict)
+    """Keys of jobs that fit on no node, in the order in which they were refused."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
@@ -89,20 +93,25 @@ class WaitingPods:
             self._gangs.setdefault(gang, set()).add(name.uid)
             return self.complete(gang)
         except InterlaneError as error:
-            self._pods.pop(name.uid, None)
+            self._forget(name.uid, pod)
             self.bad(name, str(error))
             return []
 
-    def remove(self, uid: str) -> str | None:
-        """Forget a pod that no longer waits; return the job that is gone with it."""
-        found = self._pods.pop(uid, None)
-        if found is None:
-            return None
-        gang = gang_of(found[0])
+    def _forget(self, uid: str, pod: Pod) -> None:
+        """Know a pod no more, nor that it is of a gang."""
+        self._pods.pop(uid, None)
+        gang = gang_of(pod)
         if gang is not None:
             self._gangs.get(gang, set()).discard(uid)
             if not self._gangs.get(gang):
                 self._gangs.pop(gang, None)
+
+    def remove(self, uid: str) -> str | None:
+        """Forget a pod that no longer waits; return the job that is gone with it."""
+        found = self._pods.get(uid)
+        if found is None:
+            return None
+        self._forget(uid, found[0])
         key = self._key_of.pop(uid, None)
         if key is None:
             return None
@@ -110,6 +119,25 @@ class WaitingPods:
         for one in () if job is None else job.pods:
             self._key_of.pop(one.uid, None)
         return key
+
+    def refused(self, key: str) -> None:
+        """Note that a job fits on none of the nodes that there are."""
+        if key in self.jobs:
+            self._refused[key] = None
+
+    def refused_again(self) -> list[Wanted]:
+        """Return jobs that were refused under other keys: nodes are others than they were.
+
+        What was refused has ended, and a key is never used twice.
+        """
+        made: list[Wanted] = []
+        for key in self._refused:
+            job = self.jobs.pop(key, None)
+            if job is not None:
+                wanted = job.wanted
+                made.append(self._want(_next_key(key), wanted.job, job.pods, wanted.user))
+        self._refused.clear()
+        return made
 
     def taken(self, key: str) -> WantedPods | None:
         """Take a job's pods out, as they are bound now."""
@@ -188,6 +216,12 @@ class WaitingPods:
         for one in pods:
             self._key_of[one.uid] = key
         return wanted
+
+
+def _next_key(key: str) -> str:
+    """Return the key of the same pods when they are wanted once more."""
+    first, _, times = key.partition(AGAIN)
+    return f"{first}{AGAIN}{int(times or 0) + 1}"
 
 
 def job_again(pods: Iterable[Pod], rules: FitRules, taints: Iterable[Any]) -> JobSpec:

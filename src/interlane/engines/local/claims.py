@@ -21,6 +21,8 @@ from interlane.live.store.record import document_placement, placement_document
 from interlane.model import JobId
 
 _SHIM: Final = os.fsencode(Path(shim.__file__).name)
+CANCELLED: Final = "cancelled"
+"""The mark in the folder of a job that was stopped for good."""
 _NAME: Final = re.compile(r"(?P<job>.+-(?P<serial>\d+))(?:\.(?P<uid>[0-9a-f]{16}))?")
 
 
@@ -97,6 +99,33 @@ def is_foreign(
         return False
     whose = identity_of(attempt) | ({"digest": digest} if digest and "digest" in said else {})
     return any(said.get(name) != value for name, value in whose.items())
+
+
+def has_begun(folder: Path) -> bool:
+    """Tell whether a shim has let its job begin; those of older versions leave no mark."""
+    if (folder / shim.BEGUN).exists():
+        return True
+    said = read_claim(folder)
+    if said is None or said.get(shim.FENCED) is True:
+        return False
+    version = said.get("format", 0)
+    return isinstance(version, int) and version < shim.FORMAT_BEGUN
+
+
+def mark_cancelled(folder: Path) -> None:
+    """Leave a mark that the job is stopped for good, under this attempt; raise ``OSError``."""
+    above = folder.parent
+    fd = os.open(above / CANCELLED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    shim.sync(str(above))
+
+
+def is_cancelled(folder: Path) -> bool:
+    """Tell whether a mark says that the job of an attempt was stopped for good."""
+    return (folder.parent / CANCELLED).exists()
 
 
 def found_in(folder: Path, attempt: Attempt) -> Found | None:

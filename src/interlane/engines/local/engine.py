@@ -29,7 +29,7 @@ from interlane.engines.local.launch import (
 from interlane.engines.local.others import Others, OutOfReach
 from interlane.engines.local.retention import Retention
 from interlane.engines.local.runner import AttemptPast, ProcessRunner, ShimOrder
-from interlane.engines.local.shortage import lacking
+from interlane.engines.local.shortage import MachineLacks, lacking
 from interlane.lanes.report import DaemonReport
 from interlane.live.files.job import JobSpec
 from interlane.live.folder import holder_of
@@ -136,7 +136,11 @@ class LocalEngine:
         self.groups.tidy()
         self.accounts.prepare()
         self._runner = ProcessRunner(
-            self.runs, self._over, groups=self.groups, work=self.accounts.work
+            self.runs,
+            self._over,
+            groups=self.groups,
+            work=self.accounts.work,
+            tell_begun=tell,
         )
         self._retention = Retention(self.runs, self._runner.runs, self._keep_s)
         self._retention.start()
@@ -202,7 +206,7 @@ class LocalEngine:
         """Stop an attempt, after everything that was asked before."""
         self._launcher.submit(self._stop, attempt, how)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Do nothing: nothing comes in through this engine."""
 
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
@@ -223,9 +227,11 @@ class LocalEngine:
         report: AttemptPast | None
         try:
             report = self._failed.get(attempt) or self._past(attempt, digest_of(launch.job))
+            if report is None and self._runner.was_cancelled(attempt):
+                report = Ended(attempt, None, "cancelled")
             if report is None:
                 self._runner.start(self._order(launch))
-                report = Begun(attempt)
+                report = Pending(attempt)
         except (OSError, InterlaneError) as error:
             report = self._never(NeverBegan(attempt, f"{error}", lacking(error)))
         except Exception as error:  # our own fault, and no reason to run nothing any more
@@ -234,7 +240,7 @@ class LocalEngine:
             report = self._never(NeverBegan(attempt, why))
         with self._lock:
             self._asked.discard(attempt)
-        if not isinstance(report, Unanswered):  # else the next look at it says so
+        if not isinstance(report, Pending | Unanswered):  # else that is told later
             self._tell(report)
 
     def _never(self, report: NeverBegan) -> NeverBegan:
@@ -246,17 +252,24 @@ class LocalEngine:
 
     def _order(self, launch: Launch) -> ShimOrder:
         account = self.accounts.of(launch.origin.user)
-        return order_of(launch, self.secrets, self.devices, self._lanes, self.bounds, account)
+        devices = self.devices
+        if devices.cpu_milli:
+            _must_be_there(launch, devices.again())
+        return order_of(
+            *(launch, self.secrets, devices, self._lanes, self.bounds, account),
+            paced="cpu" not in self.groups.limits,
+        )
 
     def _stop(self, attempt: Attempt, how: Stop) -> None:
-        if how is Stop.KILL:
-            self._runner.kill(attempt)
-        else:
-            self._runner.stop(attempt)
+        match how:
+            case Stop.KILL:
+                self._runner.kill(attempt)
+            case Stop.CANCEL:
+                self._runner.cancel(attempt)
+            case Stop.GRACEFUL:
+                self._runner.stop(attempt)
 
-    def _past(
-        self, attempt: Attempt, digest: str
-    ) -> Begun | Ended | NeverBegan | Unanswered | None:
+    def _past(self, attempt: Attempt, digest: str) -> AttemptPast | None:
         """Say what became of an attempt that was asked for before; it is begun once."""
         found = self._runner.past(attempt, digest)
         return self._with_use(found) if isinstance(found, Ended) else found
@@ -301,3 +314,10 @@ class LocalEngine:
 
     def _heard(self, report: DaemonReport, now_s: float) -> None:
         self._tell(Measured(report, now_s, self.devices.gpus))
+
+
+def _must_be_there(launch: Launch, devices: Devices) -> None:
+    """Refuse to begin on a slice that was destroyed since it was given to the attempt."""
+    for number in sorted({gpu for spot in launch.placement.spots for gpu in spot.gpus}):
+        if not devices.machine.device(number).compute_milli:
+            raise MachineLacks(f"device {number}, which was cut up otherwise,")

@@ -35,12 +35,28 @@ CONTROLLERS: Final = (MEMORY, PIDS, CPU)
 OURS: Final = "interlane-"
 FUNCTIONS: Final = "+"
 """How the names of groups of functions begin; no job is called so."""
+SLICES: Final = "+slice."
+"""How the names of groups begin in which those of attempts lie."""
 
 WEIGHT: Final = 100
 """CPU weight of a job for each core that it asks for, and of one that asks for none."""
 
 SHARES: Final = 1024
 """The same in version 1."""
+
+
+PERIOD_US: Final = 100_000
+QUOTA_US_MIN: Final = 1_000
+"""The least that kernels take."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSlice:
+    """A part of the machine's cores that several attempts may share, and nobody exceeds."""
+
+    name: str
+    cpu_milli: int
+    """Cores, in thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,8 @@ class GroupLimits:
     """Threads count, too."""
     cpu_milli: int = 0
     """Cores that it asked for: who asked for more gets more when all want some."""
+    slice: CoreSlice | None = None
+    """Within which it has them, whatever else is idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +113,8 @@ class AttemptGroups:
         """Make a group without processes, or raise ``OSError`` and leave nothing behind."""
         marker = secrets.token_hex(16)
         folders = {
-            kind: base / f"{self.prefix}{name}.{marker[:8]}"
-            for kind, base in self.bases.items()
+            kind: self._within(kind, limits.slice) / f"{self.prefix}{name}.{marker[:8]}"
+            for kind in self.bases
         }
         said = {kind: str(folder) for kind, folder in folders.items()}
         group = AttemptGroup({"marker": marker, "boot": boot(), "folders": said})
@@ -108,6 +126,23 @@ class AttemptGroups:
             group.remove()
             raise
         return group
+
+    def _within(self, kind: str, part: CoreSlice | None) -> Path:
+        """Return where an attempt's group lies: in that of its slice, where cores count."""
+        base = self.bases[kind]
+        is_counted = kind == CPU or (kind == UNIFIED and CPU in self.in_unified)
+        if part is None or not is_counted:
+            return base
+        folder = base / f"{self.prefix}{SLICES}{part.name}"
+        folder.mkdir(exist_ok=True)
+        quota_us = max(QUOTA_US_MIN, PERIOD_US * part.cpu_milli // 1000)
+        if kind == CPU:
+            (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (folder / "cpu.cfs_quota_us").write_text(str(quota_us))
+        else:
+            (folder / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+            _passed_on(folder, sorted(self.in_unified))
+        return folder
 
     def _limit(self, folders: Mapping[str, Path], limits: GroupLimits) -> None:
         unified = folders.get(UNIFIED)
@@ -146,7 +181,8 @@ class AttemptGroups:
         """
         before_s = time.time() - after_s
         for base in self.bases.values():
-            for folder in base.glob(f"{self.prefix}*"):
+            slices = base.glob(f"{self.prefix}{SLICES}*/*")
+            for folder in (*slices, *base.glob(f"{self.prefix}*")):
                 with suppress(OSError):
                     if folder.stat().st_mtime < before_s:
                         folder.rmdir()

@@ -16,7 +16,7 @@ from interlane.device.lane_request import LaneRequest
 from interlane.device.lanes import PATIENCE_S, Lanes
 from interlane.engines.local.accounts import Account
 from interlane.engines.local.claims import claim_of, folder_name
-from interlane.engines.local.groups import GroupLimits
+from interlane.engines.local.groups import CoreSlice, GroupLimits
 from interlane.engines.local.ranks import ranks_of
 from interlane.engines.local.runner import JobProcess, ShimOrder
 from interlane.live.files import job as spec
@@ -127,8 +127,14 @@ def order_of(
     lanes: Lanes | None,
     bounds: JobBounds,
     account: Account | None = None,
+    *,
+    paced: bool = False,
 ) -> ShimOrder:
-    """Return what a shim must do to run an attempt."""
+    """Return what a shim must do to run an attempt.
+
+    ``paced``: whether jobs on emulated slices must be slowed down by their leases, because
+    nothing else can hold them to their part of the cores.
+    """
     job, attempt = launch.job, launch.attempt
     stop = spec.stop_of(job)
     hidden = secrets.values(job.secrets, launch.origin.user)
@@ -149,7 +155,8 @@ def order_of(
     ]
     if lanes is not None and spec.takes_lane(job):
         (number,) = ranks[0].devices
-        request = _request(launch, number, hardware.shared[number].context_bytes)
+        pace = _pace(hardware, number) if paced else 0
+        request = _request(launch, number, hardware.shared[number].context_bytes, pace)
         envs = [lanes.environment(each, request) for each in envs]
     processes = tuple(
         JobProcess(
@@ -167,7 +174,10 @@ def order_of(
         None if job.workdir is None else Path(job.workdir),
         spec.limit_s(job),
         GroupLimits(
-            _memory_bytes(job, ranks, hardware), bounds.processes, spec.job_cpu_milli(job)
+            _memory_bytes(job, ranks, hardware),
+            bounds.processes,
+            spec.job_cpu_milli(job),
+            _slice(ranks, hardware),
         ),
         account,
         claim_of(launch, time.time()),
@@ -190,6 +200,22 @@ def _memory_bytes(job: spec.JobSpec, ranks: Sequence[Rank], hardware: Devices) -
     return asked + sum(on_devices)
 
 
+def _slice(ranks: Sequence[Rank], hardware: Devices) -> CoreSlice | None:
+    """Return the cores of the emulated GPUs, or slices of such, that a job is on."""
+    numbers = sorted({number for rank in ranks for number in rank.devices})
+    if not numbers or not hardware.cpu_milli:
+        return None
+    name = "+".join(hardware.uuids[number] for number in numbers)
+    return CoreSlice(name, sum(hardware.cpu_milli[number] for number in numbers))
+
+
+def _pace(hardware: Devices, number: int) -> int:
+    """Return the part of the time in which a job may keep an emulated device busy."""
+    if not hardware.cpu_milli:
+        return 0
+    return max(1, hardware.cpu_milli[number] // len(os.sched_getaffinity(0)))
+
+
 def _as_account(env: dict[str, str], account: Account) -> dict[str, str]:
     """Return an environment in which an account is at home, as far as it has one."""
     names = {"USER": account.name, "LOGNAME": account.name}
@@ -202,7 +228,7 @@ def run_number(attempt: Attempt) -> int:
     return crc32(f"{folder_name(attempt)}/{attempt.number}".encode()) or 1
 
 
-def _request(launch: Launch, number: int, context_bytes: int) -> LaneRequest:
+def _request(launch: Launch, number: int, context_bytes: int, pace: int) -> LaneRequest:
     """Return what a job asks of the device daemon; the memory that it holds has its context."""
     memory = spec.gpu_memory(launch.job)
     return LaneRequest(
@@ -215,5 +241,6 @@ def _request(launch: Launch, number: int, context_bytes: int) -> LaneRequest:
         is_declared=memory is not None,
         run=run_number(launch.attempt),
         share=launch.request.tasks[0].demand.gpu_milli,
+        pace=pace,
         patience_s=PATIENCE_S,
     )

@@ -44,13 +44,13 @@ def local(
         bounds: what a job may have of the machine, whatever it asks for.
         database_url: of a database that other servers of this host may serve in turn.
     """
-    found = devices_of(devices)
+    found = devices_of(devices, state)
     uids = frozenset(one.uid for one in accounts.mapped.values())
     settings = LaneSettings(
         found.shared, state / "lanes", turns, sharing, uids, known_by=database_url or ""
     )
     lanes = Lanes(settings)
-    greeting = _greeting(found)
+    greeting = _greeting(found, state)
     gpu_type = found.machine.device(0).type
     engine = LocalEngine(state, found, lanes, keep_s, bounds=bounds, accounts=accounts)
     replicas = LocalReplicas(
@@ -59,9 +59,14 @@ def local(
     return Local(engine, replicas, gpu_type, greeting)
 
 
-def _greeting(devices: Devices) -> str | None:
+def _greeting(devices: Devices, state: Path) -> str | None:
     """Return what is worth saying of devices that are not what they seem."""
     machine = devices.machine
+    if devices.cpu_milli:
+        return (
+            f"{machine.gpus} emulated GPUs or slices, parts of the CPU; they are cut with "
+            f"'interlane mig cut --gpus {state}'."
+        )
     if devices.stands_in:
         count = machine.gpus
         return f"There is no GPU here; {count} emulated devices stand in, parts of the CPU."

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
@@ -29,9 +29,12 @@ from interlane.engines.local.accounts import WORK, Account
 from interlane.engines.local.attempt_group import AttemptGroup, boot
 from interlane.engines.local.claims import (
     folder_name,
+    has_begun,
     identity_of,
+    is_cancelled,
     is_foreign,
     is_number,
+    mark_cancelled,
     read_claim,
     read_end,
     run_name,
@@ -40,7 +43,15 @@ from interlane.engines.local.claims import (
 from interlane.engines.local.groups import AttemptGroups, GroupLimits, group_in, keep_group
 from interlane.engines.local.places import JobPlaces, clear_temporary, made_places
 from interlane.engines.local.shortage import WORDS, Descriptors
-from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Output, Unanswered
+from interlane.live.port import (
+    Attempt,
+    Begun,
+    Ended,
+    NeverBegan,
+    Output,
+    Pending,
+    Unanswered,
+)
 
 SHIM: Final = Path(shim.__file__)
 LOST: Final = "Its shim and the shim's watcher were killed, so that its end is unknown."
@@ -55,6 +66,8 @@ HIDDEN: Final = (
     "Its claim {0} is held by a process that cannot be seen from here; it is left alone until "
     "that has ended."
 )
+STOPPED, CANCELLED = "stopped", "cancelled"
+"""Why attempts ended, as ``live.port.Ended`` has it."""
 NAME_LENGTH: Final = 64
 LOOK_AGAIN_S: Final = 2.0
 """Seconds between looks for an end that the disk does not tell."""
@@ -98,7 +111,7 @@ class ShimOrder:
         return self.claim.get("digest")
 
 
-AttemptPast = Begun | Ended | NeverBegan | Unanswered
+AttemptPast = Pending | Begun | Ended | NeverBegan | Unanswered
 Told = Callable[[Ended | NeverBegan], None]
 
 
@@ -113,8 +126,10 @@ class ProcessRunner:
         look_again_s: float = LOOK_AGAIN_S,
         groups: AttemptGroups | None = None,
         work: Path = WORK,
+        tell_begun: Callable[[Begun], None] = lambda begun: None,
     ) -> None:
         self._folder = folder
+        self._tell_begun = tell_begun
         self._groups = AttemptGroups() if groups is None else groups
         self._descriptors = Descriptors()
         self._work = work
@@ -123,6 +138,8 @@ class ProcessRunner:
         self._log_file_bytes = log_file_bytes or shim.LOG_FILE_BYTES
         self._lock = threading.Lock()
         self._watched: dict[Attempt, _Watched] = {}
+        self._unheard: dict[Attempt, _Watched] = {}
+        """Those of which only a mark on the disk tells that their job has begun."""
         self._roots: dict[str, Path] = {}
         """Folders of runs of others, by holder."""
         self._past: set[Path] = set()
@@ -158,39 +175,37 @@ class ProcessRunner:
 
     def _spawn(self, attempt: Attempt, folder: Path, order: bytes) -> None:
         """Start a shim, watch it, then give it its order: without one it claims nothing."""
-        ends, written = os.pipe2(os.O_CLOEXEC)
-        try:
-            pid = _spawned(folder, ends)
-        except OSError:
-            os.close(written)
-            raise
-        finally:
-            os.close(ends)
-        try:
-            self._add(_Watched(attempt, pid, os.pidfd_open(pid)))
-        except OSError:
-            os.close(written)
-            os.waitpid(pid, 0)
-            raise
+        with ExitStack() as kept:
+            with ExitStack() as given:
+                ends, written = _pipe(given, kept)
+                heard, tells = _pipe(kept, given)
+                pid = _spawned(folder, ends, tells)
+            try:
+                self._add(_Watched(attempt, pid, os.pidfd_open(pid), heard))
+            except OSError:
+                kept.close()
+                os.waitpid(pid, 0)
+                raise
+            kept.pop_all()
         with suppress(BrokenPipeError), os.fdopen(written, "wb") as file:
             file.write(order)
 
     def past(self, attempt: Attempt, digest: str | None = None) -> AttemptPast | None:
         """Say what has become of an attempt that was begun or fenced off; None if neither."""
-        with self._lock:
-            if attempt in self._watched or attempt in self._untold:
-                return Begun(attempt)
         folder = self.folder(attempt)
+        known = self._known(attempt, folder)
+        if known is not None:
+            return known
         if not (folder / shim.CLAIM).exists():
             return None
         return None if is_foreign(read_claim(folder), attempt, digest) else self.find(attempt)
 
     def find(self, attempt: Attempt) -> AttemptPast:
         """Adopt a shim that lives, say how one ended, or fence the attempt off."""
-        with self._lock:
-            if attempt in self._watched or attempt in self._untold:
-                return Begun(attempt)
         folder = self.folder(attempt)
+        known = self._known(attempt, folder)
+        if known is not None:
+            return known
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         never = _never_began(folder, attempt)
         if never is not None:
@@ -205,10 +220,18 @@ class ProcessRunner:
         if alive is None:
             if not self._is_over(attempt):
                 self._remember(attempt)
-                return Begun(attempt)
+                return _on_its_way(attempt, folder)
             return self._end(attempt)
-        self._add(_Watched(attempt, *alive))
-        return Begun(attempt)
+        self._add(_Watched(attempt, *alive, None, has_begun(folder)))
+        return _on_its_way(attempt, folder)
+
+    def _known(self, attempt: Attempt, folder: Path) -> Pending | Begun | None:
+        """Return how far an attempt is whose end is yet to be told; None for all others."""
+        with self._lock:
+            watched, is_untold = self._watched.get(attempt), attempt in self._untold
+        if watched is not None:
+            return Begun(attempt) if watched.has_begun else Pending(attempt)
+        return _on_its_way(attempt, folder) if is_untold else None
 
     def take_over(self, holder: str, runs: Path) -> None:
         """Look for the attempts of another holder in its folder of runs."""
@@ -236,7 +259,7 @@ class ProcessRunner:
         if name is None or not is_number(folder.name) or not (folder / shim.CLAIM).exists():
             return None  # nobody has begun it; whoever knows it asks about it by name
         attempt = Attempt(name.job_id, int(folder.name), name.uid, holder)
-        if isinstance(self.find(attempt), Begun):
+        if isinstance(self.find(attempt), Pending | Begun):
             return attempt
         self._past.add(folder)
         return None
@@ -248,6 +271,20 @@ class ProcessRunner:
             if watched is not None:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(watched.fd, signal.SIGTERM)
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Stop a job for good: no server runs it again, whatever copy of the records it has."""
+        try:
+            mark_cancelled(self.folder(attempt))
+        except FileNotFoundError:
+            pass  # nothing of it has begun
+        except OSError as error:  # what nobody wants is ended in any case
+            log.warning("That %s was cancelled is not noted: %s", attempt.job_id, error)
+        self.stop(attempt)
+
+    def was_cancelled(self, attempt: Attempt) -> bool:
+        """Tell whether the job was stopped for good, under this attempt or another."""
+        return is_cancelled(self.folder(attempt))
 
     def kill(self, attempt: Attempt) -> None:
         """Ask the shim to end its job at once."""
@@ -278,7 +315,11 @@ class ProcessRunner:
         os.write(self._call, b".")
         self._watcher.join()
         self._descriptors.close()
-        for fd in (self._heard, self._call, *(one.fd for one in self._watched.values())):
+        for watched in self._watched.values():
+            os.close(watched.fd)
+            if watched.heard is not None:
+                os.close(watched.heard)
+        for fd in (self._heard, self._call):
             os.close(fd)
         self._selector.close()
 
@@ -305,20 +346,59 @@ class ProcessRunner:
         with self._lock:
             self._watched[watched.attempt] = watched
             self._selector.register(watched.fd, selectors.EVENT_READ, watched)
+            if watched.heard is not None:
+                self._selector.register(watched.heard, selectors.EVENT_READ, watched)
+            elif not watched.has_begun:
+                self._unheard[watched.attempt] = watched
         os.write(self._call, b".")
 
     def _watch(self) -> None:
         while not self._closing:
-            for key, _ in self._selector.select(self._look_again_s if self._untold else None):
+            is_due = self._untold or self._unheard
+            for key, _ in self._selector.select(self._look_again_s if is_due else None):
                 if key.data is None:
                     os.read(self._heard, 4096)
-                else:
+                elif key.fd == key.data.fd:
                     self._let_go(key.data)
+                else:
+                    self._hear(key.data)
+            for watched in list(self._unheard.values()):
+                self._look_at(watched)
             for attempt, status in list(self._untold.items()):
                 self._try_to_tell(attempt, status)
 
+    def _hear(self, watched: "_Watched") -> None:
+        """Hear that a job begins, or that its shim will never say so."""
+        if watched.heard is None:
+            return  # it ended in the same moment
+        said = os.read(watched.heard, 1)
+        self._hang_up(watched)
+        if said:
+            self._note_begun(watched)
+
+    def _hang_up(self, watched: "_Watched") -> None:
+        with self._lock:
+            heard, watched.heard = watched.heard, None
+            if heard is not None:
+                self._selector.unregister(heard)
+                os.close(heard)
+
+    def _look_at(self, watched: "_Watched") -> None:
+        """See whether a job has begun whose shim was started by another server."""
+        if has_begun(self.folder(watched.attempt)):
+            self._note_begun(watched)
+
+    def _note_begun(self, watched: "_Watched") -> None:
+        watched.has_begun = True
+        self._unheard.pop(watched.attempt, None)
+        self._tell_begun(Begun(watched.attempt))
+
     def _let_go(self, watched: "_Watched") -> None:
         """Stop watching a shim that has ended; how its job did is told when nothing is left."""
+        if not watched.has_begun:
+            self._look_at(watched)
+        self._unheard.pop(watched.attempt, None)
+        self._hang_up(watched)
         status = None
         with suppress(ChildProcessError):  # an adopted shim is nobody's child
             _, status = os.waitpid(watched.pid, 0)
@@ -382,7 +462,20 @@ class ProcessRunner:
         if end.lacks is not None:
             lacks = WORDS.get(end.lacks, f"what a start takes ({os.strerror(end.lacks)})")
             return NeverBegan(attempt, NEVER_WHOLE, lacks)
-        return Ended(attempt, end.exit_code, end.why, cause=end.cause)
+        why = CANCELLED if end.why == STOPPED and is_cancelled(folder) else end.why
+        return Ended(attempt, end.exit_code, why, cause=end.cause)
+
+
+def _on_its_way(attempt: Attempt, folder: Path) -> Pending | Begun:
+    return Begun(attempt) if has_begun(folder) else Pending(attempt)
+
+
+def _pipe(first: ExitStack, second: ExitStack) -> tuple[int, int]:
+    """Return the ends of a pipe, the one that is read and the one that is written."""
+    ends, written = os.pipe2(os.O_CLOEXEC)
+    first.callback(os.close, ends)
+    second.callback(os.close, written)
+    return ends, written
 
 
 def _lost(attempt: Attempt, group: AttemptGroup | None) -> Ended:
@@ -407,12 +500,15 @@ def _why_unclaimed(status: int | None) -> tuple[str, str | None]:
     return UNBEGUN, None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Watched:
     attempt: Attempt
     pid: int
     fd: int
     """Refers to the shim's process, and to no other that gets its number later."""
+    heard: int | None
+    """On which the shim says that its job begins; None for one of another server."""
+    has_begun: bool = False
 
 
 def _order(
@@ -435,11 +531,12 @@ def _order(
         "group": group.document,
         "log_file_bytes": log_file_bytes,
         "terminal": order.terminal,
+        "tells": shim.TELLS,
         "claim": {**identity_of(order.attempt), **order.claim},
     }
 
 
-def _spawned(folder: Path, ends: int) -> int:
+def _spawned(folder: Path, ends: int, tells: int) -> int:
     """Start a shim in a session of its own that reads its order from a pipe; return its number.
 
     The signals that stop it are blocked until it is ready for them.
@@ -454,6 +551,7 @@ def _spawned(folder: Path, ends: int) -> int:
                 (os.POSIX_SPAWN_DUP2, ends, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_DUP2, errors, 2),
+                (os.POSIX_SPAWN_DUP2, tells, shim.TELLS),
             ),
             setsid=True,
             setsigmask=(signal.SIGTERM, shim.KILL),

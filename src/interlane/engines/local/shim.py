@@ -17,6 +17,7 @@ Files of a run's folder:
 * ``claim``: exists once somebody has claimed the attempt, and is locked for as long as its
   shim lives.  It is linked into place locked already, so that there is no moment between.  It
   says whose it is, as JSON; see ``claims``.
+* ``begun``: exists once the job's processes may begin.
 * ``log.0``, ``log.16777216``, ...: what the job printed, each part named after the byte it
   begins with; the newest two are kept.
 * ``ended``: how it ended, written whole or not at all.
@@ -51,12 +52,18 @@ TYPE_CHECKING = False  # as checkers read it; the module of this name takes its 
 if TYPE_CHECKING:
     from interlane.engines.local.terminal import JobTerminal
 
-CLAIM, ENDED, LOG = "claim", "ended", "log."
+CLAIM, BEGUN, ENDED, LOG = "claim", "begun", "ended", "log."
 FENCED = "fenced"
 """What a claim says that was made so that nobody runs the attempt any more."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of what ``claim`` and ``ended`` say."""
+
+FORMAT_BEGUN = 2
+"""From this version on a shim leaves a mark when its job begins."""
+
+TELLS = 3
+"""The descriptor on which a shim tells its server that the job begins."""
 
 IDENTITY = ("job_id", "uid", "attempt")
 """What both say of whose they are."""
@@ -127,13 +134,14 @@ def claim(folder: str, words: str) -> int | None:
 def _keep(folder: str) -> None:
     """Let a claim outlive a loss of power; one that might not is withdrawn, for nothing ran."""
     try:
-        _sync(folder)
+        sync(folder)
     except OSError:
         os.unlink(os.path.join(folder, CLAIM))
         raise
 
 
-def _sync(folder: str) -> None:
+def sync(folder: str) -> None:
+    """Let what was made in a folder outlive a loss of power."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -266,12 +274,29 @@ class _Shim:
             os.close(told)
             told = -1
             self._hear_all(heard)
+            self._mark_begun()
             self.has_begun = True
             os.write(opened, b"." * len(self.children))
+            self._tell_begun()
         finally:  # whoever waits at a gate that is closed ends
             for fd in (gate, opened, heard, told):
                 if fd >= 0:
                     os.close(fd)
+
+    def _mark_begun(self) -> None:
+        """Leave a mark for servers that come later; without room for it, nothing begins."""
+        path = os.path.join(self.folder, BEGUN)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def _tell_begun(self) -> None:
+        """Tell the server, if it is still there and listens."""
+        if "tells" not in self.order:
+            return
+        try:
+            os.write(self.order["tells"], b".")
+        except OSError:
+            pass
+        os.close(self.order["tells"])
 
     def _child(self, process: dict, gates: tuple, output: int, shim: int) -> None:  # type: ignore[type-arg]
         """Wait for the others of the gang, and become a process of the job; never returns."""
@@ -452,7 +477,7 @@ def _write_end(folder: str, order: dict, how: dict) -> None:  # type: ignore[typ
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, os.path.join(folder, ENDED))
-            _sync(folder)
+            sync(folder)
         except FileNotFoundError:
             return  # the folder is gone, and with it everybody who could ask
         except IsADirectoryError as error:
@@ -605,6 +630,8 @@ def main(folder: str) -> int:
     """Keep the attempt whose folder this is."""
     os.chdir("/")
     order = json.load(sys.stdin.buffer)
+    if "tells" in order:
+        os.set_inheritable(order["tells"], False)
     group = AttemptGroup(order["group"])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
@@ -626,6 +653,8 @@ def main(folder: str) -> int:
         _write_end(folder, order, {"exit_code": None, "why": None, "lacks": error.errno})
         group.remove()
         return 0
+    if "tells" in order:
+        os.close(order["tells"])
     code = _watch(worker)
     if code:
         _end_all(group)

@@ -1,9 +1,11 @@
 """What we write into Slurm's own records: whose attempt a job is, in its admin comment.
 
 Only administrators can write there, so that nobody's job can pass itself off as another's.  A
-claim of a job that ``sbatch`` brought says which attempt its present run is: Slurm counts how
-often it was requeued, so that a run which Slurm has begun by itself is an attempt of its own.
-A claim of a job that we submitted says which instance of which attempt it is.
+claim of a job that ``sbatch`` brought says which attempt we asked for, and after how many
+requeues.  Any other run of it is one that Slurm began by itself, because somebody released or
+requeued the job: its number is one that nobody can have asked for, so that a request which was
+lost, or comes late, is never taken for it.  A claim of a job that we submitted says which
+instance of which attempt it is.
 """
 
 import re
@@ -15,8 +17,8 @@ from interlane.model import JobId
 
 MARK: Final = "interlane"
 """How the comments of jobs begin that are held for us."""
-COMMENT_MAX: Final = 1024
-"""Characters that Slurm takes."""
+LEFT: Final = "Left:"
+"""How the administrator's comment of a job begins that was given back to Slurm."""
 _FIELD: Final = re.compile(r"([a-z]+)=([^\s=]+)")
 
 
@@ -39,8 +41,11 @@ class HeldClaim:
     """What is written over them."""
 
     def attempt_number(self, restarts: int) -> int:
-        """Return which attempt a run is after so many requeues."""
-        return self.number + (0 if self.begins else 1) + restarts - self.restarts
+        """Return which attempt a run is after so many requeues.
+
+        Of two numbers in a row we may ask for the first, and Slurm begins the second.
+        """
+        return self.number + (0 if self.begins else 2) + 2 * (restarts - self.restarts)
 
     def __str__(self) -> str:
         words = f"{MARK} n={self.number} r={self.restarts} s={self.serial}"
@@ -69,6 +74,8 @@ class LaunchedClaim:
 
 
 Claim = HeldClaim | LaunchedClaim
+NOTHING: Final = HeldClaim(0, 0, 0, 0.0, 0.0, begins=False)
+"""What a job says that has no claim."""
 
 
 def is_marked(comment: str) -> bool:

@@ -23,6 +23,7 @@ UNREACHABLE: Final = (
     "connect failure",
     "Zero Bytes were transmitted",
     "Protocol authentication error",
+    "Unexpected message received",
 )
 """What they say when nobody answers, rather than when somebody says no."""
 KEPT: Final = ("PATH", "SLURM_CONF", "LANG", "TZ")
@@ -81,9 +82,16 @@ class SlurmCommands:
         """Run a program that prints JSON."""
         said = self.run(*words, "--json")
         try:
-            return json.loads(said)
+            document = json.loads(said)
         except ValueError as error:
             raise SlurmSilent(f"{words[0]} printed no JSON ({error}).") from None
+        errors = document.get("errors") if isinstance(document, dict) else None
+        if errors:  # without a controller it lists nothing, says why and claims success
+            first = errors[0] if isinstance(errors, list) else errors
+            if isinstance(first, dict):
+                first = first.get("description") or first.get("error")
+            raise SlurmSilent(f"{words[0]} says: {first}.")
+        return document
 
     @property
     def calls_last_minute(self) -> int:

@@ -7,16 +7,14 @@ killed loses nothing.
 """
 
 import os
+import time
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from interlane.engines.slurm.changes import visible_of
-from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, read_claim
 from interlane.engines.slurm.launch import SlurmAccounts, check_job
 from interlane.engines.slurm.printed import printed_to, read_printed
-from interlane.engines.slurm.reading import SlurmJob
 from interlane.engines.slurm.requests import Requests
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.engines.slurm.session import (
@@ -29,11 +27,10 @@ from interlane.engines.slurm.session import (
 from interlane.engines.slurm.sights import others
 from interlane.engines.slurm.watch import SlurmWatch
 from interlane.live.files import job as spec
-from interlane.live.files.job import JobSpec, Origin
+from interlane.live.files.job import JobSpec
 from interlane.live.port import (
     Attempt,
     Begun,
-    Found,
     Launch,
     NeverGrew,
     Observation,
@@ -45,6 +42,8 @@ from interlane.live.port import (
 from interlane.model import InvalidInput
 
 NAME: Final = "slurm"
+ENDED_S: Final = 180.0
+"""Seconds for which observations tell of ends that nobody asked about."""
 
 
 class SlurmEngine:
@@ -64,8 +63,7 @@ class SlurmEngine:
         self._session = SlurmSession(folder, settings, self._accounts)
         self._requests = Requests(self._session)
         self._watch = SlurmWatch(self._session, self._requests)
-        self._specs: dict[str, JobSpec | None] = {}
-        """Of jobs of ours, by Slurm's number."""
+        self._has_observed = False
 
     @property
     def calls_last_minute(self) -> int:
@@ -80,9 +78,12 @@ class SlurmEngine:
         (session.folder / WORK).mkdir(mode=0o700, exist_ok=True)
         listing = session.read()
         if self.traits.decides:
+            session.changes.see(listing)
             self._requests.sweep(listing)
             listing = session.read()
         session.changes.see(listing)
+        over = (run.attempt for run in listing.runs.values() if run.stage is RunStage.OVER)
+        session.flight.over.update(over)
         self._watch.start()
 
     def close(self) -> None:
@@ -107,9 +108,9 @@ class SlurmEngine:
         sights += [Begun(run.attempt) for run in mine if self._is_told(run)]
         ended = self._ends_unseen(listing, known)
         sights += [self._session.sights.end_of(run) for run in ended]
-        seen = visible_of(listing)
+        seen = self._session.changes.visible(listing)
         running = [run for run in listing.runs.values() if run.stage is RunStage.RUNS]
-        found = [self._found(run, listing) for run in (*running, *ended)]
+        found = [self._session.found(run, listing) for run in (*running, *ended)]
         left = self._session.flight.left
         serial = max(self._session.journal.serial(), _serial(listing))
         return Observation(
@@ -139,7 +140,7 @@ class SlurmEngine:
         if self.traits.decides:
             self._session.do(attempt, lambda: self._requests.stop(attempt, how))
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Cancel a job of a user's, or give it back to Slurm."""
         if self.traits.decides:
             discards = partial(self._requests.discard, key, was_cancelled=was_cancelled)
@@ -163,40 +164,20 @@ class SlurmEngine:
         return run.stage is not RunStage.WAITS or not run.is_brought
 
     def _ends_unseen(self, listing: SlurmListing, known: Collection[Attempt]) -> list[SlurmRun]:
-        """Return runs of users' jobs that began and ended without us, each once."""
-        asked = {*known, *self._session.flight.looked_at}
-        found = [
+        """Return runs of users' jobs that began and ended without us, and not long ago.
+
+        The first time all of them: they are history, as far as Slurm remembers it.
+        """
+        since_s = time.time() - ENDED_S if self._has_observed else 0.0
+        self._has_observed = True
+        asked = set(known)
+        return [
             run
             for run in listing.runs.values()
             if run.is_brought and run.stage is RunStage.OVER and run.has_begun
-            and run.attempt not in asked
+            and run.attempt not in asked and run.jobs[0].ended_s >= since_s
         ]  # fmt: skip
-        self._session.flight.looked_at.update(run.attempt for run in found)
-        return found
-
-    def _found(self, run: SlurmRun, listing: SlurmListing) -> Found | None:
-        """Return all that is known of a run; None where its file cannot be read."""
-        job = run.jobs[0]
-        claim = read_claim(job.admin_comment)
-        serial, submitted_s = 0, job.submitted_s
-        if claim is not None:
-            serial, submitted_s = claim.serial, claim.submitted_s
-        key = job.key if run.is_brought else None
-        file = self._spec(job, run, listing)
-        if file is None:
-            return None
-        origin = Origin(serial, job.user, submitted_s, key)
-        return Found(run.attempt, file, origin, listing.place(run), run.started_s)
-
-    def _spec(self, job: SlurmJob, run: SlurmRun, listing: SlurmListing) -> JobSpec | None:
-        if run.is_brought:
-            return self._session.changes.spec_of(job, listing)
-        if job.id not in self._specs:
-            self._specs[job.id] = self._session.launcher.spec_of(job.id)
-        return self._specs[job.id]
 
 
 def _serial(listing: SlurmListing) -> int:
-    claims = (read_claim(job.admin_comment) for job in listing.jobs)
-    numbers = (one.serial for one in claims if isinstance(one, HeldClaim | LaunchedClaim))
-    return max(numbers, default=0)
+    return max((job.claim.serial for job in listing.jobs if job.claim), default=0)

@@ -7,11 +7,13 @@ with a sentence that says what it was; it never stops the rest.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from os import WEXITSTATUS, WIFEXITED, WIFSIGNALED, WTERMSIG
 from typing import Any, Final, TypeVar
 
-from interlane.engines.slurm.claims import HeldClaim, read_claim
+from interlane.engines.slurm.claims import NOTHING, Claim, HeldClaim, read_claim
 from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 
 WAITING: Final = frozenset(
@@ -122,6 +124,8 @@ class SlurmJob:
     """When it was submitted for the first time: Slurm changes that when it requeues a job."""
     is_bound: bool = False
     """Whether its user says which nodes it may have, or that it goes with other jobs."""
+    claim: Claim | None = None
+    """What we have written into its administrator's comment."""
 
     @property
     def id(self) -> str:
@@ -132,6 +136,16 @@ class SlurmJob:
     def key(self) -> str:
         """What no other job ever is called: numbers are used again."""
         return f"{self.id}.{self.first_s:.0f}"
+
+    @property
+    def held_claim(self) -> HeldClaim:
+        """Which attempt at a job of a user's we asked for last."""
+        return self.claim if isinstance(self.claim, HeldClaim) else NOTHING
+
+    def is_asked_for(self, number: int) -> bool:
+        """Tell whether its present run is the attempt that we asked for under a number."""
+        claim = self.held_claim
+        return claim.begins and (claim.number, claim.restarts) == (number, self.restarts)
 
     @property
     def is_held(self) -> bool:
@@ -159,6 +173,17 @@ class Skipped:
     """What could not be understood, by sentence."""
 
     count: Counter[str] = field(default_factory=Counter)
+    numbers: set[int] = field(default_factory=set)
+    """Of jobs that could not be understood, where that could be."""
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.count.clear()
+        self.numbers.clear()
+
+    def note(self, why: str) -> None:
+        """Count one thing more."""
+        self.count["".join(one if one.isprintable() else " " for one in why)[:200]] += 1
 
     def each(
         self, what: str, documents: Iterable[Any], read: Callable[[Any], Value]
@@ -169,7 +194,9 @@ class Skipped:
             try:
                 found.append(read(one))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                self.count[f"{what} left out: {error}"[:200]] += 1
+                self.note(f"{what} left out: {error}")
+                with suppress(ValueError, TypeError, KeyError, AttributeError):
+                    self.numbers.add(_number(one["job_id"]))
         return found
 
 
@@ -180,7 +207,7 @@ def read_jobs(document: Any, skipped: Skipped) -> list[SlurmJob]:  # noqa: ANN40
 
 def read_nodes(document: Any, skipped: Skipped) -> list[SlurmNode]:  # noqa: ANN401 - JSON
     """Return the nodes of a document of ``sinfo`` or ``scontrol``."""
-    return skipped.each("A node was", _listed(document, "nodes"), _node)
+    return skipped.each("A node was", _listed(document, "nodes"), partial(_node, skipped))
 
 
 def _listed(document: Any, name: str) -> list[Any]:  # noqa: ANN401 - JSON
@@ -197,6 +224,8 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
     nodes = tuple(hostnames(_text(said.get("nodes"))))
     array = _number(said.get("array_job_id"), 0)
     limit_min = _number(said.get("time_limit"), -1)
+    admin_comment = _text(_comment(said, "administrator", "admin_comment"))
+    claim, submitted_s = read_claim(admin_comment), float(_number(said["submit_time"]))
     return SlurmJob(
         number=_number(said["job_id"]),
         array=array,
@@ -210,9 +239,10 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
         name=_text(said.get("name")),
         command=_text(said.get("command")),
         comment=_text(_comment(said, "user", "comment")),
-        admin_comment=_text(_comment(said, "administrator", "admin_comment")),
-        submitted_s=float(_number(said["submit_time"])),
-        first_s=_first_s(said),
+        admin_comment=admin_comment,
+        claim=claim,
+        submitted_s=submitted_s,
+        first_s=claim.first_s if isinstance(claim, HeldClaim) else submitted_s,
         started_s=float(_number(said.get("start_time"), 0)),
         ended_s=float(_number(said.get("end_time"), 0)),
         restarts=_number(said.get("restart_cnt"), 0),
@@ -235,19 +265,15 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
     )
 
 
-def _first_s(said: Mapping[str, Any]) -> float:
-    claim = read_claim(_text(_comment(said, "administrator", "admin_comment")))
-    if isinstance(claim, HeldClaim):
-        return claim.first_s
-    return float(_number(said["submit_time"]))
-
-
-def _node(said: Mapping[str, Any]) -> SlurmNode:
+def _node(skipped: Skipped, said: Mapping[str, Any]) -> SlurmNode:
+    """Read a node; one in a state that nobody knows keeps what it runs, and gets no more."""
     words = said["state"] if isinstance(said["state"], list) else [said["state"]]
     first, *rest = [str(word).lower() for word in words]
     flags = {*rest, *(str(one).lower() for one in said.get("state_flags") or ())}
-    if first not in NODE_STATES:
-        raise ValueError(f"state {first!r} of node {said.get('name')!r} is not known")
+    odd = sorted({first} - NODE_STATES | flags - NODE_FLAGS)
+    if odd:
+        why = f"state {', '.join(odd)!r} is not known"
+        skipped.note(f"Node {said.get('name')!r} takes nothing new: {why}")
     features = said.get("active_features") or ()
     if isinstance(features, str):
         features = features.split(",")
@@ -260,10 +286,7 @@ def _node(said: Mapping[str, Any]) -> SlurmNode:
         partitions=tuple(map(str, said.get("partitions") or ())),
         features=tuple(filter(None, map(str, features))),
         is_there=first not in GONE_STATES and "powered_down" not in flags,
-        # What nobody knows is rather left alone than used.
-        is_drained=bool(
-            flags & DRAINED_FLAGS or "not_responding" in flags or flags - NODE_FLAGS
-        ),
+        is_drained=bool(flags & DRAINED_FLAGS or "not_responding" in flags or odd),
     )
 
 
@@ -284,12 +307,16 @@ def _memory_mib(said: Mapping[str, Any], cpus: int, nodes: int) -> int:
 
 
 def _exit_code(said: Any) -> int:  # noqa: ANN401 - JSON
-    """Return an exit code as shells have it: older versions print what ``wait`` returned."""
+    """Return an exit code as shells have it."""
     if isinstance(said, Mapping):
         by_signal = said.get("signal") or {}
         number = _number(by_signal.get("id", by_signal.get("signal_id")), 0)
         return SIGNALLED + number if number else _number(said.get("return_code"), 0)
-    status = _number(said, 0)
+    return shell_code(_number(said, 0))
+
+
+def shell_code(status: int) -> int:
+    """Return the exit code that shells give for what ``wait`` returned."""
     if WIFSIGNALED(status):
         return SIGNALLED + WTERMSIG(status)
     return WEXITSTATUS(status) if WIFEXITED(status) else status

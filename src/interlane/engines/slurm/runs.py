@@ -6,7 +6,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, is_marked, read_claim
+from interlane.engines.slurm.claims import LEFT, HeldClaim, LaunchedClaim, is_marked
 from interlane.engines.slurm.machines import NodeGpus, gpus_of, placement_of
 from interlane.engines.slurm.reading import RUNNING, WAITING, SlurmJob, SlurmNode
 from interlane.engines.slurm.wanted import tasks_of
@@ -99,6 +99,12 @@ class SlurmListing:
         object.__setattr__(self, "nodes_by_name", gpus)
 
     @cached_property
+    def shards(self) -> int:
+        """Into how many parts a GPU is cut, at most."""
+        each = (most for node in self.nodes_by_name.values() for most in node.shards)
+        return max(each, default=0)
+
+    @cached_property
     def brought(self) -> dict[str, SlurmJob]:
         """Jobs of users that are ours to schedule, by key."""
         ours = (one for job in self.jobs if self._is_ours(job) for one in tasks_of(job))
@@ -107,21 +113,19 @@ class SlurmListing:
     def _is_ours(self, job: SlurmJob) -> bool:
         if self.partitions and job.partition not in self.partitions:
             return False
-        if isinstance(read_claim(job.admin_comment), LaunchedClaim) or self._is_bound(job):
+        if isinstance(job.claim, LaunchedClaim) or self._is_bound(job):
             return False
-        return not self.marked_only or _is_held_for_us(job)
+        return not self.marked_only or _is_for_us(job)
 
     def _is_bound(self, job: SlurmJob) -> bool:
         """Tell whether a user has said where a job goes, so that we cannot."""
-        return self.marked_only and job.is_bound and read_claim(job.admin_comment) is None
+        return self.marked_only and job.is_bound and job.claim is None
 
     @property
     def bound(self) -> list[SlurmJob]:
         """Jobs that are held for us, although their users say where they go."""
         return [
-            job
-            for job in self.jobs
-            if self._is_bound(job) and job.is_held and _is_held_for_us(job)
+            job for job in self.jobs if self._is_bound(job) and job.is_held and _is_for_us(job)
         ]
 
     @cached_property
@@ -134,9 +138,8 @@ class SlurmListing:
         """Jobs that we submitted, by attempt."""
         found: dict[Attempt, list[tuple[LaunchedClaim, SlurmJob]]] = {}
         for job in self.jobs:
-            claim = read_claim(job.admin_comment)
-            if isinstance(claim, LaunchedClaim):
-                found.setdefault(claim.attempt, []).append((claim, job))
+            if isinstance(job.claim, LaunchedClaim):
+                found.setdefault(job.claim.attempt, []).append((job.claim, job))
         return found
 
     @cached_property
@@ -144,11 +147,20 @@ class SlurmListing:
         """The present run of each job of ours."""
         found = {}
         for job in self.brought.values():
-            run = run_of_brought(job)
+            run = run_of_brought(job, self.numbers(job)[-1])
             found[run.attempt] = run
         for attempt, parts in self.launched.items():
             found[attempt] = _run_of_launched(attempt, parts)
         return found
+
+    def numbers(self, job: SlurmJob) -> Sequence[int]:
+        """Return which attempts the runs of a job were since its claim, the present one last.
+
+        Where we only look on nobody asks for any, and they are counted.
+        """
+        if not self.marked_only:
+            return range(1, job.restarts + 2)
+        return numbers_of(job)
 
     @property
     def foreign(self) -> Iterable[SlurmJob]:
@@ -169,20 +181,23 @@ class SlurmListing:
         )
 
 
-def _is_held_for_us(job: SlurmJob) -> bool:
-    """Tell whether a job is ours: the snippet for submissions says so, or its user did."""
-    return is_marked(job.admin_comment) or (is_marked(job.comment) and job.is_held)
+def _is_for_us(job: SlurmJob) -> bool:
+    """Tell whether a job is ours: the snippet for submissions says so, or its user did.
+
+    Somebody else may have released it; one that we gave back to Slurm says so.
+    """
+    by_user = is_marked(job.comment) and not job.admin_comment.startswith(LEFT)
+    return by_user or is_marked(job.admin_comment) or isinstance(job.claim, HeldClaim)
 
 
-def number_of(job: SlurmJob) -> int:
-    """Return which attempt the present run of a job of a user is."""
-    claim = read_claim(job.admin_comment)
-    if isinstance(claim, HeldClaim):
-        return claim.attempt_number(job.restarts)
-    return job.restarts + 1
+def numbers_of(job: SlurmJob) -> list[int]:
+    """Return which attempts the runs of a user's job were since its claim."""
+    claim = job.held_claim
+    runs = range(claim.restarts, max(claim.restarts, job.restarts) + 1)
+    return [claim.attempt_number(restarts) for restarts in runs]
 
 
-def run_of_brought(job: SlurmJob) -> SlurmRun:
+def run_of_brought(job: SlurmJob, number: int) -> SlurmRun:
     """Return the present run of a job that ``sbatch`` brought."""
     stage = RunStage.OVER
     if job.is_held:
@@ -191,7 +206,7 @@ def run_of_brought(job: SlurmJob) -> SlurmRun:
         stage = RunStage.WAITS
     elif job.state in RUNNING:
         stage = RunStage.RUNS
-    return SlurmRun(Attempt(JobId(job.id), number_of(job), job.key), (job,), stage)
+    return SlurmRun(Attempt(JobId(job.id), number, job.key), (job,), stage)
 
 
 def _run_of_launched(attempt: Attempt, parts: list[tuple[LaunchedClaim, SlurmJob]]) -> SlurmRun:

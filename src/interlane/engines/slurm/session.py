@@ -2,22 +2,24 @@
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from interlane.engines.slurm.changes import Changes
-from interlane.engines.slurm.claims import read_claim
+from interlane.engines.slurm.claims import LEFT, is_marked
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo, SlurmSilent
+from interlane.engines.slurm.glances import GLANCE, read_glance, updated
 from interlane.engines.slurm.journal import SlurmJournal
 from interlane.engines.slurm.launch import Launcher, SlurmAccounts
-from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
-from interlane.engines.slurm.runs import SlurmListing
+from interlane.engines.slurm.reading import Skipped, SlurmJob, SlurmNode, read_jobs, read_nodes
+from interlane.engines.slurm.runs import SlurmListing, SlurmRun
 from interlane.engines.slurm.sights import Sights
-from interlane.live.files.job import StopFields
-from interlane.live.port import Attempt, Launch, Tell
+from interlane.live.files.job import JobSpec, Origin, StopFields
+from interlane.live.port import Attempt, Found, Launch, Tell
 from interlane.model import JobId
 
 LANES: Final = 8
@@ -38,10 +40,12 @@ class SlurmSettings:
     trusts_users: bool = False
     idle_s: float = 5.0
     """Seconds between two looks at Slurm when we wait for nothing."""
+    calm_s: float = 2.0
+    """Seconds between two looks when jobs run."""
     busy_s: float = 0.5
     """Seconds between two looks when something is on its way."""
     share: float = 0.1
-    """Part of the time that looking may take."""
+    """Part of the time that looking may take, at all that there is or at what changes."""
     launch_s: float = 30.0
     """Seconds within which Slurm must begin what we release."""
     keep_s: float = 30 * 86_400.0
@@ -76,8 +80,8 @@ class Flight:
     """Of these the end is told."""
     ending: dict[Attempt, AskedEnd] = field(default_factory=dict)
     stops: dict[Attempt, StopFields] = field(default_factory=dict)
-    looked_at: set[Attempt] = field(default_factory=set)
-    """Ends that an observation has told."""
+    over: set[Attempt] = field(default_factory=set)
+    """Of these the end was told, or was so before we began."""
     left: set[str] = field(default_factory=set)
     """Jobs that were given back to Slurm."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,8 +110,12 @@ class SlurmSession:
         self.tell: Tell = lambda report: None
         self.closing = threading.Event()
         self.look_now = threading.Event()
-        self._first_s: dict[int, float] = {}
-        """When jobs were first submitted, by number."""
+        self._before: dict[int, SlurmJob] = {}
+        """Jobs as they were last seen, by number."""
+        self.overwritten: list[SlurmJob] = []
+        """Jobs whose claim somebody has written over."""
+        self._specs: dict[str, JobSpec | None] = {}
+        """Of jobs that we submitted, by Slurm's number."""
         self._lanes = [ThreadPoolExecutor(1, f"slurm-{at}") for at in range(LANES)]
 
     def close(self) -> None:
@@ -118,35 +126,85 @@ class SlurmSession:
 
     def read(self) -> SlurmListing:
         """Look at all of Slurm: two calls."""
-        self.skipped.count.clear()
-        jobs = self._steady(read_jobs(self.slurm.json("squeue", "--all"), self.skipped))
+        begun_s = time.monotonic()
+        self.skipped.clear()
+        jobs = read_jobs(self.slurm.json("squeue", "--all"), self.skipped)
         nodes = read_nodes(self.slurm.json("sinfo", "--all"), self.skipped)
+        self.launcher.written.seen(begun_s)
+        return self._listing(self._steady(jobs), nodes)
+
+    def _listing(self, jobs: list[SlurmJob], nodes: Sequence[SlurmNode]) -> SlurmListing:
+        now = [self.launcher.written.over(job) for job in jobs]
         settings = self.settings
-        return SlurmListing(jobs, nodes, settings.partitions, marked_only=not settings.dry_run)
+        return SlurmListing(now, nodes, settings.partitions, marked_only=not settings.dry_run)
+
+    def glance(self) -> tuple[SlurmListing, bool]:
+        """Look at what has changed of known jobs: one call; tell if there is more to see."""
+        last = self.changes.listing
+        words = ("squeue", "--noheader", "--all", "--states=all", GLANCE)
+        lines = dict(read_glance(self.slurm.run(*words)))
+        known = {job.number for job in last.jobs}
+        now = [updated(job, lines[job.number]) for job in last.jobs if job.number in lines]
+        jobs = [job for job in now if job is not None]
+        has_more = len(jobs) < len(lines) or not known.issuperset(lines)
+        return self._listing(jobs, last.nodes), has_more
 
     def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
-        """Let jobs that Slurm has requeued, and that have no claim, be called as before."""
-        before, found = self._first_s, []
+        """Let jobs be known as before of which Slurm or an administrator has lost a part.
+
+        Slurm changes when a requeued job was submitted, and who writes an administrator's
+        comment may not know that it was ours.  One that was understood and no longer is has
+        not ended for that.
+        """
+        before, found, overwritten = self._before, [], []
+        jobs += [before[one] for one in self.skipped.numbers if one in before]
         for job in jobs:
-            first_s = before.get(job.number)
-            if job.restarts and first_s is not None and read_claim(job.admin_comment) is None:
-                job = replace(job, first_s=first_s)
+            known = before.get(job.number)
+            if known is not None and job.claim is None:
+                is_left = job.admin_comment.startswith(LEFT)
+                if known.claim is not None and not is_left and not is_marked(job.admin_comment):
+                    job = replace(job, claim=known.claim, first_s=known.first_s)
+                    overwritten.append(job)
+                elif job.restarts:
+                    job = replace(job, first_s=known.first_s)
             found.append(job)
-        self._first_s = {job.number: job.first_s for job in found}
+        self._before = {job.number: job for job in found}
+        self.overwritten = overwritten
         return found
 
     def one(self, job_id: str) -> SlurmJob | None:
-        """Look at one job: Slurm answers that quickly, unless it was requeued meanwhile."""
+        """Look at one job as it is now: Slurm answers that quickly."""
         words = ("squeue", "--noheader", "--array", "--states=all", f"--jobs={job_id}")
         try:
-            said = self.slurm.run(*words, "--format=%T %Q %V %P").split()
+            lines = list(read_glance(self.slurm.run(*words, GLANCE)))
         except SlurmSaysNo:
             return None
         seen = self.changes.listing.by_id.get(job_id)
-        if seen is None or len(said) != 4 or said[2] != f"{seen.submitted_s:.0f}":
-            return self.read().by_id.get(job_id)
-        state, priority, _, partition = said
-        return replace(seen, state=state, priority=int(priority), partition=partition)
+        if seen is not None and lines and not self.launcher.written.is_doubted(job_id):
+            now = updated(seen, lines[0][1])
+            if now is not None:
+                return self.launcher.written.over(now)
+        return self.read().by_id.get(job_id)
+
+    def found(self, run: SlurmRun, listing: SlurmListing) -> Found | None:
+        """Return all that is known of a run; None where its file cannot be read."""
+        job = run.jobs[0]
+        serial, submitted_s = 0, job.first_s
+        if job.claim is not None and not self.settings.dry_run:  # its numbers are not ours
+            serial, submitted_s = job.claim.serial, job.claim.submitted_s
+        file = self._spec(run, listing)
+        if file is None:
+            return None
+        origin = Origin(serial, job.user, submitted_s, job.key if run.is_brought else None)
+        return Found(run.attempt, file, origin, listing.place(run), run.started_s)
+
+    def _spec(self, run: SlurmRun, listing: SlurmListing) -> JobSpec | None:
+        job = run.jobs[0]
+        if run.is_brought:
+            return self.changes.spec_of(job, listing)
+        if job.id not in self._specs:
+            self._specs[job.id] = self.launcher.spec_of(job.id)
+        return self._specs[job.id]
 
     def do(self, attempt: Attempt, act: Callable[[], None]) -> None:
         """Let one of the threads do something, in order for each job."""

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from interlane.engines.slurm.claims import HeldClaim, read_claim
 from interlane.engines.slurm.journal import Noted, SlurmJournal, Stage
-from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun, number_of
+from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.live.port import Attempt, Begun, Ended, NeverBegan, Pending, Sight
 
 NOBODY: Final = "Nobody had begun it."
 NOT_BEGUN: Final = "It was ended before all of it had begun."
+REQUEUED: Final = "Slurm has put it back into its queue."
 FORGOTTEN: Final = "Slurm has forgotten how it ended (its MinJobAge is over)."
 
 
@@ -34,15 +34,19 @@ class Sights:
         if self.is_asked(attempt):
             return Pending(attempt)
         noted = self.journal.get(attempt)
+        over = _noted(attempt, noted)
+        if over is not None:
+            return over
         job = listing.brought.get(attempt.uid)
         if job is None:
             return self._vanished(attempt, noted)
-        claim = read_claim(job.admin_comment)
-        if number_of(job) < attempt.number:
-            return None
-        if isinstance(claim, HeldClaim) and claim.number == attempt.number:
-            return NeverBegan(attempt, NOBODY)
-        return _noted(attempt, noted) or Ended(attempt, None, "stopped")
+        was_asked = noted is not None and noted.stage is Stage.STOPPING
+        if attempt.number in listing.numbers(job):  # Slurm has put it back into its queue since
+            stopped = was_asked or self.is_stopping(attempt)
+            return Ended(attempt, None, "stopped" if stopped else "lost", cause=REQUEUED)
+        if attempt.number < job.held_claim.number:  # others were asked for since
+            return Ended(attempt, None, "stopped")
+        return None
 
     def of_run(self, run: SlurmRun) -> Sight | None:
         """Say what has become of a run that Slurm shows."""
@@ -50,8 +54,9 @@ class Sights:
         match run.stage:
             case RunStage.HELD:
                 return Pending(attempt) if self.is_asked(attempt) else None
-            case RunStage.WAITS:
-                return Pending(attempt)
+            case RunStage.WAITS:  # somebody else may have released it, and not for us
+                is_ours = not run.is_brought or self.is_asked(attempt)
+                return Pending(attempt) if is_ours else None
             case RunStage.RUNS:
                 return Begun(attempt)
             case RunStage.BREAKS:
@@ -72,9 +77,6 @@ class Sights:
 
     def _vanished(self, attempt: Attempt, noted: Noted | None) -> Sight | None:
         """Say what has become of an attempt of which Slurm shows nothing."""
-        over = _noted(attempt, noted)
-        if over is not None:
-            return over
         if attempt.uid.startswith(f"{attempt.job_id}."):  # a user's job, which cannot come back
             return Ended(attempt, None, FORGOTTEN)
         if noted is None or time.time() - noted.at_s < self.min_age_s:

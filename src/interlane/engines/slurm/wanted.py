@@ -5,13 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from interlane.engines.slurm.claims import HeldClaim, read_claim
 from interlane.engines.slurm.gres import GPU, PINNED, SHARD, Gres, asked, read_gres
-from interlane.engines.slurm.machines import NodeGpus
 from interlane.engines.slurm.reading import WAITING, SlurmJob
 from interlane.live.files.job import JobSpec, read_spec
-from interlane.live.port import Wanted
-from interlane.model import MILLI, InvalidInput, JobId
+from interlane.model import MILLI, InvalidInput
 
 TASKS_AHEAD: Final = 200
 """Tasks of one array that wait here at a time; the others wait for these."""
@@ -21,18 +18,18 @@ _RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _NUMBERED: Final = re.compile(r"[._-]?\d+$")
 
 
-def wanted_of(job: SlurmJob, nodes: Iterable[NodeGpus]) -> Wanted:
-    """Return a job of Slurm's as one that somebody wants; ``InvalidInput`` if none can."""
-    return Wanted(job.key, spec_of(job, nodes), job.user, JobId(job.id))
+def spec_of(job: SlurmJob, parts: int) -> JobSpec:
+    """Return what a job of Slurm's asks for, on each of its nodes.
 
-
-def spec_of(job: SlurmJob, nodes: Iterable[NodeGpus]) -> JobSpec:
-    """Return what a job of Slurm's asks for, on each of its nodes."""
+    Args:
+        job: the job; ``InvalidInput`` if nothing like it can be ours.
+        parts: into how many shards a GPU is cut, at most.
+    """
     name = name_of(job.name)
     resources: dict[str, Any] = {"cpu": -(-job.cpus // job.node_count)}
     if job.memory_mib:
         resources["memory"] = f"{job.memory_mib}MiB"
-    gpu = _gpu(job, nodes)
+    gpu = _gpu(job, parts)
     if gpu is not None:
         resources["gpu"] = gpu
     said: dict[str, Any] = {
@@ -50,7 +47,7 @@ def spec_of(job: SlurmJob, nodes: Iterable[NodeGpus]) -> JobSpec:
     return read_spec(said)
 
 
-def _gpu(job: SlurmJob, nodes: Iterable[NodeGpus]) -> dict[str, Any] | None:
+def _gpu(job: SlurmJob, parts: int) -> dict[str, Any] | None:
     """Return the GPUs that a job asks for on each node."""
     entries = list(_asked(job))
     gpus, shards = asked(entries, GPU), asked(entries, SHARD)
@@ -64,7 +61,6 @@ def _gpu(job: SlurmJob, nodes: Iterable[NodeGpus]) -> dict[str, Any] | None:
         return {"count": gpus, **kind}
     if not shards:
         return None
-    parts = max((most for node in nodes for most in node.shards), default=0)
     if shards > parts:
         raise InvalidInput(f"Job {job.id} asks for {shards} shards; a GPU has {parts}.")
     return {"count": 1, "compute": f"{-(-shards * MILLI // parts)}m", **kind}
@@ -72,9 +68,9 @@ def _gpu(job: SlurmJob, nodes: Iterable[NodeGpus]) -> dict[str, Any] | None:
 
 def _asked(job: SlurmJob) -> Iterator[Gres]:
     """Yield what a job's user asked for on each node."""
-    claim = read_claim(job.admin_comment)
-    if isinstance(claim, HeldClaim) and claim.asks:
-        yield from read_gres(claim.asks)
+    asks = job.held_claim.asks
+    if asks:
+        yield from read_gres(asks)
     else:
         yield from job.asked
         yield from _shared_out(job.asked_in_all, job.node_count)
@@ -82,10 +78,7 @@ def _asked(job: SlurmJob) -> Iterator[Gres]:
 
 def asks_of(job: SlurmJob) -> str:
     """Return what a job's user asked for, whatever we have written over it."""
-    claim = read_claim(job.admin_comment)
-    if isinstance(claim, HeldClaim) and claim.asks:
-        return claim.asks
-    return job.tres_per_node or job.tres_per_job
+    return job.held_claim.asks or job.tres_per_node or job.tres_per_job
 
 
 def _shared_out(entries: Iterable[Gres], nodes: int) -> Iterator[Gres]:

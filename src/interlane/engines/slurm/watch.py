@@ -3,18 +3,21 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from typing import Final
 
 from interlane.engines.slurm.changes import Unfit
-from interlane.engines.slurm.claims import HeldClaim, read_claim
+from interlane.engines.slurm.claims import HeldClaim
 from interlane.engines.slurm.commands import SlurmSilent
-from interlane.engines.slurm.reading import OVER
+from interlane.engines.slurm.reading import OVER, RUNNING, SlurmJob
 from interlane.engines.slurm.requests import Requests
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.engines.slurm.session import AskedEnd, AskedLaunch, SlurmSession, spec_id
-from interlane.live.port import Attempt, Begun
+from interlane.engines.slurm.wanted import asks_of
+from interlane.live.port import Attempt, Begun, Launch
+from interlane.model import JobId, Placement
 
 HEARTBEAT: Final = "slurm-heartbeat"
 """The file that says when we last saw Slurm; without it, what we hold is released."""
@@ -29,6 +32,13 @@ class SlurmWatch:
         self._session = session
         self._requests = requests
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+        self._complained: set[str] = set()
+        self._is_full = True
+        """Whether the last look was at everything."""
+        self._full_s = 0.0
+        """When another one may be."""
+        self._next_s = 0.0
+        """When another one is due, whether there is more to see or not."""
 
     def start(self) -> None:
         """Begin to look."""
@@ -55,57 +65,130 @@ class SlurmWatch:
                 log.warning("Slurm is silent, and is asked again: %s", error)
             except Exception as error:  # whatever it is, jobs count on the next look
                 log.error("Slurm could not be looked at.", exc_info=error)
-            took_s = time.monotonic() - begun_s
-            pause_s = self._pause_s(took_s)
+            pause_s = self._pause_s(time.monotonic() - begun_s)
 
     def _pause_s(self, took_s: float) -> float:
         """Wait for a moment, news or not, and return how long to wait for news then."""
         flight, settings = self._session.flight, self._session.settings
-        is_busy = bool(flight.asked or flight.ending)
-        usual_s = settings.busy_s if is_busy else settings.idle_s
+        usual_s = settings.calm_s if flight.running else settings.idle_s
+        if flight.asked or flight.ending:
+            usual_s = settings.busy_s
+        if self._is_full:
+            self._full_s = time.monotonic() + took_s / settings.share
+            took_s = 0.0
         pause_s = max(usual_s, took_s / settings.share)
         self._session.closing.wait(min(settings.busy_s, pause_s))
         return pause_s
+
+    def _listing(self) -> SlurmListing:
+        """Look at what changes, or at everything if there is more and that is due."""
+        now_s = time.monotonic()
+        if now_s < max(self._next_s, self._full_s):
+            self._is_full = False
+            glanced, has_more = self._session.glance()
+            if not has_more or now_s < self._full_s:
+                return glanced
+        self._is_full = True
+        self._next_s = now_s + self._session.settings.idle_s
+        return self._session.read()
 
     def look(self) -> None:
         """Look once, and tell what is new."""
         with self._session.flight.lock:
             asked, ending = dict(self._session.flight.asked), dict(self._session.flight.ending)
             running = set(self._session.flight.running)
-        listing = self._session.read()
+        listing = self._listing()
         for report in self._session.changes.news(listing):
             self._session.tell(report)
+        self._complain()
         for attempt, one in asked.items():
             self._follow(attempt, one, listing)
+        known = running | asked.keys()
+        self._session.flight.over &= listing.runs.keys()
         for run in listing.runs.values():
-            if run.stage is RunStage.RUNS and run.attempt not in running | asked.keys():
-                self._begun(run.attempt)
+            if run.attempt not in known:
+                self._take_up(run, listing)
         for attempt in running:
             self._follow_running(attempt, listing)
         for attempt, end in ending.items():
             self._follow_ending(attempt, end, listing)
         if not self._session.settings.dry_run:
+            for job in self._session.overwritten:
+                at = Attempt(JobId(job.id), 0, job.key)
+                self._session.do(at, partial(self._claim_again, job))
             self._hold_strays(listing, asked)
             for unfit in self._session.changes.unfit(listing):
                 self._give_back(unfit)
         self._beat()
+
+    def _complain(self) -> None:
+        """Say what of Slurm cannot be understood, each thing once."""
+        for why, count in list(self._session.skipped.count.items()):
+            if why not in self._complained:
+                self._complained.add(why)
+                log.warning("%s (%d times).", why, count)
 
     def _follow(self, attempt: Attempt, one: AskedLaunch, listing: SlurmListing) -> None:
         """Look what became of an attempt that was asked for."""
         run = listing.runs.get(attempt)
         is_late = time.monotonic() > one.deadline_s
         if run is not None and run.stage is RunStage.RUNS:
+            self._tell_where(run, one.launch, listing)
             self._begun(attempt)
         elif run is not None and run.stage is RunStage.OVER:
             self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
         elif run is not None and run.stage is RunStage.BREAKS:
             give_up = partial(self._requests.give_up, attempt, "A part of it ended.", None)
             self._session.do(attempt, give_up)
+        elif run is None and _runs_otherwise(attempt, listing):
+            lacks = f"its say: Slurm began job {attempt.job_id} by itself"
+            self._session.do(
+                attempt, partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
+            )
         elif is_late:
             reason = "" if run is None else run.jobs[0].reason
             lacks = f"room by Slurm's own account ({reason or 'no reason given'})"
             give_up = partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
             self._session.do(attempt, give_up)
+
+    def _tell_where(self, run: SlurmRun, launch: Launch, listing: SlurmListing) -> None:
+        """Tell if Slurm runs a job elsewhere: an administrator said so, or GPUs are alike."""
+        there, asked = listing.place(run), launch.placement
+        has_all = sum(len(one.gpus) for one in there.spots) == sum(
+            len(one.gpus) * one.instances for one in asked.spots
+        )
+        if has_all and _instances(there) != _instances(asked):
+            found = self._session.found(run, listing)
+            if found is not None:
+                log.warning("Slurm runs job %s on %s.", launch.attempt.job_id, there)
+                self._session.tell(found)
+
+    def _take_up(self, run: SlurmRun, listing: SlurmListing) -> None:
+        """Tell of a run that Slurm began by itself, whether it has ended since or not."""
+        attempt, flight = run.attempt, self._session.flight
+        is_over = run.stage is RunStage.OVER and run.has_begun and run.is_brought
+        if run.stage is not RunStage.RUNS and (not is_over or attempt in flight.over):
+            return
+        found = self._session.found(run, listing)
+        if found is not None:
+            self._session.tell(found)
+        if is_over:
+            self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
+            return
+        self._begun(attempt)
+        if run.is_brought and not self._session.settings.dry_run:
+            self._claim(run)
+
+    def _claim(self, run: SlurmRun) -> None:
+        """Write down which attempt a run is, unless that is written."""
+        job, number = run.jobs[0], run.attempt.number
+        if job.is_asked_for(number):
+            return
+        old = job.held_claim
+        claim = HeldClaim(number, job.restarts, old.serial, old.submitted_s or job.first_s,
+                          job.first_s, asks=asks_of(job), pins=old.pins)  # fmt: skip
+        note = partial(self._session.launcher.note, job.id, str(claim))
+        self._session.do(run.attempt, note)
 
     def _begun(self, attempt: Attempt) -> None:
         with self._session.flight.lock:
@@ -136,19 +219,20 @@ class SlurmWatch:
         self._session.launcher.signal(9, *left)
         self._session.launcher.cancel(*left)
 
+    def _claim_again(self, job: SlurmJob) -> None:
+        """Write a claim again that somebody has written over."""
+        now = self._session.one(job.id)
+        if now is not None and now.claim is None:
+            self._session.launcher.note(job.id, str(job.claim))
+
     def _hold_strays(self, listing: SlurmListing, asked: Collection[Attempt]) -> None:
         """Hold jobs that Slurm has requeued by itself, so that it is ours where they go."""
         for run in listing.runs.values():
             job = run.jobs[0]
-            claim = read_claim(job.admin_comment)
-            if (
-                run.is_brought
-                and run.stage is RunStage.WAITS
-                and isinstance(claim, HeldClaim)
-                and claim.begins
-                and job.restarts > claim.restarts
-                and run.attempt not in asked
-            ):
+            claim = job.held_claim
+            was_ours = claim.begins and job.restarts > claim.restarts
+            waits = run.is_brought and run.stage is RunStage.WAITS
+            if waits and was_ours and run.attempt not in asked:
                 self._session.do(run.attempt, partial(self._session.launcher.hold, job.id))
 
     def _give_back(self, unfit: Unfit) -> None:
@@ -164,3 +248,16 @@ class SlurmWatch:
         made = self._session.folder / f"{HEARTBEAT}.made"
         made.write_text(f"{time.time():.0f}\n")
         made.replace(self._session.folder / HEARTBEAT)
+
+
+def _runs_otherwise(attempt: Attempt, listing: SlurmListing) -> bool:
+    """Tell whether a job runs, and not as the attempt that was asked for."""
+    job = listing.brought.get(attempt.uid)
+    return job is not None and job.state in RUNNING
+
+
+def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...]]]:
+    """Return where each instance is, however they are written down together."""
+    return Counter(
+        (spot.machine, spot.gpus) for spot in placement.spots for _ in range(spot.instances)
+    )

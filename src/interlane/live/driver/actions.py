@@ -54,11 +54,12 @@ def _ask_for(
         case Start(job_id, placement) | Grow(job_id, placement):
             batch.launch(batch.state.launch_of(batch.record(job_id), placement))
         case Preempt():
-            batch.stop(attempt_of(before))
+            batch.stop(before)
         case Requeue(job_id):
             batch.give_up(attempt_of(before), before.placement)
             if before.cancelled_by is not None:  # it need not wait for another place
                 batch.put(Cancelled(job_id))
                 yield Cancelled(job_id)
-        case Refuse():
-            pass
+        case Refuse(_, refusal):
+            if before.key is not None:
+                batch.discard(before.key, was_cancelled=False, why=str(refusal))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from interlane.live.driver.inbox import Item
-from interlane.live.driver.state import DriverState
+from interlane.live.driver.state import DriverState, attempt_of
 from interlane.live.driver.telling import told
 from interlane.live.port import Attempt, Ended, Engine, Launch, Stop
 from interlane.live.store.record import JobRecord, after
@@ -67,18 +67,25 @@ class Batch:
         """Ask for an attempt or its growth, once it is stored and nothing is in its way."""
         self.state.endings.hold(launch)
 
-    def stop(self, attempt: Attempt) -> None:
-        """Ask an attempt to end; what has not been asked for has ended with that."""
+    def stop(self, record: JobRecord) -> None:
+        """Ask a job's attempt to end; what has not been asked for has ended with that."""
+        attempt = attempt_of(record)
+        how = Stop.GRACEFUL if record.cancelled_by is None else Stop.CANCEL
         if self.state.endings.drop(attempt):
             self.postpone(self.now_s, Ended(attempt, None, "stopped"))
         else:
-            self.afterwards.append(partial(self.engine.stop, attempt, Stop.GRACEFUL))
+            self.afterwards.append(partial(self.engine.stop, attempt, how))
 
     def give_up(self, attempt: Attempt, place: Placement | None) -> None:
         """End an attempt that nobody waits for; nothing takes its place before it is over."""
         if not self.state.endings.drop(attempt):
             self.state.endings.add(attempt, place)
             self.afterwards.append(partial(self.engine.stop, attempt, Stop.KILL))
+
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
+        """Let the engine let go of a job that has ended here."""
+        discard = partial(self.engine.discard, key, was_cancelled=was_cancelled, why=why)
+        self.afterwards.append(discard)
 
     def release(self) -> None:
         """Begin what nothing is in the way of any more."""

@@ -7,16 +7,13 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any
 
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.files.job import JobSpec
 from interlane.live.port import NeverBegan, NeverGrew, Observation, Report
 from interlane.live.store.record import JobRecord
 from interlane.model import JobId, MachineId, Ticked
-
-BATCH_MAX: Final = 1_000
-"""Items that are taken in together."""
 
 Question = Callable[[Scheduler, float], Any]
 """What the scheduler is asked, and when; the scheduler must be as before."""
@@ -125,7 +122,9 @@ Item = FromUser | Report | Observed | GiveBack | Recheck | Ticked
 class Inbox:
     """Takes items from any thread; the driver's thread alone takes them out."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_max: int) -> None:
+        self._batch_max = batch_max
+        """Items that are taken in together."""
         self._items: SimpleQueue[Item | None] = SimpleQueue()
         self._later: list[tuple[float, int, Item]] = []
         """Items for a later moment; the number makes the order total."""
@@ -148,7 +147,7 @@ class Inbox:
             item = self._items.get(timeout=patience_s)
             while item is not None:
                 items.append(item)
-                if len(items) == BATCH_MAX:
+                if len(items) >= self._batch_max:
                     return items, False
                 item = self._items.get_nowait()
             return items, True

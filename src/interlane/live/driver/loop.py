@@ -47,6 +47,7 @@ from interlane.live.port import (
     Drained,
     Ended,
     Engine,
+    Found,
     Grew,
     MachineGone,
     MachineReport,
@@ -61,7 +62,7 @@ from interlane.live.port import (
 )
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed, Superseded
-from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
+from interlane.model import InterlaneError, InvalidInput, JobId, MachineId, Occupied, Ticked
 from interlane.policy.order import counts_priority
 from interlane.predict.recall import Recall
 
@@ -103,7 +104,7 @@ class Driver:
         self.engine = engine
         self._make_clock = clock
         self._state = DriverState(plan, engine.traits, trained, new_uid)
-        self._inbox = Inbox()
+        self._inbox = Inbox(engine.traits.batch_max)
         self._observer = Observer(engine, self._attempts, self._inbox.put, observe_every_s)
         self.on_commit: Callable[[int], None] = lambda seq: None
         """Told the number of the last entry after every commit."""
@@ -243,6 +244,11 @@ class Driver:
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:
             raise NotReady(self._trouble)
+        if not (self.engine.traits.decides or isinstance(item, Ask)):
+            raise InvalidInput(
+                f"The server only looks on (--dry-run), and {self.engine.traits.name} decides; "
+                "ask that."
+            )
         item.answer.set_running_or_notify_cancel()  # from here on nobody can take it back
         self._inbox.put(item)
         return item.answer
@@ -354,6 +360,8 @@ class Driver:
                 self.monitor.heard(item)
             case Wanted():
                 self._users.wanted(item, batch, known)
+            case Found():
+                self._adoption.heard_of(item, batch, known)
             case Withdrawn():
                 self._users.withdrawn(item, batch, known)
             case Displaced(why):

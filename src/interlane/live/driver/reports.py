@@ -215,7 +215,7 @@ def _runs_again(record: JobRecord, batch: Batch) -> None:
     place, started_s = record.placement, record.started_s or batch.now_s
     batch.note(Recovered(job, record.ran_s, place, started_s))
     if record.cancelled_by is not None:
-        batch.stop(attempt_of(record))
+        batch.stop(record)
 
 
 def wait_again(record: JobRecord, batch: Batch, reason: str | None = None) -> None:
@@ -240,7 +240,7 @@ def _still_runs(record: JobRecord, batch: Batch) -> None:
     """Ask again for what was asked and perhaps not heard."""
     _begun(record, batch)
     if record.state is JobState.STOPPING:
-        batch.stop(attempt_of(record))
+        batch.stop(record)
     elif record.growing:
         batch.launch(batch.state.launch_of(record, record.added))
 
@@ -351,6 +351,8 @@ def _requeue(record: JobRecord, batch: Batch, why: str = "") -> None:
         batch.note(Cancelled(record.id))
     elif record.state is JobState.RUNNING:
         _lost(record, batch, None, reason=why or None)
+    elif record.state is JobState.STOPPING:  # it has made way, whether it had begun or not
+        batch.note(Preempted(record.id, record.attempted_s(batch.now_s)))
     else:
         batch.note(StartFailed(record.id, why))
 

@@ -36,7 +36,7 @@ from interlane.live.driver.state import DriverState, attempt_of
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec, Origin
 from interlane.live.files.waiting import array_of
-from interlane.live.port import Wanted, Withdrawn
+from interlane.live.port import Found, Wanted, Withdrawn
 from interlane.live.questions.estimates import asked_of
 from interlane.live.store.record import SPEC, JobRecord
 from interlane.live.store.rows import DrainRow, UsedKey
@@ -111,8 +111,8 @@ class Users:
         """Let the engine let go of a job that was cancelled here, or could not be run."""
         record = self.store.job(job_id)
         was_cancelled = record is not None and record.state is JobState.CANCELLED
-        discard = partial(batch.engine.discard, key, was_cancelled=was_cancelled)
-        batch.afterwards.append(discard)
+        why = "" if record is None else record.reason or ""
+        batch.discard(key, was_cancelled=was_cancelled, why=why)
 
     def _is_taken(self, job_id: JobId, state: DriverState) -> bool:
         return job_id in state.jobs or self.store.job(job_id) is not None
@@ -228,7 +228,7 @@ class Users:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
         elif record.cancelled_by is None:
             batch.note(CancelRequested(record.id), cancelled_by=item.by)
-            batch.stop(attempt_of(record))
+            batch.stop(batch.record(record.id))
         batch.afterwards.append(lambda: item.answer.set_result(batch.record(record.id)))
 
     def _cancellable(self, item: Cancel, state: DriverState) -> JobRecord:
@@ -265,6 +265,8 @@ def _keys_of(item: Item) -> Iterator[tuple[str, str]]:
         case Submit(user=user, key=Key(text)):
             yield user, text
         case Wanted(key) | Withdrawn(key):
+            yield ENGINE, key
+        case Found(origin=Origin(key=str(key))):
             yield ENGINE, key
         case Observed(observation):
             for found in observation.found:

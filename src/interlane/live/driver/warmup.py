@@ -1,5 +1,7 @@
 """Compiled code is loaded before the first job comes."""
 
+from typing import Final
+
 from interlane.kernel.scheduler import Scheduler
 from interlane.live.questions.estimates import JobFeatures, LiveEstimates
 from interlane.model import (
@@ -14,13 +16,19 @@ from interlane.model import (
     one_task,
 )
 
+_WARM: Final[set[str]] = set()
+"""Policies whose code this process has loaded."""
+
 
 def warm_up(scheduler: Scheduler) -> None:
-    """Play three jobs that nobody sees on a scheduler that nobody uses.
+    """Play three jobs that nobody sees on a scheduler that nobody uses, once in a process.
 
     The second deserves more than the first by every order, so that one makes way that can; the
     third has two roles.
     """
+    if scheduler.policy.name in _WARM:
+        return
+    _WARM.add(scheduler.policy.name)
     whole = one_task(
         Demand(gpus=max((machine.gpus for machine in scheduler.cluster), default=0))
     )

@@ -2,6 +2,5 @@
 
 ``gateway`` takes requests and has them answered; ``deployed`` is one function with its queue
 and replicas.  Replicas are run by an engine, of which ``port`` says what it must do.  How many
-there are is decided by ``interlane.functions`` (``warmth`` asks it), where they are by
-``interlane.policy.colocate`` (``lender``).
+there are, where, and which go is decided by ``interlane.functions.scheduler``.
 """

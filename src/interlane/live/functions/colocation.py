@@ -1,43 +1,38 @@
-"""Where replicas go: on what jobs leave over of devices, by ``interlane.policy.colocate``.
+"""What jobs hold of devices, and what they and functions suffer from each other there.
 
-The lender follows which devices there are, and which jobs hold them.  A job that comes takes
-its memory, and functions that are in its way leave; a job is never moved.  Of workloads that
-were never seen together little is known, so that an estimate is trusted until something is
-measured.
-What either side suffers is remembered, and two violations in a row take a function away.  A job
-that is exclusive, or bears less slowdown than functions may cause, has no neighbours.
+The function scheduler decides; this is what it is told.  A job that is exclusive, or bears less
+slowdown than functions may cause, has no neighbours.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from random import Random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from interlane.functions.events import CoRunsMeasured, DeviceJudged, FunctionEvent, Held
+from interlane.functions.ledger import DeviceLedger, PlacedReplica
 from interlane.live.driver.state import Snapshot
 from interlane.live.files import job as spec
 from interlane.live.files.job import JobSpec
-from interlane.live.functions.measurements import SEVERAL, SIDE_BY_SIDE, Experience
-from interlane.live.functions.replicas import FunctionDevice, ReplicaPlace
 from interlane.live.functions.services import Place, Slowed
-from interlane.live.measure.coruns import BESIDE, LATENCY, P99, CoRun, job_workload
-from interlane.model import MILLI, GpuRef, JobId, Machine, Refusal, Workload
-from interlane.model.function import Function
-from interlane.policy.colocate.gpus import LIMIT, ColocatedGpu, Gpus, gpus_of
-from interlane.policy.colocate.place import Bounded, Colocation
+from interlane.live.measure.coruns import (
+    BESIDE,
+    LATENCY,
+    P99,
+    CoRun,
+    function_workload,
+    job_workload,
+)
+from interlane.model import MILLI, GpuRef, JobId
+from interlane.policy.colocate.gpus import LIMIT
+from interlane.policy.colocate.interference import (
+    SEVERAL,
+    SIDE_BY_SIDE,
+    CoRunReading,
+    SlowdownTarget,
+)
 
 BORNE: Final = 1.0 / (1.0 - LIMIT)
 """Slowdown by functions that a job bears."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What one job holds of one device."""
-
-    job_id: JobId
-    workload: Workload
-    memory_mib: int
-    use: float
-
 
 Holdings = Mapping[GpuRef, tuple[Held, ...]]
 """Device -> jobs that hold some of it."""
@@ -102,254 +97,133 @@ class ComparedSlowdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SlotVerdict:
     """What follows from a slot."""
 
-    leaving: list[str] = field(default_factory=list)
-    """Replicas that must leave."""
     jobs: dict[tuple[JobId, GpuRef], ComparedSlowdown] = field(default_factory=dict)
     """What jobs suffer, and where."""
     functions: dict[Place, ComparedSlowdown] = field(default_factory=dict)
     coruns: list[CoRun] = field(default_factory=list)
     """What was measured of two that had the device to themselves."""
+    readings: list[CoRunReading] = field(default_factory=list)
+    """What is learned from."""
+    judged: list[DeviceJudged] = field(default_factory=list)
 
-
-@dataclass(frozen=True, slots=True)
-class _Lent:
-    """A replica, and where it is."""
-
-    need: Function
-    workload: Workload
-    gpu: ColocatedGpu
+    @property
+    def events(self) -> list[FunctionEvent]:
+        """What the function scheduler is told."""
+        learned = [CoRunsMeasured(tuple(self.readings))] if self.readings else []
+        return [*learned, *self.judged]
 
 
 Present = Mapping[GpuRef, frozenset[str]]
 """Who is where: ids of jobs, and workloads of functions."""
 
 
-class Allocator:
-    """Knows of each device what jobs hold, and which replicas are beside them."""
+def present(ledger: DeviceLedger) -> Present:
+    """Return who is where, jobs and functions."""
+    jobs = [(gpu, str(one.job_id)) for gpu, held in ledger.held.items() for one in held]
+    functions = [
+        (one.gpu.id, str(function_workload(one.function))) for one in ledger.replicas.values()
+    ]
+    found: dict[GpuRef, frozenset[str]] = {}
+    for gpu, name in jobs + functions:
+        found[gpu] = found.get(gpu, frozenset()) | {name}
+    return found
 
-    def __init__(self) -> None:
-        self.devices: dict[GpuRef, FunctionDevice] = {}
-        self.gpu_types: dict[GpuRef, str] = {}
-        """Of all devices that were ever there."""
-        self._machines: tuple[Machine, ...] = ()
-        self._cards: dict[GpuRef, tuple[str, int]] = {}
-        """Type and memory of each device."""
-        self._gpus = Gpus()
-        self._experience = Experience()
-        self._held: dict[GpuRef, tuple[Held, ...]] = {}
-        self._lent: dict[str, _Lent] = {}
-        """By the id of the replica."""
-        self._leaving: set[str] = set()
-        """Replicas that have lost their place, and have its memory until they are gone."""
-        slowdowns = self._experience.slowdowns()
-        self._colocation = Colocation(self._gpus, Bounded(slowdowns), slowdowns, rng=Random(0))
 
-    @property
-    def lendable_mib(self) -> int:
-        """Memory that jobs leave over, of all devices."""
-        lent_mib = sum(one.need.memory_mib for one in self._lent.values())
-        return sum(self.free_mib().values()) + lent_mib
-
-    def free_mib(self) -> dict[GpuRef, int]:
-        """Return the memory of each device that neither jobs nor replicas have."""
-        return {gpu.id: max(0, gpu.memory_mib) for gpu in self._gpus.order}
-
-    def lend(
-        self,
-        replica: str,
-        workload: Workload,
-        memory_mib: int,
-        now_s: float,
-        *,
-        p99_limit: float,
-        waiting: int,
-    ) -> ReplicaPlace | Refusal:
-        """Return where a replica goes, and hold its place."""
-        self._meet([workload])
-        need = Function(replica, str(workload), memory_mib, p99_limit=p99_limit)
-        found = self._colocation.place(need, waiting, now_s)
-        if isinstance(found, Refusal):
-            return found
-        self._lent[replica] = _Lent(need, workload, found.gpu)
-        return ReplicaPlace(replica, self.devices[found.gpu.id])
-
-    def leave(self, replica: str, now_s: float) -> None:
-        """Note that a replica is gone."""
-        lent = self._lent.pop(replica)
-        if replica in self._leaving:
-            self._leaving.discard(replica)
-            self._take(lent.gpu, -lent.need.memory_mib)
-        elif lent.need in lent.gpu.functions:
-            self._colocation.leave(lent.need, lent.gpu.id, now_s)
-
-    def _evicted(self, functions: Iterable[Function]) -> list[str]:
-        """Return replicas that must leave; nobody else gets their memory before they have."""
-        found = [function.id for function in functions]
-        for replica in found:
-            lent = self._lent[replica]
-            self._leaving.add(replica)
-            self._take(lent.gpu, lent.need.memory_mib)
-        return found
-
-    def _take(self, gpu: ColocatedGpu, memory_mib: int) -> None:
-        gpu.memory_mib -= memory_mib
-        if self._gpus.by_id.get(gpu.id) is gpu:
-            self._gpus.place_in_index(gpu)
-
-    def follow(
-        self, machines: tuple[Machine, ...], holdings: Holdings, now_s: float
-    ) -> list[str]:
-        """Learn what there is and what jobs hold; return the replicas that must leave."""
-        evicted = [] if machines == self._machines else self._follow_devices(machines)
-        for gpu in self._gpus.by_id:
-            old, new = self._held.get(gpu, ()), holdings.get(gpu, ())
-            if old == new:
-                continue
-            if old:
-                self._colocation.end_training(gpu, *_together(old)[1:], now_s)
-            if new:
-                self._meet([one.workload for one in new])
-                workload, memory_mib, use = _together(new)
-                evicted += self._colocation.begin_training(
-                    gpu, str(workload), memory_mib, use, now_s
-                )
-        self._held = {gpu: held for gpu, held in holdings.items() if gpu in self._gpus.by_id}
-        return self._evicted(evicted)
-
-    def _follow_devices(self, machines: tuple[Machine, ...]) -> list[Function]:
-        """Learn which devices there are; return the replicas on those that are gone."""
-        found = {gpu.id: gpu for gpu in gpus_of(machines)}
-        cards = {ref: (gpu.gpu_type, gpu.memory_mib) for ref, gpu in found.items()}
-        evicted: list[Function] = []
-        for gpu in list(self._gpus.order):
-            if cards.get(gpu.id) != self._cards[gpu.id]:
-                evicted += gpu.functions
-                gpu.functions = []
-                self._gpus.remove(gpu)
-                self._held.pop(gpu.id, None)
-                del self.devices[gpu.id]
-        for ref, gpu in found.items():
-            if ref not in self._gpus.by_id:
-                self._gpus.add(gpu)
-                self._inherit(gpu)
-                self.devices[ref] = FunctionDevice(ref)
-                self.gpu_types[ref] = gpu.gpu_type
-        self._machines, self._cards = machines, cards
-        self._meet([], self.gpu_types.values())
-        return evicted
-
-    def _inherit(self, gpu: ColocatedGpu) -> None:
-        """Count replicas that are still leaving where a device is back again."""
-        for replica, lent in self._lent.items():
-            if replica in self._leaving and lent.gpu.id == gpu.id:
-                self._lent[replica] = replace(lent, gpu=gpu)
-                self._take(gpu, lent.need.memory_mib)
-
-    def measured(self, slot: MeasuredSlot, now_s: float) -> Verdict:
-        """Learn what jobs and functions suffer from each other, and who must leave for it."""
-        verdict = Verdict()
-        for gpu, held in self._held.items():
-            jobs = [one for one in held if one.job_id in slot.jobs]
-            for job in jobs:
-                self._compare_job(job, gpu, slot, verdict, now_s)
-            slowed = self._slowed(gpu, slot)
-            for name, found in slowed.items():
-                self._compare_function(Place(name, gpu), found, verdict, now_s)
-            leaving = self._colocation.measured(
-                gpu,
-                max((slot.jobs[one.job_id] for one in jobs), default=None),
-                [_p99(one, slowed.get(one.workload)) for one in self._beside(gpu)],
-                now_s,
+def compare_slot(slot: MeasuredSlot, ledger: DeviceLedger, now_s: float) -> SlotVerdict:
+    """Compare what everybody suffered with what was thought of it before."""
+    verdict = SlotVerdict()
+    for gpu, held in ledger.held.items():
+        there = ledger.on(ledger.gpus.by_id[gpu])
+        for job in held:
+            if job.job_id in slot.jobs:
+                _compare_job(job, gpu, slot, ledger, verdict, now_s)
+        names = {one.function for one in there}
+        ids = {one.job_id for one in held}
+        slowed: dict[str, Slowed] = {}
+        for name in names:
+            place = Place(function_workload(name), gpu)
+            found = slot.functions.get(place)
+            if found is not None and found.jobs <= ids:  # of jobs that are still there
+                slowed[name] = found
+                _compare_function(place, found, ledger, verdict, now_s)
+        if there:
+            worst = max(
+                (slot.jobs[one.job_id] for one in held if one.job_id in slot.jobs), default=None
             )
-            if leaving is not None:
-                verdict.leaving.extend(self._evicted([leaving]))
-        return verdict
+            p99 = {
+                one.number: _p99(one, slowed[one.function])
+                for one in there
+                if one.function in slowed
+            }
+            verdict.judged.append(DeviceJudged(gpu, worst, p99))
+    return verdict
 
-    def present(self) -> Present:
-        """Return who is where, jobs and functions."""
-        jobs = [(gpu, str(one.job_id)) for gpu, held in self._held.items() for one in held]
-        functions = [(one.gpu.id, str(one.workload)) for one in self._lent.values()]
-        found: dict[GpuRef, frozenset[str]] = {}
-        for gpu, name in jobs + functions:
-            found[gpu] = found.get(gpu, frozenset()) | {name}
-        return found
 
-    def _beside(self, gpu: GpuRef) -> list[_Lent]:
-        return [self._lent[one.id] for one in self._gpus.by_id[gpu].functions]
-
-    def _slowed(self, gpu: GpuRef, slot: MeasuredSlot) -> dict[Workload, Slowed]:
-        """Return what functions on a device suffer from jobs that are still there."""
-        there = {Place(one.workload, gpu) for one in self._beside(gpu)}
-        jobs = {one.job_id for one in self._held[gpu]}
-        return {
-            place.function: one
-            for place, one in slot.functions.items()
-            if place in there and one.jobs <= jobs
-        }
-
-    def _compare_job(
-        self, job: Held, gpu: GpuRef, slot: MeasuredSlot, verdict: Verdict, now_s: float
-    ) -> None:
-        beside = {
-            one.workload: one
-            for one in self._beside(gpu)
-            if Place(one.workload, gpu) in slot.called
-        }
-        if not beside:
-            return
-        *others, newest = (one.need for one in beside.values())
-        slowdown = self._colocation.slowdowns.slowdown(
-            SIDE_BY_SIDE, self.gpu_types[gpu], str(job.workload), others, newest, estimated=True
+def _compare_job(
+    job: Held,
+    gpu: GpuRef,
+    slot: MeasuredSlot,
+    ledger: DeviceLedger,
+    verdict: SlotVerdict,
+    now_s: float,
+) -> None:
+    beside = {
+        function_workload(one.function): one.need
+        for one in ledger.on(ledger.gpus.by_id[gpu])
+        if Place(function_workload(one.function), gpu) in slot.called
+    }
+    if not beside:
+        return
+    gpu_type, slower = ledger.gpu_type(gpu), slot.jobs[job.job_id]
+    *others, newest = beside.values()
+    slowdown = ledger.model.slowdowns.slowdown(
+        SIDE_BY_SIDE, gpu_type, str(job.workload), others, newest, estimated=True
+    )
+    names = tuple(map(str, beside))
+    verdict.jobs[job.job_id, gpu] = ComparedSlowdown(
+        device_name(gpu), names, slower, slower, slowdown.training, BORNE, now_s
+    )
+    if len(ledger.held[gpu]) > 1:
+        return
+    verdict.readings.append(
+        CoRunReading(
+            gpu_type, SlowdownTarget.TRAINING, str(job.workload), names, max(1.0, slower)
         )
-        slower = slot.jobs[job.job_id]
-        names = tuple(map(str, beside))
-        verdict.jobs[job.job_id, gpu] = ComparedSlowdown(
-            device_name(gpu), names, slower, slower, slowdown.training, BORNE, now_s
-        )
-        if len(self._held[gpu]) == len(beside) == 1:
-            (function,) = beside
-            corun = CoRun(BESIDE, job.workload, function, slower)
-            verdict.coruns.append(corun)
-            self._remember(gpu, corun, now_s)
+    )
+    if len(beside) == 1:
+        (function,) = beside
+        verdict.coruns.append(CoRun(BESIDE, job.workload, function, slower))
 
-    def _compare_function(
-        self, place: Place, slowed: Slowed, verdict: Verdict, now_s: float
-    ) -> None:
-        jobs = [one for one in self._held[place.gpu] if one.job_id in slowed.jobs]
-        workload, _, _ = _together(jobs)
-        corun = CoRun(P99, place.function, workload, slowed.p99)
-        predicted = self._experience.predicted(self.gpu_types[place.gpu], corun)
-        verdict.functions[place] = ComparedSlowdown(
-            device_name(place.gpu),
-            tuple(one.job_id for one in jobs),
-            slowed.p99,
-            slowed.mean,
-            predicted,
-            slowed.limit,
-            now_s,
-        )
-        if len(jobs) == 1:
-            verdict.coruns.append(CoRun(LATENCY, place.function, workload, slowed.mean))
-            if slowed.is_p99:
-                verdict.coruns.append(corun)
-        self._remember(place.gpu, corun, now_s)
 
-    # -- what is known of pairs -------------------------------------------------------
-
-    def _meet(self, workloads: Iterable[Workload], gpu_types: Iterable[str] = ()) -> None:
-        if self._experience.meet(workloads, gpu_types):
-            self._read_anew()
-
-    def _remember(self, gpu: GpuRef, corun: CoRun, now_s: float) -> None:
-        self._experience.remember(self.gpu_types[gpu], corun, now_s)
-        self._read_anew()
-
-    def _read_anew(self) -> None:
-        slowdowns = self._experience.slowdowns()
-        self._colocation.slowdowns, self._colocation.colocator = slowdowns, Bounded(slowdowns)
+def _compare_function(
+    place: Place, slowed: Slowed, ledger: DeviceLedger, verdict: SlotVerdict, now_s: float
+) -> None:
+    jobs = [one for one in ledger.held[place.gpu] if one.job_id in slowed.jobs]
+    workload = jobs[0].workload if len(jobs) == 1 else SEVERAL
+    reading = CoRunReading(
+        ledger.gpu_type(place.gpu),
+        SlowdownTarget.LATENCY,
+        str(place.function),
+        (str(workload),),
+        max(1.0, slowed.p99),
+    )
+    verdict.readings.append(reading)
+    verdict.functions[place] = ComparedSlowdown(
+        device_name(place.gpu),
+        tuple(one.job_id for one in jobs),
+        slowed.p99,
+        slowed.mean,
+        ledger.model.predicted(reading),
+        slowed.limit,
+        now_s,
+    )
+    if len(jobs) == 1:
+        verdict.coruns.append(CoRun(LATENCY, place.function, workload, slowed.mean))
+        if slowed.is_p99:
+            verdict.coruns.append(CoRun(P99, place.function, workload, slowed.p99))
 
 
 def device_name(gpu: GpuRef) -> str:
@@ -357,12 +231,6 @@ def device_name(gpu: GpuRef) -> str:
     return f"{gpu.machine}/{gpu.index}"
 
 
-def _together(held: Sequence[Held]) -> tuple[Workload, int, float]:
-    """Return workload, memory and use of all jobs on a device."""
-    workload = held[0].workload if len(held) == 1 else SEVERAL
-    return workload, sum(one.memory_mib for one in held), sum(one.use for one in held)
-
-
-def _p99(replica: _Lent, slowed: Slowed | None) -> float | None:
+def _p99(replica: PlacedReplica, slowed: Slowed) -> float:
     """Return what a replica suffers; a limit that was found since it was placed holds too."""
-    return None if slowed is None else slowed.p99 * replica.need.p99_limit / slowed.limit
+    return slowed.p99 * replica.need.p99_limit / slowed.limit

@@ -18,6 +18,7 @@ from itertools import count
 from time import monotonic
 from typing import Final
 
+from interlane.functions.watch import Band
 from interlane.live.files.function import FunctionAmounts, FunctionSpec
 from interlane.live.functions.calls import Call, CallOutcome, CallQueue, Reply
 from interlane.live.functions.figures import Counts, Latencies, Mean
@@ -31,8 +32,7 @@ from interlane.live.functions.port import (
     ReplicaFailed,
     ReplicaReport,
 )
-from interlane.live.functions.replicas import Replica, ReplicaPlace, ReplicaState
-from interlane.live.functions.warmth import Band
+from interlane.live.functions.replicas import FunctionDevice, Replica, ReplicaState
 
 HANG_FACTOR: Final = 2.0
 """A call that takes so many deadlines will never end: its replica is killed."""
@@ -70,8 +70,6 @@ class Deployed:
     """Requests of the newest slots."""
     bands: deque[Band] = field(default_factory=lambda: deque(maxlen=60))
     """What was forecast for the same slots."""
-    kept_until_s: float = 0.0
-    """Until then, nothing is let go for want of requests."""
     is_closing: bool = False
     failed_loads: int = 0
     """In a row."""
@@ -191,8 +189,8 @@ class Deployed:
         replica = self._free[-1]
         number = next(self._numbers) & 0xFFFFFFFF
         replica.calls[number] = monotonic(), calls
-        replica.site.device.calls += 1
-        replica.site.device.in_hand += 1
+        replica.device.calls += 1
+        replica.device.in_hand += 1
         if len(replica.calls) >= self.spec.concurrency:
             self._free.pop()
         for call in calls:
@@ -221,7 +219,7 @@ class Deployed:
             replica.kill("It gave an answer that nobody asked for.")
             return
         del replica.calls[answer.number]
-        replica.site.device.in_hand -= 1
+        replica.device.in_hand -= 1
         now_s = self._loop.time()
         served_s = (monotonic() - sent_s) / len(calls)  # the loop's clock may be coarse
         self.service_s.add(served_s)
@@ -262,13 +260,13 @@ class Deployed:
             return True
         return self.service_s.value is not None and self._wait_s() > self.load_s_expected
 
-    def grow(self, number: int, site: ReplicaPlace) -> None:
+    def grow(self, number: int, device: FunctionDevice) -> None:
         """Start one more replica on a device."""
-        replica = Replica(number, site, self._loop.time())
+        replica = Replica(number, device, self._loop.time())
         self.replicas.append(replica)
         self.counts.loads += 1
         tell = partial(self._told, replica)
-        replica.loaded = self._environment.load(number, site.device.gpu, tell)
+        replica.loaded = self._environment.load(number, device.gpu, tell)
 
     def _ready(self, replica: Replica) -> None:
         if replica.state is not ReplicaState.LOADING:
@@ -278,13 +276,6 @@ class Deployed:
         self.failed_loads, self.reason, self._again_s = 0, None, 0.0
         self._free.append(replica)
         self._dispatch()
-
-    def shrink(self) -> None:
-        """Let go of the replica that has been idle longest, if one is."""
-        for replica in self._free:
-            if not replica.calls:
-                self.leave(replica)
-                return
 
     def leave(self, replica: Replica) -> None:
         """Let a replica end: at once if it is idle, else when it has answered."""
@@ -304,7 +295,7 @@ class Deployed:
             for call in batch
             if not call.answer.done()
         ]
-        replica.site.device.in_hand -= len(replica.calls)
+        replica.device.in_hand -= len(replica.calls)
         replica.calls.clear()
         said = f"Its replica has ended. {replica.failure or ''}".strip()
         for call, was_begun in calls:
@@ -366,6 +357,11 @@ class Deployed:
         if replica.failure is None:
             self.counts.killed += 1
             self.reason = replica.failure = why
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was asked in this slot."""
+        return self._asked_in_slot > 0
 
     def end_slot(self, told: Band) -> int:
         """Return the requests of the slot that ends, as was told of it, and begin another."""

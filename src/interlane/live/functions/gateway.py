@@ -1,8 +1,9 @@
 """All functions: takes requests in, keeps replicas, stores what is deployed.
 
-Everything here runs on the server's event loop.  Three things recur: a *sweep* that kills what
-hangs, a *slot* after which it is decided anew what is warm, and news of jobs, which take their
-memory from functions.
+Everything here runs on the server's event loop.  The function scheduler decides how many
+replicas there are, where, and which go: it is told what happens, and what it answers is carried
+out.  Three things recur: a *sweep* that kills what hangs, a *slot* after which it is decided
+anew what is warm, and news of jobs, which take their memory from functions.
 """
 
 import asyncio
@@ -10,26 +11,57 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
 from interlane.functions.costs import Prices
-from interlane.functions.pool import LoadReplica, PoolAction
+from interlane.functions.events import (
+    DevicesChanged,
+    DropReason,
+    DropReplica,
+    FunctionAction,
+    FunctionDeployed,
+    FunctionEvent,
+    FunctionTimed,
+    FunctionWithdrawn,
+    JobsHeld,
+    LoadReplica,
+    RefuseReplica,
+    ReplicasEnded,
+    ReplicasLoaded,
+    ReplicasNeeded,
+    ReplicasObserved,
+    SlotPassed,
+)
+from interlane.functions.scheduler import FunctionScheduler
+from interlane.functions.watch import MakeForecast, watches_of
 from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.functions.calls import Call, CallOutcome, Reply, UnsentAnswers
-from interlane.live.functions.colocation import Allocator, holdings_of
+from interlane.live.functions.colocation import holdings_of
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.interference_reports import Sides
-from interlane.live.functions.port import JobsPort, ReplicaEngine
+from interlane.live.functions.port import JobsPort, LearnedStore, ReplicaEngine
 from interlane.live.functions.replicas import Replica, ReplicaState
 from interlane.live.functions.status import FunctionStatus, status_of
-from interlane.live.functions.warmth import MakeForecast, WarmStatus, Warmth, warm_up
 from interlane.live.measure import occupancy
 from interlane.live.measure.coruns import CoRun, SoloSpeed, function_workload
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.store.rows import FunctionRow
-from interlane.model import InterlaneError, InvalidField, Refusal, Workload, amounts
+from interlane.model import (
+    InterlaneError,
+    InvalidField,
+    Machine,
+    MachineId,
+    Workload,
+    amounts,
+)
+from interlane.model.function import Function
+from interlane.policy.colocate.catalogue import BOUNDED, make_colocator
+from interlane.policy.colocate.interference import SlowdownTarget
+from interlane.predict.arrivals.series import HOUR_S
+from interlane.predict.slowdown.table import SlowdownTable
 
 SWEEP_S: Final = 0.25
 LOOK_EVERY: Final = 4
@@ -41,7 +73,13 @@ FOLLOW_S: Final = 0.05
 EVICTED_S: Final = 1.0
 """Seconds that calls get to end when their replica must make way."""
 
+USE: Final = 0.01
+"""Share of a device that a function is thought to keep busy."""
+
 log = logging.getLogger("interlane.live")
+
+Recorder = Callable[[float, FunctionEvent, tuple[FunctionAction, ...]], None]
+"""Told of every event, when it was, and what the function scheduler answered."""
 
 
 class NoSuchFunction(InterlaneError):
@@ -71,6 +109,13 @@ class FunctionSettings:
     functions_per_user: int = 100
     answers_mib: int = 256
     """Answers that have not been sent, of all functions."""
+    colocate: str = BOUNDED
+    """The policy by which functions share devices with jobs."""
+    trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
+    """What is thought of pairs that were never measured here."""
+    learned: LearnedStore | None = None
+    """Where what was learned outlives the server."""
+    record: Recorder | None = None
 
 
 class Gateway:
@@ -83,33 +128,44 @@ class Gateway:
         self.settings = settings
         self._replicas = replicas
         self._loop = asyncio.get_running_loop()
-        self._warmth = Warmth(settings.slot_s, settings.forecast, settings.prices)
-        self._allocator = Allocator()
-        self.sides = Sides(self._allocator, jobs.monitor, self._keep)
+        self.scheduler = FunctionScheduler(
+            make_colocator(settings.colocate, deepcopy(settings.trained)),
+            slot_s=settings.slot_s,
+            make_watch=watches_of(settings.forecast, settings.slot_s),
+            prices=settings.prices,
+        )
+        self.sides = Sides(self.scheduler.ledger, jobs.monitor, self._keep)
         self._functions: dict[str, Deployed] = {}
         self._closing: set[Deployed] = set()
         """Functions that are gone but for replicas that still answer."""
         self._changes = asyncio.Lock()
-        self._numbers = count(1)
-        self._wanting: dict[str, None] = {}
-        """Functions for whose next replica others are leaving."""
+        self._machines: tuple[Machine, ...] = ()
+        self._ended: list[int] = []
+        """Replicas whose end the scheduler has not heard of."""
         self._tasks: list[asyncio.Task[None]] = []
         self.answers = UnsentAnswers(settings.answers_mib << 20)
         self._warmed_up = self._loop.run_in_executor(None, warm_up)
         """Loads compiled code before the first decision, while others are served."""
         self._next_slot = self._loop.create_future()
+        self._kept: asyncio.Future[None] = self._loop.create_future()
+        """The last writing of what was learned."""
+        self._kept.set_result(None)
 
     async def start(self, news: Callable[[], Awaitable[object]]) -> None:
         """Take up the functions that are stored, and begin."""
         rows = await asyncio.to_thread(self.jobs.store.functions)
+        if self.settings.learned is not None:
+            kept = await asyncio.to_thread(self.settings.learned.read)
+            for what in self.scheduler.restore(kept):
+                log.warning("%s", what)
         if rows:
             await self._warmed_up
+        self._follow_jobs()
         for row in rows:
             try:
                 self._put(row)
             except (InterlaneError, ValueError) as error:
                 log.error("Function %s cannot be read; deploy it again: %s", row.name, error)
-        self._follow_jobs()
         for what in (self._sweeping(), self._slots(), self._following(news)):
             self._tasks.append(self._loop.create_task(what))
 
@@ -118,6 +174,9 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.settings.learned is not None:
+            learned = self.scheduler.snapshot(self.jobs.now_s())
+            await asyncio.to_thread(self.settings.learned.write, learned)
         for deployed in self._functions.values():
             deployed.close()
         self._replicas.close()
@@ -145,9 +204,9 @@ class Gateway:
             version = 1 if old is None else old.version + 1
             row = FunctionRow(spec.name, user, version, self.jobs.now_s(), json.dumps(said))
             await asyncio.to_thread(self.jobs.store.put_function, row)
-            deployed = self._put(row)
-        deployed.kept_until_s = self._loop.time() + self.settings.first_s
-        self._short(deployed)
+            self._follow_jobs()
+            self._observe()
+            self._put(row, self.jobs.now_s() + self.settings.first_s)
         return self.status(spec.name)
 
     async def delete(self, name: str, user: str, *, is_admin: bool) -> None:
@@ -156,8 +215,10 @@ class Gateway:
             deployed = self.function(name)
             _must_own(deployed, user, is_admin=is_admin)
             await asyncio.to_thread(self.jobs.store.drop_function, name)
+            if self.settings.learned is not None:
+                await asyncio.to_thread(self.settings.learned.drop, name)
             del self._functions[name]
-            self._warmth.forget(name)
+            self._tell(FunctionWithdrawn(name))
             self.sides.forget(name)
             for call in self._let_go(deployed):
                 call.end(Reply(CallOutcome.UNAVAILABLE, f"{name} was deleted.".encode()))
@@ -177,7 +238,7 @@ class Gateway:
     def _owned_by(self, user: str) -> int:
         return sum(one.user == user for one in self._functions.values())
 
-    def _put(self, row: FunctionRow) -> Deployed:
+    def _put(self, row: FunctionRow, kept_until_s: float = 0.0) -> None:
         spec = FunctionSpec.model_validate_json(row.spec)
         terms = terms_of(spec)
         deployed = Deployed(
@@ -194,12 +255,26 @@ class Gateway:
         old = self._functions.get(row.name)
         self._functions[row.name] = deployed
         self.sides.watch(deployed)
-        if old is None or old.terms.keep_s != terms.keep_s:
-            self._warmth.watch(row.name, terms.keep_s, self.jobs.now_s())
+        need = Function(
+            row.name,
+            str(function_workload(row.name)),
+            terms.memory_mib,
+            USE,
+            disk_load_s=deployed.load_s_expected,
+        )
+        self._tell(
+            FunctionDeployed(
+                need,
+                spec.replicas.max,
+                terms.keep_s,
+                spec.concurrency,
+                is_loaded=kept_until_s > 0.0,
+                kept_until_s=kept_until_s,
+            )
+        )
         if old is not None:
             for call in self._let_go(old):
                 deployed.take(call)
-        return deployed
 
     def _let_go(self, deployed: Deployed) -> list[Call]:
         """Let a function end when its replicas have answered; return who waits for it."""
@@ -235,94 +310,76 @@ class Gateway:
     # -- replicas ---------------------------------------------------------------------
 
     def _short(self, deployed: Deployed) -> None:
-        """Bring one more replica in, if need be in the place of idle ones of less worth."""
+        """Ask for one more replica, if need be in the place of idle ones of less worth."""
+        if self._functions.get(deployed.name) is not deployed:
+            return
         self._follow_jobs()
         if deployed.is_full:
             return  # those who wait for a function that is deployed anew have brought one in
-        if not self._place(deployed):
-            for owner, replica in self._in_the_way(deployed):
-                owner.leave(replica)
-                self._wanting[deployed.name] = None
-        self._refuse_in_vain(deployed)
+        self._observe()
+        self._tell(ReplicasNeeded({deployed.name: 1}))
 
-    def _place(self, deployed: Deployed) -> bool:
-        """Start a replica where there is room; return whether there was."""
-        number = next(self._numbers)
-        site = self._allocator.lend(
-            f"{deployed.name}/{number}",
-            function_workload(deployed.name),
-            deployed.terms.memory_mib,
-            self.jobs.now_s(),
-            p99_limit=self.sides.limit(deployed.name),
-            waiting=deployed.waiting,
-        )
-        if isinstance(site, Refusal):
-            deployed.reason = f"{site.reason} {site.remedy}"
-            return False
-        deployed.grow(number, site)
-        return True
+    def _tell(self, event: FunctionEvent) -> None:
+        """Tell the scheduler what has happened, and do what it says."""
+        now_s = self.jobs.now_s()
+        actions = self.scheduler.tell(event, now_s)
+        if isinstance(event, DevicesChanged):
+            self.sides.follow()
+        if self.settings.record is not None:
+            self.settings.record(now_s, event, actions)
+        for action in actions:
+            if isinstance(action, LoadReplica):
+                device = self.sides.devices[action.gpu]
+                self._functions[action.function].grow(action.replica, device)
+            elif isinstance(action, DropReplica):
+                self._drop(action)
+            else:
+                self._refuse(action)
 
-    def _in_the_way(self, deployed: Deployed) -> list[tuple[Deployed, Replica]]:
-        """Return the idle replicas on one device that are worth least and make room enough."""
-        worth = self._worth()
-        needed_mib = deployed.terms.memory_mib
-        best: list[tuple[Deployed, Replica]] = []
-        best_cost = 0.0
-        for gpu, free_mib in self._allocator.free_mib().items():
-            idle = [
-                (other, one)
-                for other in self._functions.values()
-                if other is not deployed
-                for one in other.status(ReplicaState.READY)
-                if one.site.device.gpu == gpu and not one.calls
-            ]
-            chosen, cost = [], 0.0
-            for other, one in sorted(idle, key=lambda pair: worth[pair[0].name]):
-                if free_mib >= needed_mib:
-                    break
-                chosen.append((other, one))
-                free_mib += other.terms.memory_mib
-                cost += worth[other.name]
-            if free_mib >= needed_mib and chosen and (not best or cost < best_cost):
-                best, best_cost = chosen, cost
-        return best
+    def _drop(self, action: DropReplica) -> None:
+        """Let a replica go; who must make way for jobs gets a moment to answer."""
+        if action.why is DropReason.WITHDRAWN:
+            return  # it goes with its function
+        for owner, replica in self._all_replicas():
+            if replica.number != action.replica or replica.state is ReplicaState.LEAVING:
+                continue
+            owner.leave(replica)
+            if action.why in (DropReason.JOB, DropReason.BOUND):
+                owner.counts.evicted += 1
+                self._loop.call_later(EVICTED_S, replica.kill)
 
-    def _worth(self) -> dict[str, float]:
-        """Return what a warm replica of each function is worth."""
-        device_mib = self._allocator.lendable_mib
-        prewarmer = self._warmth.prewarmer(self._statuses(device_mib), device_mib)
-        return {name: prewarmer.worth(name) for name in prewarmer.names}
-
-    def _refuse_in_vain(self, deployed: Deployed) -> None:
+    def _refuse(self, action: RefuseReplica) -> None:
         """Let nobody wait for a replica that is not to be had."""
-        is_coming = deployed.name in self._wanting and self._anybody_leaves()
-        if not deployed.replicas and not is_coming:
+        deployed = self._functions[action.function]
+        deployed.reason = f"{action.refusal.reason} {action.refusal.remedy}"
+        if not deployed.replicas:
             deployed.refuse_all(
                 f"{deployed.name} has no replica: {deployed.reason}", self.settings.slot_s
             )
 
-    def _statuses(self, device_mib: int) -> list[WarmStatus]:
-        return [
-            _status(one, is_kept=self._loop.time() < one.kept_until_s)
-            for one in self._functions.values()
-            if one.terms.memory_mib <= device_mib
-        ]
-
-    def _carry_out(self, actions: tuple[PoolAction, ...]) -> None:
-        for action in actions:
-            deployed = self._functions[action.function]
-            if not isinstance(action, LoadReplica):
-                deployed.shrink()
-            elif not deployed.is_full and not self._place(deployed):
-                self._wanting[deployed.name] = None
+    def _observe(self) -> None:
+        """Tell the scheduler how replicas are, and which have ended, before it decides."""
+        there = list(self._all_replicas())
+        ready = [one.number for _, one in there if one.state is ReplicaState.READY]
+        busy = frozenset(one.number for _, one in there if one.calls)
+        asked = frozenset(one.name for one in self._functions.values() if one.is_asked)
+        self._tell(ReplicasLoaded(tuple(ready)))
+        self._tell(ReplicasObserved(busy, asked))
+        if self._ended:
+            ended, self._ended = tuple(self._ended), []
+            self._tell(ReplicasEnded(ended))
 
     def _gone(self, owner: Deployed, replica: Replica) -> None:
-        self._allocator.leave(replica.site.id, self.jobs.now_s())
+        self._ended.append(replica.number)
         if owner in self._closing and not owner.replicas:
             self._pass_on(owner)
             self._closing.discard(owner)
             owner.release()
-        self._loop.call_soon(self._place_wanting)
+        self._loop.call_soon(self._tell_ended)
+
+    def _tell_ended(self) -> None:
+        if self._ended:
+            self._observe()
 
     def _pass_on(self, owner: Deployed) -> None:
         """Let calls that came back to a version which is gone wait for the one in its place."""
@@ -334,38 +391,10 @@ class Gateway:
                 said = f"{owner.name} was deleted."
                 call.end(Reply(CallOutcome.UNAVAILABLE, said.encode()))
 
-    def _place_wanting(self) -> None:
-        """Try again for those for whom others have left, or still do."""
-        wanting, self._wanting = self._wanting, {}
-        for name in wanting:
-            deployed = self._functions.get(name)
-            if deployed is None or deployed.is_full:
-                continue
-            if not self._place(deployed):
-                if self._anybody_leaves():
-                    self._wanting[name] = None
-                self._refuse_in_vain(deployed)
-
-    def _anybody_leaves(self) -> bool:
-        return any(one.state is ReplicaState.LEAVING for _, one in self._all_replicas())
-
     def _all_replicas(self) -> Iterator[tuple[Deployed, Replica]]:
         for deployed in (*self._functions.values(), *self._closing):
             for one in deployed.replicas:
                 yield deployed, one
-
-    def _evict(self, replica_ids: list[str]) -> list[Deployed]:
-        """Take replicas away from devices where jobs are; return their functions."""
-        evicted = [
-            (owner, one)
-            for owner, one in self._all_replicas()
-            if one.site.id in replica_ids and one.state is not ReplicaState.LEAVING
-        ]
-        for owner, replica in evicted:
-            owner.counts.evicted += 1
-            owner.leave(replica)
-            self._loop.call_later(EVICTED_S, replica.kill)
-        return [owner for owner, _ in evicted]
 
     # -- what recurs ------------------------------------------------------------------
 
@@ -399,17 +428,22 @@ class Gateway:
 
     def _end_slot(self) -> None:
         self._follow_jobs()
-        counts = {
-            one.name: float(one.end_slot(self._warmth.band(one.name)))
-            for one in self._functions.values()
-        }
-        device_mib = self._allocator.lendable_mib
-        statuses = self._statuses(device_mib)
-        if statuses:
-            prewarmer = self._warmth.prewarmer(statuses, device_mib)
-            self._carry_out(prewarmer.slot_passed(counts))
-        for deployed in self._evict(self.sides.end_slot(self.jobs.now_s())):
-            self._wanting[deployed.name] = None  # elsewhere, once it is gone
+        self._observe()
+        counts = {}
+        for one in self._functions.values():
+            counts[one.name] = float(one.end_slot(self.scheduler.band(one.name)))
+            limit = self.sides.limit(one.name)
+            self._tell(FunctionTimed(one.name, one.load_s_expected, one.service_s.value, limit))
+        self._tell(SlotPassed(counts))
+        for event in self.sides.end_slot(self.jobs.now_s()):
+            self._tell(event)
+        self._keep_learned([name for name, asked in counts.items() if asked])
+
+    def _keep_learned(self, asked: list[str]) -> None:
+        """Write what was learned of functions that were asked, while others are served."""
+        if asked and self.settings.learned is not None and self._kept.done():
+            learned = self.scheduler.snapshot(self.jobs.now_s(), asked)
+            self._kept = self._loop.run_in_executor(None, self.settings.learned.write, learned)
 
     def _keep(self, coruns: Sequence[CoRun], solos: Mapping[Workload, SoloSpeed]) -> None:
         """Give co-runs to the machine's data set, while others are served."""
@@ -426,7 +460,19 @@ class Gateway:
     def _follow_jobs(self) -> None:
         now = self.jobs.snapshot()
         machines = tuple(now.machines.known.values())
-        self._evict(self._allocator.follow(machines, holdings_of(now), now.now_s))
+        if machines != self._machines:
+            self._machines = machines
+            self._observe()
+            self._tell(DevicesChanged(machines))
+        held, ledger = holdings_of(now), self.scheduler.ledger
+        changed = {
+            gpu: held.get(gpu, ())
+            for gpu in ledger.gpus.by_id
+            if held.get(gpu, ()) != ledger.held.get(gpu, ())
+        }
+        if changed:
+            self._observe()
+            self._tell(JobsHeld(changed))
 
     def _devices(self) -> Sequence[DeviceUse]:
         return occupancy.devices(self.jobs.snapshot(), self.jobs.monitor.seen)
@@ -442,7 +488,7 @@ class Gateway:
         return status_of(
             self.function(name),
             slot_s=self.settings.slot_s,
-            forecast=self._warmth.band(name),
+            forecast=self.scheduler.band(name),
             beside_jobs=self.sides.of_function(name),
             now_s=self._loop.time(),
         )
@@ -456,17 +502,10 @@ def _must_own(deployed: Deployed, user: str, *, is_admin: bool) -> None:
         )
 
 
-def _status(one: Deployed, *, is_kept: bool) -> WarmStatus:
-    """Return how a function stands; what is kept counts as loading, which never parts."""
-    ready = [] if is_kept else one.status(ReplicaState.READY)
-    busy = sum(bool(replica.calls) for replica in ready)
-    return WarmStatus(
-        one.name,
-        one.terms.memory_mib,
-        one.load_s_expected,
-        one.service_s.value,
-        one.spec.concurrency,
-        len(ready) - busy,
-        busy,
-        len(one.replicas) - len(ready),
-    )
+def warm_up() -> None:
+    """Decide something that nobody sees, so that compiled code is loaded."""
+    scheduler = FunctionScheduler(make_colocator(BOUNDED), slot_s=HOUR_S)
+    scheduler.tell(DevicesChanged((Machine(MachineId("m"), "ANY", 1, gpu_memory_mib=1),)), 0.0)
+    scheduler.tell(FunctionDeployed(Function("f", "f", 1)), 0.0)
+    scheduler.tell(SlotPassed({"f": 1.0}), HOUR_S)
+    scheduler.band("f")

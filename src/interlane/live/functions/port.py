@@ -12,10 +12,11 @@ What holds for every engine:
 * A call that ``CutOff`` does not name was not begun and never will be: it may be sent again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from interlane.functions.learned import Learned
 from interlane.live.driver.state import Snapshot
 from interlane.live.files.function import FunctionSpec
 from interlane.live.functions.calls import Reply
@@ -134,6 +135,22 @@ class FunctionStore(Protocol):
         ...
 
     def drop_function(self, name: str) -> None:
+        """Forget a function."""
+        ...
+
+
+class LearnedStore(Protocol):
+    """Where what was learned is kept, by function; may be called from any thread."""
+
+    def read(self) -> Mapping[str, Learned]:
+        """Return all that is kept."""
+        ...
+
+    def write(self, learned: Mapping[str, Learned]) -> None:
+        """Keep these, in place of what was kept of the same functions."""
+        ...
+
+    def drop(self, name: str) -> None:
         """Forget a function."""
         ...
 

@@ -34,21 +34,12 @@ class FunctionDevice:
     """Calls that have not been answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPlace:
-    """The place of a replica."""
-
-    id: str
-    """Under which the lender knows the replica."""
-    device: FunctionDevice
-
-
 class Replica:
     """One replica of a function."""
 
-    def __init__(self, number: int, site: ReplicaPlace, begun_s: float) -> None:
+    def __init__(self, number: int, device: FunctionDevice, begun_s: float) -> None:
         self.number = number
-        self.site = site
+        self.device = device
         self.begun_s = begun_s
         self.ready_s = float("inf")
         self.state = ReplicaState.LOADING

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from interlane.functions.watch import Band
 from interlane.live.files.function import FunctionAmounts, FunctionSpec, terms_of
 from interlane.live.functions.colocation import ComparedSlowdown, device_name
 from interlane.live.functions.deployed import Deployed
 from interlane.live.functions.figures import BUCKETS_S
 from interlane.live.functions.replicas import Replica, ReplicaState
-from interlane.live.functions.warmth import Band
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _replica_status(replica: Replica, now_s: float) -> ReplicaStatus:
     return ReplicaStatus(
         replica.number,
         state,
-        device_name(replica.site.device.gpu),
+        device_name(replica.device.gpu),
         None if replica.loaded is None else replica.loaded.pid,
         now_s - replica.begun_s,
         sum(len(calls) for _, calls in replica.calls.values()),

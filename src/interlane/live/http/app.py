@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from interlane import __version__
 from interlane.live.functions.gateway import Gateway
 from interlane.live.functions.routes import functions
+from interlane.live.http.bodies import ValueLimit
 from interlane.live.http.fast_path import FastPath
 from interlane.live.http.feed import Feed
 from interlane.live.http.gate import Gate
@@ -65,6 +66,7 @@ def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastA
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(FastPath, state=app.state, service=service)
+    app.add_middleware(ValueLimit)
     app.add_middleware(Gate, tokens=service.tokens, bounds=service.bounds, audit=service.audit)
     answer_with_problems(app)
     return app

@@ -13,6 +13,7 @@ from interlane.live.auth import Caller, Role
 from interlane.live.files.job import JobSpec
 from interlane.live.functions.routes import answer_of
 from interlane.live.http.access import CALLER, PREFIX
+from interlane.live.http.bodies import INVOKE, Asgi, read_again, whole_body
 from interlane.live.http.presence import CallerGone, first_of
 from interlane.live.http.routes.jobs import KEY_LENGTH_MAX, handed_in
 from interlane.live.http.service import LiveService
@@ -20,10 +21,8 @@ from interlane.model import InterlaneError
 
 JOBS: Final = f"{PREFIX}/jobs"
 INVOKED: Final = f"{PREFIX}/functions/"
-INVOKE: Final = "/invoke"
 
 Headers = dict[bytes, bytes]
-Asgi = Callable[..., Awaitable[None]]
 Short = Callable[[bytes, Any], Awaitable[Asgi | None]]
 """Answers a body; None where the router must say what is wrong, and nothing has happened."""
 
@@ -44,7 +43,7 @@ class FastPath:
         if short is None:
             await self._app(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await whole_body(receive)
         if body is None:
             return
         try:
@@ -52,7 +51,7 @@ class FastPath:
         except CallerGone:
             return
         if answer is None:
-            await self._app(scope, _again(body, receive), send)
+            await self._app(scope, read_again(body, receive), send)
         else:
             await answer(scope, receive, send)
 
@@ -96,27 +95,3 @@ class FastPath:
             )
 
         return short
-
-
-async def _body(receive: Any) -> bytes | None:  # noqa: ANN401 - ASGI
-    """Return all of a body; None if whoever sent it is gone."""
-    body: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return body
-
-
-def _again(body: bytes, receive: Any) -> Any:  # noqa: ANN401 - ASGI
-    """Let a body that was read be read once more."""
-    read: list[bytes] = [body]
-
-    async def received() -> Any:  # noqa: ANN401 - ASGI
-        if read:
-            return {"type": "http.request", "body": read.pop(), "more_body": False}
-        return await receive()
-
-    return received

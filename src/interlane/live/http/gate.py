@@ -62,12 +62,12 @@ class Gate:
             return
         if caller is None:
             self._deny(None, scope, HTTPStatus.UNAUTHORIZED)
-            await _closing(problem(*NO_TOKEN), scope, receive, send)
+            await closing(problem(*NO_TOKEN), scope, receive, send)
             return
         length = length_of(headers, BODY_BYTES_MAX)
         if isinstance(length, str):
             said = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, length)
-            await _closing(said, scope, receive, send)
+            await closing(said, scope, receive, send)
             return
         scope[CALLER] = caller
 
@@ -97,7 +97,7 @@ class Gate:
         )
         refusal = self._refusal(name, mine, length)
         if refusal is not None:
-            await _closing(refusal, scope, *line)
+            await closing(refusal, scope, *line)
             return
         mine.requests, mine.bytes = mine.requests + 1, mine.bytes + length
         self._bytes += length
@@ -139,7 +139,7 @@ def _needs_token(scope: Any) -> bool:  # noqa: ANN401 - ASGI
     return path in (METRICS, PREFIX) or path.startswith(f"{PREFIX}/")
 
 
-async def _closing(answer: Asgi, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+async def closing(answer: Asgi, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
     """Answer, and end the connection: nobody reads what is still to come."""
 
     async def sent(message: Any) -> None:  # noqa: ANN401 - ASGI

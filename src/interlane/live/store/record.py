@@ -7,7 +7,7 @@ document, an exit code) is in the detail of its entry.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from interlane.live.files.job import JobSpec
@@ -312,7 +312,15 @@ def document_record(document: Mapping[str, Any]) -> JobRecord:
 
 def placement_document(placement: Placement) -> list[dict[str, Any]]:
     """Return a placement as what JSON knows."""
-    return [{**asdict(spot), "gpus": list(spot.gpus)} for spot in placement.spots]
+    return [
+        {
+            "machine": spot.machine,
+            "gpus": list(spot.gpus),
+            "instances": spot.instances,
+            "task": spot.task,
+        }
+        for spot in placement.spots
+    ]
 
 
 def document_placement(document: Iterable[Mapping[str, Any]]) -> Placement:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
+    Engine,
     Select,
     Table,
     bindparam,
@@ -93,7 +94,7 @@ class Store:
         """
         self.url = url
         self._past = past
-        self._engine = engine_of(url)
+        self._engine = self._connected(url)
         self._epoch = 0
         self._ends = Ends()
         self.unread: list[JobRecord] = []
@@ -112,6 +113,9 @@ class Store:
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
+
+    def _connected(self, url: str) -> Engine:
+        return engine_of(url)
 
     # -- writing ----------------------------------------------------------------------
 

@@ -1,21 +1,19 @@
-"""Steps as ``nvidia-smi mig`` commands, and what ``nvidia-smi mig -lgi`` lists.
+"""Changes of GPUs as ``nvidia-smi`` commands.
 
 A slot is a GPU instance with one compute instance over all of it.  It is created at its place
 (``-cgi PROFILE_ID:START -C``) and destroyed compute instance first (``-dci``, then ``-dgi``).
 Instances are numbered by the driver, so what is destroyed must be looked up by its place.
 Services are no business of nvidia-smi: a command of the operator's starts and drains them.
 
-Commands and listing follow NVIDIA's documentation.  They were tried on a program that stands
-in for nvidia-smi, not on a GPU.
+Commands follow NVIDIA's documentation.  They were tried on a program that stands in for
+nvidia-smi, not on a GPU.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from interlane.mig.layouts import SlicePlace
-from interlane.mig.plan import Instance
 from interlane.mig.profiles import gpu_model
 from interlane.mig.transition.steps import TransitionStep, Verb
 
@@ -24,55 +22,48 @@ ID: Final = "$GI"
 """Stands for the number of a GPU instance that only the driver knows."""
 
 
-NOTHING: Final = ("No MIG-enabled devices", "No GPU instances")
-"""What nvidia-smi says where there is nothing to list."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedInstance:
-    """A GPU instance as the driver lists it."""
-
-    gpu: str
-    """Index of the GPU."""
-    profile: str
-    number: str
-    start: int
-
-
-_ROW: Final = re.compile(
-    r"^\|\s*(?P<gpu>\d+)\s+MIG\s+(?P<profile>\S+)\s+\d+\s+(?P<number>\d+)\s+"
-    r"(?P<start>\d+):(?P<size>\d+)\s*\|"
-)
-
-
-def listed(text: str) -> list[ListedInstance]:
-    """Read the listing of ``nvidia-smi mig -lgi``."""
-    rows = (_ROW.match(line) for line in text.splitlines())
-    return [
-        ListedInstance(r["gpu"], r["profile"], r["number"], int(r["start"])) for r in rows if r
-    ]
-
-
-def list_command(gpu: str | None) -> list[str]:
-    """Return the command that lists the GPU instances of one GPU, or of all."""
-    return [PROGRAM, "mig", *(() if gpu is None else ("-i", device(gpu))), "-lgi"]
-
-
 def device(gpu: str) -> str:
     """Return a GPU as nvidia-smi names it: ``gpu-3`` is index 3, UUIDs stay."""
     found = re.fullmatch(r"gpu-(\d+)", gpu)
     return found[1] if found else gpu
 
 
-def commands(step: TransitionStep, number: str = ID) -> list[list[str]]:
+def mode_command(gpu: str, *, sliced: bool) -> list[str]:
+    """Return the command that lets a GPU be cut up, or not."""
+    return [PROGRAM, "-i", device(gpu), "-mig", "1" if sliced else "0"]
+
+
+def reset_command(gpu: str) -> list[str]:
+    """Return the command that resets a GPU."""
+    return [PROGRAM, "-i", device(gpu), "--gpu-reset"]
+
+
+def create_command(gpu: str, model: str, place: SlicePlace) -> list[str]:
+    """Return the command that makes a slot."""
+    profile = gpu_model(model).profile(place.profile)
+    return [*_mig(gpu), "-cgi", f"{profile.profile_id}:{place.start}", "-C"]
+
+
+def complete_command(gpu: str, number: str) -> list[str]:
+    """Return the command that completes a slot of which only the GPU instance is there."""
+    return [*_mig(gpu), "-cci", "-gi", number]
+
+
+def destroy_commands(gpu: str, number: str = ID) -> tuple[list[str], list[str]]:
+    """Return the commands that destroy a slot: its compute instance, its GPU instance."""
+    return [*_mig(gpu), "-dci", "-gi", number], [*_mig(gpu), "-dgi", "-gi", number]
+
+
+def _mig(gpu: str) -> list[str]:
+    return [PROGRAM, "mig", "-i", device(gpu)]
+
+
+def commands(step: TransitionStep) -> list[list[str]]:
     """Return what nvidia-smi must do for a step; nothing for those of services."""
-    mig = [PROGRAM, "mig", "-i", device(step.gpu)]
-    slot = step.instance.slot
     if step.verb is Verb.MAKE:
-        profile = gpu_model(step.model).profile(slot.profile)
-        return [[*mig, "-cgi", f"{profile.profile_id}:{slot.start}", "-C"]]
+        return [create_command(step.gpu, step.model, step.instance.slot)]
     if step.verb is Verb.DESTROY:
-        return [[*mig, "-dci", "-gi", number], [*mig, "-dgi", "-gi", number]]
+        return [*destroy_commands(step.gpu)]
     return []
 
 
@@ -89,19 +80,3 @@ def service_command(step: TransitionStep, program: Iterable[str]) -> list[str]:
         str(one.batch),
         str(one.processes),
     ]
-
-
-def observed(
-    gpu: str, rows: Iterable[ListedInstance], expected: Iterable[Instance]
-) -> list[Instance]:
-    """Return the instances of a GPU; services as expected, where the slots still are."""
-    known = {one.slot: one for one in expected}
-    slots = [
-        SlicePlace(row.start, row.profile)
-        for row in rows
-        if not gpu.isdigit() or row.gpu == gpu
-    ]
-    return sorted(
-        (known.get(slot, Instance(slot.profile, slot.start)) for slot in slots),
-        key=lambda one: one.start,
-    )

@@ -1,5 +1,6 @@
 """Functions beside training: who may share a GPU with whom.
 
-``slowdown`` reads predicted numbers, ``gpus`` keeps who is where and what training may still
-lose, ``place`` has the rules: SMore's and ours.
+``interference`` knows what workloads suffer from each other, ``slowdown`` reads it for whole
+GPUs, ``gpus`` says what is left of each and what training may still lose, ``place`` has the
+rules: SMore's, ours, and none.
 """

@@ -1,27 +1,32 @@
-"""Colocators by name."""
+"""Co-location policies by name."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from interlane.model import UnknownName
-from interlane.policy.colocate.place import Bounded, Colocator, Smore
-from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
+from interlane.policy.colocate.interference import InterferenceModel, SlowdownTarget
+from interlane.policy.colocate.place import Apart, Bounded, Colocator, Smore
 from interlane.predict.slowdown.multiway import WeightedSum
+from interlane.predict.slowdown.table import SlowdownTable
 
+BOUNDED: Final = "bounded"
+SMORE: Final = "smore"
+NONE: Final = "none"
 COLOCATORS: Final[Mapping[str, Callable[..., Colocator]]] = MappingProxyType(
-    {"colocate": Bounded, "smore": Smore}
+    {BOUNDED: Bounded, SMORE: Smore, NONE: Apart}
 )
 """Where a function goes; the first is ours and the default."""
 
 
 def make_colocator(
-    name: str, modes: Mapping[str, SharingTables]
-) -> tuple[Colocator, Slowdowns]:
-    """Return a colocator and the numbers it decides by: bounds, or estimates for SMore's."""
+    name: str, trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
+) -> tuple[Colocator, InterferenceModel]:
+    """Return a policy and the numbers it decides by: bounds, or estimates for SMore's."""
     if name not in COLOCATORS:
         raise UnknownName("colocator", name, COLOCATORS)
-    slowdowns = (
-        Slowdowns(modes, WeightedSum(), cautious=False) if name == "smore" else Slowdowns(modes)
+    is_smore = name == SMORE
+    model = InterferenceModel(
+        trained, WeightedSum() if is_smore else None, cautious=not is_smore
     )
-    return COLOCATORS[name](slowdowns), slowdowns
+    return COLOCATORS[name](model.slowdowns), model

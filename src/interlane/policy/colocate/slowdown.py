@@ -15,6 +15,7 @@ import numpy as np
 
 from interlane.model.function import Function
 from interlane.predict.slowdown.multiway import Crowd, SuperAdditive
+from interlane.predict.slowdown.pairs import Floats
 from interlane.predict.slowdown.table import SlowdownTable
 
 Rows = list[list[float]]
@@ -43,6 +44,14 @@ class SlowdownRule(Protocol):
         """Take in what was measured of a victim and its neighbours."""
         ...
 
+    def snapshot(self) -> Floats:
+        """Return what was learned."""
+        ...
+
+    def restore(self, learned: Floats) -> None:
+        """Go on from what was learned."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SharingTables:
@@ -67,8 +76,14 @@ class Slowdowns:
     _numbers: dict[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        first = next(iter(self.modes.values())).training
+        self.read_from(self.modes)
+
+    def read_from(self, modes: Mapping[str, SharingTables]) -> None:
+        """Read other tables from now on; how pairs add up stays as it was learned."""
+        self.modes = modes
+        first = next(iter(modes.values())).training
         self._numbers = {name: place for place, name in enumerate(first.profiles.names)}
+        self.forget()
 
     def forget(self) -> None:
         """Read tables anew: something was measured."""

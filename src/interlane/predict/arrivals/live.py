@@ -2,9 +2,10 @@
 
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interlane.predict.arrivals import compiled
 from interlane.predict.arrivals.chance import LOWEST, Chance, hazards
@@ -46,6 +47,8 @@ class Trees:
 class OnlineForecaster:
     """Trees at work; what is learned of a function stays here, the trees stay as they are."""
 
+    LEARNED: ClassVar = ("slot", "states", "rings", "_weights", "_marks")
+
     def __init__(self, model: Trees, *, functions: int, slot_s: float, slot: int = 0) -> None:
         shape = Arrivals(slot_s, ())
         self.model = model
@@ -64,6 +67,31 @@ class OnlineForecaster:
         made._marks = np.tile(self._marks[place], (count, 1))
         made._look()
         return made
+
+    @property
+    def states(self) -> Floats:
+        """What the stream remembers."""
+        return self.stream.states
+
+    @states.setter
+    def states(self, states: Floats) -> None:
+        self.stream.states[...] = states
+
+    @property
+    def rings(self) -> NDArray[np.float32]:
+        """The newest counts."""
+        return self.stream.rings
+
+    @rings.setter
+    def rings(self, rings: NDArray[np.float32]) -> None:
+        self.stream.rings[...] = rings
+
+    def unwatched(self, slots: int) -> None:
+        """Let slots pass that nobody watched: nothing is learned from them."""
+        for _ in range(slots):
+            self.stream.passed(self.slot, np.zeros(len(self._weights)))
+            self.slot += 1
+        self._look()
 
     def _look(self) -> None:
         rows = self.stream.rows(self.slot)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ DRAWN: Final = 0.1
 
 class LiveLsLstm:
     """An LS-LSTM that many functions share; it remembers the last day and a quarter."""
+
+    LEARNED: ClassVar = ("_past", "_counts", "_levels", "_total", "_cases", "_seen", "slot")
+    """What is kept; the network begins anew with the model's weights."""
 
     def __init__(
         self,

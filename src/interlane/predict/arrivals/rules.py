@@ -7,7 +7,7 @@ warm, and is told afterwards which were asked.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class WarmRule(Protocol):
 class KeepAlive:
     """Warm for some slots after each request."""
 
+    LEARNED: ClassVar = ("ago_",)
     slots: int
     functions: int = 1
     ago_: Floats = field(init=False, repr=False)
@@ -69,6 +70,7 @@ class Histogram:
     for the gaps of the last hour INFless' LSTH.
     """
 
+    LEARNED: ClassVar = ("gaps_",)
     slot_s: float
     functions: int = 1
     head: float = 0.05

@@ -55,6 +55,14 @@ class WeightedSum:
         off = slow_down - self.slow_down(crowd)
         self.weight += off * excess / self._seen
 
+    def snapshot(self) -> Floats:
+        """Return what was learned."""
+        return np.array([self.weight, self._seen])
+
+    def restore(self, learned: Floats) -> None:
+        """Go on from what was learned."""
+        self.weight, self._seen = learned.tolist()
+
 
 @dataclass
 class SuperAdditive:
@@ -93,6 +101,15 @@ class SuperAdditive:
         gain = towards / (self.forgetting * self.noise**2 + terms @ towards)
         self.weights = self.weights + gain * (slow_down - 1.0 - self.weights @ terms)
         self.covariance = (self.covariance - np.outer(gain, towards)) / self.forgetting
+        self._weight, self._crowding = self.weights[:2].tolist()
+
+    def snapshot(self) -> Floats:
+        """Return what was learned: weights, then their covariance."""
+        return np.vstack([self.weights, self.covariance])
+
+    def restore(self, learned: Floats) -> None:
+        """Go on from what was learned."""
+        self.weights, self.covariance = learned[0].copy(), learned[1:].copy()
         self._weight, self._crowding = self.weights[:2].tolist()
 
 

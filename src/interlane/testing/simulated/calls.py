@@ -338,6 +338,11 @@ class Posix:
         process = on.machine.enter("open")
         return process.put(_read_only(b""))
 
+    def set_inheritable(self, number: int, inheritable: bool) -> None:  # noqa: FBT001 - as it is there
+        """Say whether a program that takes over keeps it."""
+        kept = on.machine.enter().kept
+        (kept.add if inheritable else kept.discard)(number)
+
     def dup2(self, number: int, other: int) -> int:
         """Let another number refer to the same; a program that takes over keeps it."""
         process = on.machine.enter()

@@ -8,12 +8,14 @@ functions are deployed anew and deleted, the store fails, and the server dies.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any, Final, TypeVar
 
+from interlane.functions.events import FunctionAction, FunctionEvent
+from interlane.functions.learned import Learned
 from interlane.live.driver.state import Snapshot
 from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.files.job import read_spec
@@ -226,6 +228,22 @@ class _Jobs:
         self.rows.pop(name, None)
 
 
+class _Learned:
+    """What outlives a server that dies; see ``live.functions.port.LearnedStore``."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Learned] = {}
+
+    def read(self) -> dict[str, Learned]:
+        return dict(self.kept)
+
+    def write(self, learned: Mapping[str, Learned]) -> None:
+        self.kept |= learned
+
+    def drop(self, name: str) -> None:
+        self.kept.pop(name, None)
+
+
 class FunctionWorld:
     """One script of requests; what must hold is checked after every event."""
 
@@ -245,6 +263,11 @@ class FunctionWorld:
         self.acknowledged: dict[str, int] = {}
         """Functions that were deployed, and the version that was said."""
         self.events = 0
+        self.told: list[tuple[float, FunctionEvent, tuple[FunctionAction, ...]]] = []
+        """What the function scheduler of the newest gateway was told, and answered."""
+        self.learned = _Learned()
+        self.restored: dict[str, Learned] = {}
+        """What that scheduler began with."""
         self._calls = count(1)
         self._serials = count(1)
         self._gateway: Any = None
@@ -339,7 +362,13 @@ class FunctionWorld:
             simulated("interlane.live.functions.gateway").FunctionSettings,
         )
         self._replicas = _Replicas(self)
-        self._gateway = make(self.jobs, self._replicas, settings(slot_s=5.0))
+        self.told, self.restored = [], self.learned.read()
+        how = settings(
+            slot_s=5.0,
+            record=lambda *told: self.told.append(told),
+            learned=self.learned,
+        )
+        self._gateway = make(self.jobs, self._replicas, how)
         await self._gateway.start(self._news)
         for name in self.acknowledged:
             demand(name in self._gateway, "nothing deployed is lost", f"{name} is.")
@@ -501,7 +530,7 @@ class FunctionWorld:
             demand(
                 many <= most, "no more replicas than may be", f"{name} has {many} of {most}."
             )
-            in_hand = {id(one.site.device): one.site.device for one in deployed.replicas}
+            in_hand = {id(one.device): one.device for one in deployed.replicas}
             for device in in_hand.values():
                 what = f"{device.in_hand} calls in hand on {device.gpu}."
                 demand(device.in_hand >= 0, "calls in hand are counted", what)

@@ -87,10 +87,10 @@ class ServedEngine:
         with self._acting():
             self._engine.check(job, user, is_admin=is_admin)
 
-    def discard(self, key: str, *, was_cancelled: bool) -> None:
+    def discard(self, key: str, *, was_cancelled: bool, why: str) -> None:
         """Pass the request on."""
         with self._acting():
-            self._engine.discard(key, was_cancelled=was_cancelled)
+            self._engine.discard(key, was_cancelled=was_cancelled, why=why)
 
     def observe(self, known: Collection[Attempt]) -> Observation:
         """Look, while everybody else goes on."""
@@ -133,14 +133,22 @@ class ShimWorld:
         gpus = rng.randint(1, 3)
         self._whole = Machine(HERE, "EMULATED", gpus, 4_000, 65_536, 16_384)
         self.machine.cores = set(range(gpus))
+        self._sights: dict[frozenset[int], dict[MachineId, Machine]] = {}
         on.programs = {"shim.py": _shim, COMMAND: self._job}
         has_copies = rng.random() < 0.5
+        self._lacks = rng.random() < 0.7
         self.limits = Limits(
-            gpus, 2, elastic=False, restores=has_copies, keeps_traces=True, pace=PACE
+            gpus,
+            2,
+            elastic=False,
+            restores=has_copies,
+            keeps_traces=True,
+            keeps_cancels=not self._lacks,
+            pace=PACE,
         )
         self._folders = FOLDERS[:1] if has_copies else FOLDERS
         self._hands = Hands()
-        self._shortage = rng.choice((0.0, 0.0, 0.002, 0.02))
+        self._shortage = rng.choice((0.0, 0.0, 0.002, 0.02)) if self._lacks else 0.0
         self._mishaps = rng.random() < 0.8
         self._weights = [rng.choice((0.2, 1.0, 1.0, 4.0)) for _ in range(8)]
         self._server: ServedEngine | None = None
@@ -201,18 +209,28 @@ class ShimWorld:
         """Return the exit codes that attempts were told, or came to."""
         return self._exits
 
+    def struck(self) -> frozenset[Attempt]:
+        """Return none: nobody here ends a part of an attempt."""
+        return frozenset()
+
     def machines(self) -> Mapping[MachineId, Machine]:
         """Return this machine."""
+        cores = frozenset(self.machine.cores)
+        if cores not in self._sights:
+            self._sights[cores] = {HERE: self._with(cores)}
+        return self._sights[cores]
+
+    def _with(self, cores: frozenset[int]) -> Machine:
+        """Return this machine with some of its devices."""
         whole = self._whole
-        if len(self.machine.cores) == whole.gpus:
-            return {HERE: whole}
+        if len(cores) == whole.gpus:
+            return whole
         devices = [whole.device(gpu) for gpu in range(whole.gpus)]
         left = [
-            one if gpu in self.machine.cores else Device(one.type, one.memory_mib, 0)
+            one if gpu in cores else Device(one.type, one.memory_mib, 0)
             for gpu, one in enumerate(devices)
         ]
-        lost = with_devices(HERE, left, cpu_milli=whole.cpu_milli, memory_mib=whole.memory_mib)
-        return {HERE: lost}
+        return with_devices(HERE, left, cpu_milli=whole.cpu_milli, memory_mib=whole.memory_mib)
 
     def drained(self) -> frozenset[MachineId]:
         """Return nothing: nobody drains it but our operators."""
@@ -310,7 +328,8 @@ class ShimWorld:
 
     def _lack(self) -> None:
         """Let the machine lack something, or have it again."""
-        self.machine.shortage = self._rng.choice((self._shortage, 0.1))
+        if self._lacks:
+            self.machine.shortage = self._rng.choice((self._shortage, 0.1))
 
     def _set_clock(self) -> None:
         self.machine.wall_s += self._rng.choice((-86_400.0, 3_600.0, 86_400.0))
