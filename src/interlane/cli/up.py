@@ -19,6 +19,7 @@ from interlane.cli.replay import DatabaseOption
 from interlane.model.errors import InterlaneError, InvalidInput
 
 if TYPE_CHECKING:
+    from interlane.live.notify import NotifyRules
     from interlane.live.up import Begin, Mount
 
 PORT: Final = 7411
@@ -333,8 +334,7 @@ def up(
         say=told,
         mount=_pages() if options.pages else None,
         begin=_begin(options),
-        notify_allow=options.notify_allow or (),
-        notify=options.notify,
+        notify=_notify(options),
     )
 
 
@@ -348,6 +348,12 @@ def _begin(options: UpOptions) -> "Begin":
     if options.standby:
         taking = Taking.WAIT
     return Begin(taking, options.begin_anew, options.clock_is_right)
+
+
+def _notify(options: UpOptions) -> "NotifyRules":
+    from interlane.live.notify import rules_of
+
+    return rules_of(options.notify_allow or (), options.notify)
 
 
 def _pages() -> "Mount":

@@ -108,8 +108,8 @@ class UpSettings:
     tls: TlsFiles | None = None
     behind_proxy: bool = False
     """Somebody else encrypts, and says where requests come from."""
-    notify: NotifyRules = field(default_factory=NotifyRules)
-    """Whom the server may tell of jobs."""
+    notify: NotifyRules | None = None
+    """Whom the server may tell of jobs; nobody if not given."""
     serves: Callable[[View], None] = lambda view: None
     """Told what can be asked, once the driver works."""
 
@@ -208,10 +208,11 @@ def serve(
 
 def _notifier(settings: UpSettings, driver: Driver) -> Notifier:
     """Begin to tell others of jobs, as far as that is allowed."""
-    driver.check_more = settings.notify.check
+    rules = settings.notify or NotifyRules()
+    driver.check_more = rules.check
     made = Notifier(
         driver.store,
-        settings.notify,
+        rules,
         settings.state / POSITION_FILE,
         driver.store.ends().seq,
     )

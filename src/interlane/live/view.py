@@ -153,7 +153,7 @@ class View:
 
     def lately_ended(self, limit: int) -> list[JobRecord]:
         """Return the jobs that ended last, the last of them first."""
-        return self._driver.store.lately_ended(limit)
+        return self._driver.store.jobs(JobsWanted(limit, by_end=True))
 
     def open_jobs(self) -> list[JobRecord]:
         """Return the jobs that have not ended."""

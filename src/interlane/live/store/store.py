@@ -241,6 +241,9 @@ class Store:
     def jobs(self, wanted: JobsWanted) -> list[JobRecord]:
         """Return a page of jobs, the newest first."""
         asked = select(JOBS)
+        if wanted.by_end:
+            ended = asked.where(JOBS.c.ended_s.is_not(None)).order_by(JOBS.c.ended_s.desc())
+            return self._records(ended.limit(wanted.limit))
         if wanted.before is not None:
             asked = asked.where(JOBS.c.serial < wanted.before)
         if wanted.states is not None:
@@ -259,11 +262,6 @@ class Store:
         by_serial = {one.serial: self._old_record(one) for one in past.jobs(wanted)}
         by_serial |= {record.serial: record for record in found}
         return [by_serial[one] for one in sorted(by_serial, reverse=True)[: wanted.limit]]
-
-    def lately_ended(self, limit: int) -> list[JobRecord]:
-        """Return the jobs that ended last, the last of them first."""
-        asked = select(JOBS).where(JOBS.c.ended_s.is_not(None))
-        return self._records(asked.order_by(JOBS.c.ended_s.desc()).limit(limit))
 
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
