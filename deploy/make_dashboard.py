@@ -98,6 +98,23 @@ PANELS: Final = (
         "short",
         [("sum by (state) (interlane_function_replicas)", "{{state}}")],
     ),
+    (
+        "Notifications",
+        "timeseries",
+        "short",
+        [
+            (
+                "sum by (result) (increase(interlane_notifications_total[$__rate_interval]))",
+                "{{result}}",
+            )
+        ],
+    ),
+    (
+        "Restarts of jobs",
+        "timeseries",
+        "short",
+        [("increase(interlane_restarts_total[$__rate_interval])", "restarts")],
+    ),
 )
 
 

@@ -47,6 +47,8 @@ COMMANDS: Final = (
     ("release",),
     ("change",),
     ("rerun",),
+    ("attach",),
+    ("port-forward",),
     ("resolve",),
     ("gpus",),
     ("top",),

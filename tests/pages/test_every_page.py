@@ -84,7 +84,7 @@ def test_the_keyboard_reaches_the_content(open_page: Open) -> None:
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    expect(page.get_by_label("User")).to_be_focused()
+    expect(page.get_by_label("Search")).to_be_focused()
 
 
 # -- what users write -----------------------------------------------------------------

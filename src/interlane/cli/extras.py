@@ -14,6 +14,7 @@ EXTRA_OF: Final = MappingProxyType(
         "starlette": "server",
         "uvicorn": "server",
         "uvloop": "server",
+        "websockets": "server",
         "prometheus_client": "share",
         "torch": "share",
         "sklearn": "ml",

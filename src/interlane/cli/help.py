@@ -8,7 +8,7 @@ from typer.core import TyperCommand, TyperGroup
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Run jobs": (
         *("submit", "run", "ps", "describe", "logs", "wait", "cancel"),
-        *("hold", "release", "change", "rerun"),
+        *("hold", "release", "change", "rerun", "attach", "port-forward"),
     ),
     "Ask": ("explain", "eta", "plan", "gpus", "top", "machines", "usage"),
     "Serve": ("up", "down", "pages", "function", "share", "kube", "slurm"),

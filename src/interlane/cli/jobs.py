@@ -1,7 +1,9 @@
 """Jobs of the live machine: ``submit run wait cancel resolve``."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +27,7 @@ from interlane.cli.job_output import LOOK_AT_MOST_S, LOOK_FIRST_S, followed
 from interlane.cli.options import takes
 from interlane.cli.output import OutputFormat, OutputOption, emit, say
 from interlane.cli.ps import OPEN, JobFilter, found_jobs
+from interlane.cli.terminal import SHELL, attended, window
 from interlane.model.errors import InvalidInput, Rejected, Unreachable
 
 NEVER_PLACED: Final = 7
@@ -75,8 +78,13 @@ def submit(
 @takes(SubmitOptions)
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="What to run, after --.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND...",
+            help="What to run, after --; with --pty a shell if not given.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     memory: Annotated[
         str | None, typer.Option(help="Memory of each GPU, as in 4GB; shares the GPU.")
@@ -89,6 +97,12 @@ def run(
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Return once it is submitted.")
     ] = False,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="Be at its terminal; the job ends when you leave.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="With --pty: it runs on when you leave; see attach.")
+    ] = False,
     options: SubmitOptions,
 ) -> None:
     """Run a command as a job, show what it prints, and leave with its exit code.
@@ -97,18 +111,23 @@ def run(
       interlane run -- python train.py
       interlane run --gpus 2 --env SEED=7 --set time.limit=2h -- python train.py
       interlane run --memory 4GB --detach -- ./nightly.sh
+      interlane run --pty                           # a shell on a device
     """
     import shlex
 
+    command = _command(command, pty=pty, keep=keep)
     gpu: dict[str, object] = {"count": 1} | ({"memory": memory} if memory else {})
     job: dict[str, object] = {
-        "name": _name_for(command[0]),
+        "name": "shell" if command == [SHELL] else _name_for(command[0]),
         "resources": {"gpu": gpu},
         "run": command[0] if len(command) == 1 else shlex.join(command),
         "workdir": str((workdir or Path.cwd()).absolute()),
     }
     if expected:
         job["time"] = {"expected": expected}
+    if pty:
+        job["terminal"] = {**window(), "keep": keep}
+        job["env"] = {"TERM": os.environ.get("TERM", "xterm")}
     client = ApiClient(options)
     made = handed_in(client, changed(job, options), None)
     if detach:
@@ -116,12 +135,26 @@ def run(
         return
     say(f"{made['id']} {made['state']}")
     try:
+        if pty:
+            raise typer.Exit(attended(client, made["id"]))
         ended = followed(client, made["id"], 0, raw=True)  # it is one's own
     except KeyboardInterrupt:
-        client.delete(job_path(made["id"]))
+        with suppress(Failure):  # it may have ended with the line to its terminal
+            client.delete(job_path(made["id"]))
         say(f"{made['id']} cancelled")
         raise
     raise typer.Exit(_code_of(ended))
+
+
+def _command(command: list[str] | None, *, pty: bool, keep: bool) -> list[str]:
+    """Return what is run: a shell at a terminal, if nothing was said."""
+    if keep and not pty:
+        raise InvalidInput("--keep is for --pty: other jobs run on in any case.")
+    if command:
+        return command
+    if not pty:
+        raise InvalidInput("There is no command; give one after --, or --pty for a shell.")
+    return [SHELL]
 
 
 @takes(ServerOptions)

@@ -19,6 +19,7 @@ from interlane.cli.replay import DatabaseOption
 from interlane.model.errors import InterlaneError, InvalidInput
 
 if TYPE_CHECKING:
+    from interlane.live.notify import NotifyRules
     from interlane.live.up import Begin, Mount
 
 PORT: Final = 7411
@@ -255,6 +256,23 @@ class UpOptions:
         bool,
         typer.Option("--behind-proxy", help="A proxy encrypts, and says who calls."),
     ] = False
+    notify_allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Who may be told of jobs (`notify:` in their files), as hooks.example.com or "
+            "*.example.com; may be repeated.",
+            show_default="nobody",
+        ),
+    ] = None
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Is told of the end of all jobs that name nobody.",
+            show_default=False,
+        ),
+    ] = None
     bound: Annotated[
         list[str] | None,
         typer.Option(
@@ -316,6 +334,7 @@ def up(
         say=told,
         mount=_pages() if options.pages else None,
         begin=_begin(options),
+        notify=_notify(options),
     )
 
 
@@ -329,6 +348,12 @@ def _begin(options: UpOptions) -> "Begin":
     if options.standby:
         taking = Taking.WAIT
     return Begin(taking, options.begin_anew, options.clock_is_right)
+
+
+def _notify(options: UpOptions) -> "NotifyRules":
+    from interlane.live.notify import rules_of
+
+    return rules_of(options.notify_allow or (), options.notify)
 
 
 def _pages() -> "Mount":
@@ -345,9 +370,10 @@ def _detached(
     words = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in asdict(options).items()
-        if name != "bound" and value is not None and not isinstance(value, bool)
+        if value is not None and not isinstance(value, bool | list)
     ]
     words.extend(f"--bound={one}" for one in options.bound or ())
+    words.extend(f"--notify-allow={one}" for one in options.notify_allow or ())
     words.append("--pages" if options.pages else "--no-pages")
     words += [
         f"--{name.replace('_', '-')}"

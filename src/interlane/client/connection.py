@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
     from ssl import SSLContext
 
+    from websockets.sync.client import ClientConnection
+
 DENIED: Final = 4
 STALE: Final = 5
 HTTP_UNAUTHORIZED: Final = 401
@@ -122,6 +124,30 @@ class Connection:
         """Take something back."""
         return self._call("DELETE", path)
 
+    def dial(self, path: str) -> "ClientConnection":
+        """Open a line to a job: messages both ways, until one side closes it."""
+        from websockets.exceptions import InvalidHandshake
+        from websockets.sync.client import ClientConnection, connect
+
+        scheme = "wss" if self._parts.scheme == "https" else "ws"
+        try:
+            made = connect(
+                f"{scheme}://{self._parts.netloc}{API}{path}",
+                additional_headers={"Authorization": f"Bearer {self._token}"},
+                ssl=_trust(self._ca) if scheme == "wss" else None,
+                open_timeout=self._timeout_s,
+                compression=None,
+                max_size=None,
+                proxy=None,
+            )
+            assert isinstance(made, ClientConnection)
+            return made
+        except InvalidHandshake:
+            said = "The server leads nobody there; is it of this version, and the token valid?"
+            raise Failure(said, DENIED) from None
+        except (OSError, TimeoutError) as error:
+            raise Unreachable(f"The server at {self._url} does not answer ({error}).") from None
+
     def pages(self, most: int, **query: object) -> Iterator[dict[str, Any]]:
         """Yield jobs as the server shows them, the newest first, page by page."""
         cursor = None
@@ -176,6 +202,17 @@ class Connection:
         if answer.status >= 400:
             raise Failure(_detail(answer), _EXIT.get(answer.status, 1))
         return answer
+
+
+def heard(line: "ClientConnection") -> Iterator[str | bytes]:
+    """Yield what comes over a line until the server closes it as it should."""
+    from websockets.exceptions import ConnectionClosedOK
+
+    while True:
+        try:
+            yield line.recv()
+        except ConnectionClosedOK:
+            return
 
 
 def _trust(given: Path | None) -> "SSLContext":

@@ -40,6 +40,9 @@ class ServerBounds:
     watchers: int = 512
     watchers_per_token: int = 16
     """Streams of events and open pages."""
+    lines: int = 256
+    lines_per_token: int = 64
+    """Terminals and connections to ports of jobs."""
     pages_per_s: float = 1.0
     """Pages that one token opens in the long run, and thirty seconds' worth in a row."""
     sessions_per_token: int = 20

@@ -26,11 +26,22 @@ driver what others asked for before it began: once it has started, none of that 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from struct import Struct
+from typing import Any, Final, Protocol, runtime_checkable
 
 from interlane.lanes.report import DaemonReport, RunReport
 from interlane.live.files.job import JobSpec, Origin
-from interlane.model import GpuRef, JobId, Machine, MachineId, Occupied, Placement, Request
+from interlane.model import (
+    GpuRef,
+    InterlaneError,
+    InvalidField,
+    JobId,
+    Machine,
+    MachineId,
+    Occupied,
+    Placement,
+    Request,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +320,52 @@ class Traits:
     holder: str = ""
     """Goes on record with every attempt: which host and folder it runs from.  Only the engine
     reads it.  Empty where whoever asks can ask for everything."""
+
+
+HUNG_UP: Final = "nobody was at its terminal"
+"""Why an attempt ended whose terminal everybody had left."""
+
+
+@runtime_checkable
+class DialsJobs(Protocol):
+    """An engine that also leads to a job's terminal and ports."""
+
+    def dial(self, attempt: Attempt, port: int | None) -> Any:  # noqa: ANN401 - a socket
+        """Return a socket that leads to a port of an attempt, or to its terminal if None.
+
+        Raises ``NotThere`` as long as nothing of the attempt listens there.  To a terminal
+        one sends frames (``typed_frame``, ``window_frame``); what comes back is what it prints.
+        """
+        ...
+
+
+class NotThere(InterlaneError):
+    """Nothing listens where somebody wants to be led to."""
+
+
+_HEAD: Final = Struct("!cI")
+_WINDOW: Final = Struct("!HH")
+
+
+def typed_frame(data: bytes) -> bytes:
+    """Return what is sent to a terminal for what somebody types."""
+    return _HEAD.pack(b"d", len(data)) + data
+
+
+def window_frame(rows: int, columns: int) -> bytes:
+    """Return what is sent to a terminal whose window has another size."""
+    return _HEAD.pack(b"w", _WINDOW.size) + _WINDOW.pack(rows, columns)
+
+
+def check_dials(job: JobSpec, engine: "Engine") -> None:
+    """Refuse a job that wants to be led to where its engine leads nobody."""
+    if isinstance(engine, DialsJobs):
+        return
+    rule = f"the engine {engine.traits.name} leads nobody to a job; 'local' does"
+    if job.terminal is not None:
+        raise InvalidField("terminal", "given", rule)
+    if job.ports:
+        raise InvalidField("ports", job.ports, rule)
 
 
 class Engine(Protocol):

@@ -32,6 +32,7 @@ from interlane.live.http.service import LiveService
 from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.slowdown import Beside
+from interlane.live.notify import POSITION_FILE, Notifier, NotifyRules
 from interlane.live.port import Engine
 from interlane.live.questions.desk import QuestionDesk
 from interlane.live.questions.etas import Etas, PlayForward
@@ -107,6 +108,8 @@ class UpSettings:
     tls: TlsFiles | None = None
     behind_proxy: bool = False
     """Somebody else encrypts, and says where requests come from."""
+    notify: NotifyRules | None = None
+    """Whom the server may tell of jobs; nobody if not given."""
     serves: Callable[[View], None] = lambda view: None
     """Told what can be asked, once the driver works."""
 
@@ -171,7 +174,8 @@ def serve(
         etas.start()
         keeping = Keeping(store, archive, settings.keep_s, driver.now_s)
         keeping.start()
-        view = View(driver, etas)
+        notifier = _notifier(settings, driver)
+        view = View(driver, etas, notifier.counts)
         settings.serves(view)
         service = LiveService(
             view,
@@ -193,12 +197,27 @@ def serve(
         try:
             _run(service, app, listener, settings)
         finally:
+            notifier.close()
             keeping.close()
             etas.close()
             driver.close()
             beats.close()
     if driver.stopped_because is not None:
         raise driver.stopped_because
+
+
+def _notifier(settings: UpSettings, driver: Driver) -> Notifier:
+    """Begin to tell others of jobs, as far as that is allowed."""
+    rules = settings.notify or NotifyRules()
+    driver.check_more = rules.check
+    made = Notifier(
+        driver.store,
+        rules,
+        settings.state / POSITION_FILE,
+        driver.store.ends().seq,
+    )
+    made.start()
+    return made
 
 
 def database_of(state: Path, database_url: str | None) -> str:

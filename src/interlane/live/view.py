@@ -5,7 +5,7 @@ driver, its store or its engine.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,7 +21,7 @@ from interlane.live.measure import occupancy
 from interlane.live.measure.monitor import Use
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.measure.totals import JobTotals
-from interlane.live.port import Output, Traits
+from interlane.live.port import DialsJobs, NotThere, Output, Traits
 from interlane.live.questions import history, whatif
 from interlane.live.questions.etas import Etas
 from interlane.live.questions.levels import LevelHistory
@@ -30,6 +30,7 @@ from interlane.live.store.rows import JobsWanted
 from interlane.metrics.usage import GpuUsage, UsageBy, UsageSums
 from interlane.model import Cluster, JobId, LogEntry, Machine, Refusal
 from interlane.model.lifecycle import ENDED, JobState
+from interlane.policy.catalogue import PLACERS, describe
 from interlane.predict.starts import StartBand
 
 ANSWER_S: Final = 10.0
@@ -69,9 +70,13 @@ class MachineStatus:
 class View:
     """See the module's text."""
 
-    def __init__(self, driver: Driver, etas: Etas) -> None:
+    def __init__(
+        self, driver: Driver, etas: Etas, notified: Mapping[str, int] | None = None
+    ) -> None:
         self._driver = driver
         self._etas = etas
+        self.notified: Mapping[str, int] = {} if notified is None else notified
+        """Notifications by what became of them."""
         self.history = LevelHistory(driver.store, driver.snapshot)
         """What was held and who waited lately."""
         self.totals = JobTotals(
@@ -100,6 +105,13 @@ class View:
     def policy(self) -> str:
         """Return by what jobs are ordered and placed, in a word."""
         return self._driver.snapshot().empty_scheduler().policy.name
+
+    def placer_about(self) -> str:
+        """Say what the placer prefers, in a sentence."""
+        policy = self._driver.snapshot().empty_scheduler().policy
+        named = policy.name.split("/")[1:2]
+        maker = PLACERS.get(named[0].partition(":")[0]) if named else None
+        return describe(maker or type(policy.placer))
 
     def summary(self) -> dict[str, Any]:
         """Return jobs by state, the policy and the version."""
@@ -139,6 +151,10 @@ class View:
         """Return a page of jobs that have ended, the newest first."""
         return self.jobs(limit, before=before, states=ENDED, user=user)
 
+    def lately_ended(self, limit: int) -> list[JobRecord]:
+        """Return the jobs that ended last, the last of them first."""
+        return self._driver.store.jobs(JobsWanted(limit, by_end=True))
+
     def open_jobs(self) -> list[JobRecord]:
         """Return the jobs that have not ended."""
         return self._driver.open_records()
@@ -165,6 +181,13 @@ class View:
         """Return what an attempt printed; a negative ``begin`` counts from the end."""
         record = self.job(job_id)
         return self._driver.engine.output(numbered(record, attempt), begin, size)
+
+    def dial(self, record: JobRecord, port: int | None) -> Any:  # noqa: ANN401 - a socket
+        """Return a socket that leads to a port of a job that runs, or to its terminal."""
+        engine = self._driver.engine
+        if not isinstance(engine, DialsJobs) or not record.state.holds:
+            raise NotThere(f"Job {record.id} is {record.state}; it is reached while it runs.")
+        return engine.dial(numbered(record, record.attempt), port)
 
     def asked_milli(self, record: JobRecord) -> int:
         """Return the thousandths of GPUs that a job asks for."""

@@ -1,6 +1,6 @@
 """How much was held and how many waited, at some moments of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,29 @@ class Levels:
     """Thousandths of GPUs that jobs held."""
     waiting: Ints
     """Jobs that waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptUse:
+    """An attempt that is over, and the share of its time in which an iteration ran."""
+
+    begin_s: float
+    end_s: float
+    busy: float
+
+
+def used_gpus(uses: Iterable[AttemptUse], moments_s: Sequence[float]) -> list[float | None]:
+    """Return how many devices were used at moments; None where no attempt tells of it."""
+    ones = list(uses)
+    if not ones:
+        return [None] * len(moments_s)
+    begin_s, end_s, busy = np.array([(one.begin_s, one.end_s, one.busy) for one in ones]).T
+    moments = np.asarray(moments_s, np.float64)
+    sums, counts = np.zeros(len(moments)), np.zeros(len(moments), np.int64)
+    for at, moment_s in enumerate(moments):
+        there = (begin_s <= moment_s) & (moment_s < end_s)
+        sums[at], counts[at] = busy[there].sum(), there.sum()
+    return [float(used) if count else None for used, count in zip(sums, counts, strict=True)]
 
 
 def levels(log: EventLog, moments_s: Sequence[float]) -> Levels:

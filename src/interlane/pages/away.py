@@ -22,8 +22,8 @@ MEMORY_BYTES_MAX: Final = 8 << 30
 
 AT_A_TIME: Final = 1
 NICE: Final = 2
-"""A little less of the processor than the server gets, and not a tenth: at 10, work of two
-thirds of a second took more than a minute beside six busy processes on two cores."""
+"""Less of the processor than the server gets, but not so much less that it starves: at 10, two
+thirds of a CPU second took a minute beside six busy processes on two cores."""
 
 Made = TypeVar("Made")
 

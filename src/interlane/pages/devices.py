@@ -65,8 +65,15 @@ def _map(site: Site, guests: Guests) -> Markup:
     machines: dict[str, list[DeviceUse]] = {}
     for device in site.view.devices():
         machines.setdefault(device.machine, []).append(device)
-    cards = [_machine(name, found, guests) for name, found in machines.items()]
+    cards = [_LEGEND, *(_machine(name, found, guests) for name, found in machines.items())]
     return Markup('<div class="stack">{}</div>').format(Markup("").join(cards))
+
+
+_LEGEND: Final = Markup(
+    '<p class="soft keys"><span>Upper bar: share of the GPU that each job holds; outlined '
+    "while it has its lane.</span> <span>Lower bar: memory that each holds; dashed: replicas "
+    "of functions.</span> <span>Grey is free.</span></p>"
+)
 
 
 def _machine(name: str, found: Sequence[DeviceUse], guests: Guests) -> Markup:
@@ -98,23 +105,19 @@ def _type(device: DeviceUse) -> Markup:
 
 def _figures(device: DeviceUse, guests: Sequence[Guest]) -> Markup:
     busy = words.UNKNOWN if device.busy is None else words.percent(device.busy)
+    whole = words.memory(device.memory_mib)
     told = [
         f"held {words.percent(device.held_milli / MILLI)}, busy {busy}",
-        f"{words.memory(_booked_mib(device))} of {words.memory(device.memory_mib)}",
+        f"{words.memory(device.held_memory_mib)} of {whole} held",
     ]
+    if device.is_shared:
+        told.append(f"{words.memory(device.booked_bytes / BYTES_PER_MIB)} booked by its daemon")
     if device.lanes:
         lanes = words.count(len(device.lanes), "lane")
         told.append(f"{lanes}, {device.switches_per_s:.1f} switches/s")
     if guests:
         told.append(words.count(len(guests), "replica"))
     return Markup("").join(Markup('<span class="soft">{}</span>').format(one) for one in told)
-
-
-def _booked_mib(device: DeviceUse) -> float:
-    """Return the memory that is booked: by the daemon if it answers, else by the kernel."""
-    if device.is_shared and device.booked_bytes:
-        return device.booked_bytes / BYTES_PER_MIB
-    return device.held_memory_mib
 
 
 # -- the picture ----------------------------------------------------------------------
@@ -135,13 +138,14 @@ def _picture(device: DeviceUse, guests: Sequence[Guest]) -> Markup:
         for one in device.jobs
     ]
     memory = [
-        _Part(one.id, mib, f"books {words.memory(mib)}") for one, mib in _memories(device)
+        _Part(one.id, one.memory_mib, f"holds {words.memory(one.memory_mib)}")
+        for one in device.jobs
     ]
     holders = {lane.holder for lane in device.lanes if lane.holder is not None}
     told = f"GPU {device.gpu}: {_told(device)}"
     height = SHARE_H + GAP + MEMORY_H
     return Markup(
-        '<svg class="gpu" height="{}" role="img" aria-label="{}">{}{}{}</svg>'
+        '<svg class="gpu" height="{}" role="group" aria-label="{}">{}{}{}</svg>'
     ).format(
         height,
         told,
@@ -158,9 +162,10 @@ def _replicas(guests: Sequence[Guest], at_mib: float, total_mib: float) -> Marku
         told = f"{one.function}, {one.state}, {words.memory(one.memory_mib)}"
         drawn.append(
             Markup(
-                '<a href="/functions"><title>{}</title><rect class="replica" x="{:.2f}%" '
-                'y="{}" width="{:.2f}%" height="{}"/></a>'
+                '<a href="/functions" aria-label="{}"><title>{}</title><rect class="replica" '
+                'x="{:.2f}%" y="{}" width="{:.2f}%" height="{}"/></a>'
             ).format(
+                told,
                 told,
                 100 * at_mib / total_mib,
                 SHARE_H + GAP,
@@ -170,13 +175,6 @@ def _replicas(guests: Sequence[Guest], at_mib: float, total_mib: float) -> Marku
         )
         at_mib += one.memory_mib
     return Markup("").join(drawn)
-
-
-def _memories(device: DeviceUse) -> list[tuple[TenantUse, float]]:
-    return [
-        (one, one.booked_bytes / BYTES_PER_MIB if one.booked_bytes else one.memory_mib)
-        for one in device.jobs
-    ]
 
 
 def _told(device: DeviceUse) -> str:
@@ -195,12 +193,12 @@ def _bar(
         at += part.size
         drawn.append(
             Markup(
-                '<a href="/jobs/{}"><title>{} {}</title><rect class="{}{}" x="{:.2f}%" y="{}" '
-                'width="{:.2f}%" height="{}"/>{}</a>'
+                '<a href="/jobs/{}" aria-label="{}"><title>{}</title>'
+                '<rect class="{}{}" x="{:.2f}%" y="{}" width="{:.2f}%" height="{}"/>{}</a>'
             ).format(
                 quote(part.job, safe=""),
-                part.job,
-                part.told,
+                told := f"{part.job} {part.told}",
+                told,
                 hue(part.job),
                 " holder" if part.job in holders else "",
                 x,
@@ -215,9 +213,10 @@ def _bar(
 
 def _name(part: _Part, x: float, width: float, top: int) -> Markup:
     """Return a job's name, as much as there is room for."""
-    room = int(width)
-    text = part.job if len(part.job) <= room else f"{part.job[: max(1, room - 1)]}…"
-    return Markup('<text x="{:.2f}%" y="{}" dx="7">{}</text>').format(x, top + 18, text)
+    # A picture of its own cuts off what does not fit, however wide the page is.
+    return Markup(
+        '<svg x="{:.2f}%" y="{}" width="{:.2f}%" height="{}"><text x="7" y="18">{}</text></svg>'
+    ).format(x, top, width, SHARE_H, part.job)
 
 
 def hue(job: str) -> str:
@@ -230,22 +229,28 @@ def hue(job: str) -> str:
 
 def tenants_table(device: DeviceUse) -> Markup:
     """Return how the jobs of a device get on beside each other."""
-    known = [one for one in device.jobs if one.is_present]
-    if not known:
+    if not device.jobs:
         return Markup("")
     rows = [
         (
             job_link(one.id),
-            one.state if one.why is None else f"{one.state}: {one.why}",
+            _now(one),
             words.UNKNOWN if one.lane is None else f"lane {one.lane}",
             words.UNKNOWN if one.used_bytes is None else _mib(one.used_bytes),
             slowdown(None if one.use is None else one.use.predicted_slowdown),
             slowdown(None if one.use is None else one.use.measured_slowdown),
         )
-        for one in known
+        for one in device.jobs
     ]
     head = ("job", "now", "lane", "memory used", "predicted", "measured slowdown")
     return table(head, rows, f"Jobs of GPU {device.gpu}", "", (3, 4, 5))
+
+
+def _now(one: TenantUse) -> str:
+    """Return what a job does on its device, as its daemon sees it."""
+    if not one.is_present:
+        return "not seen by the device daemon"
+    return one.state if one.why is None else f"{one.state}: {one.why}"
 
 
 def beside_table(compared: Sequence[ComparedSlowdown], who: str) -> Markup:

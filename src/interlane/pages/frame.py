@@ -74,7 +74,8 @@ async def open_page(visit: Visit, page: Page, menu: Sequence[Page]) -> Response 
 
 def _fail(error: InterlaneError) -> None:
     ui.context.client.status_code = status_of(error)
-    LiveMarkup(Markup('<p class="alert" role="alert">{}</p>').format(error))
+    told = Markup('<p class="alert" role="alert">{} <a href="/queue">Go to the queue</a></p>')
+    LiveMarkup(told.format(error))
 
 
 @contextmanager
@@ -158,7 +159,7 @@ async def live(
         try:
             shown.show(await _made(make))
         except InterlaneError as error:
-            shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
+            shown.show(_alert(error))
 
     ui.timer(every_s, again, immediate=False)
     return shown
@@ -199,9 +200,16 @@ def worked(
         try:
             shown.show(await work(visit.insist(Role.USER)))
         except InterlaneError as error:
-            shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
+            shown.show(_alert(error))
+        except Exception:  # nobody may be left waiting for what will never come
+            shown.show(_alert("The server failed at this; tell its operator."))
+            raise
 
     return handle
+
+
+def _alert(said: object) -> Markup:
+    return Markup('<p class="alert" role="alert">{}</p>').format(said)
 
 
 def button(words: str, handler: Handler | None = None) -> ui.button:
@@ -227,28 +235,38 @@ def attribute(text: str) -> str:
 
 
 def table(
-    head: Sequence[str],
+    head: Sequence[str | Markup],
     rows: Sequence[Sequence[object]],
     caption: str,
-    empty: str,
+    empty: str | Markup,
     numbers: Sequence[int] = (),
+    ids: Sequence[str] = (),
 ) -> Markup:
-    """Return a table; columns that hold numbers are set to the right."""
+    """Return a table; columns that hold numbers are set to the right.
+
+    On a telephone every row is a card, in which each cell says what it is.  Rows with ``ids``
+    are known again when the table changes.
+    """
     if not rows:
         return Markup('<p class="soft">{}</p>').format(empty)
     kinds = [Markup(' class="n"') if at in numbers else Markup("") for at in range(len(head))]
     heads = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(kind, word)
+        if word
+        else Markup("<td></td>")  # a head without words is none
         for kind, word in zip(kinds, head, strict=True)
     )
+    labels = [Markup(word).striptags() for word in head]
+    named = ids or [""] * len(rows)
     body = Markup("").join(
-        Markup("<tr>{}</tr>").format(
+        Markup("<tr{}>{}</tr>").format(
+            Markup(' id="{}"').format(name) if name else "",
             Markup("").join(
-                Markup("<td{}>{}</td>").format(kind, cell)
-                for kind, cell in zip(kinds, row, strict=True)
-            )
+                Markup('<td{} data-label="{}">{}</td>').format(kind, label, cell)
+                for kind, label, cell in zip(kinds, labels, row, strict=True)
+            ),
         )
-        for row in rows
+        for name, row in zip(named, rows, strict=True)
     )
     return Markup(
         '<div class="wide"><table><caption class="unseen">{}</caption>'
@@ -265,8 +283,12 @@ def card(heading: str, body: Markup, kind: str = "") -> Markup:
 
 def as_yaml(said: Mapping[str, object]) -> Markup:
     """Return a document as its author would have written it."""
-    text = yaml.dump(dict(said), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return Markup("<pre>{}</pre>").format(text)
+    return Markup('<pre tabindex="0">{}</pre>').format(plain_yaml(said))
+
+
+def plain_yaml(said: Mapping[str, object]) -> str:
+    """Return the same as text."""
+    return yaml.dump(dict(said), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -282,8 +304,27 @@ _Dumper.add_representer(str, _text)
 
 
 def job_link(job_id: str) -> Markup:
-    """Return a link to a job's page."""
-    return Markup('<a href="/jobs/{}">{}</a>').format(quote(job_id, safe=""), job_id)
+    """Return a link to a job's page; a long name is cut by the style sheet."""
+    return Markup('<a class="job" title="{}" href="/jobs/{}">{}</a>').format(
+        job_id, quote(job_id, safe=""), job_id
+    )
+
+
+def more(short: object, whole: object) -> Markup:
+    """Return a few words that unfold to all of them."""
+    told = Markup('<details class="more"><summary>{}</summary><div>{}</div></details>')
+    return told.format(short, whole)
+
+
+def links(words: Mapping[str, str], chosen: str, label: str) -> Markup:
+    """Return links to the same page with another choice, by address; one of them is chosen."""
+    shown = Markup("").join(
+        Markup('<a href="{}"{}>{}</a>').format(
+            path, Markup(' aria-current="true"') if word == chosen else "", word
+        )
+        for word, path in words.items()
+    )
+    return Markup('<nav class="choices" aria-label="{}">{}</nav>').format(label, shown)
 
 
 def state_word(state: str) -> Markup:

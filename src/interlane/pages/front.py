@@ -315,6 +315,13 @@ autofocus>
     return HTMLResponse(_document(body), status if said else HTTPStatus.OK, NO_STORE)
 
 
+def no_such_page(_: Request, __: Exception) -> Response:
+    """Answer that there is no such page, and where to go instead."""
+    body = """<h1>There is no such page</h1><p><a href="/">Overview</a> or
+<a href="/queue">Queue</a> lead on.</p>"""
+    return HTMLResponse(_document(body), HTTPStatus.NOT_FOUND, NO_STORE)
+
+
 def _document(body: str, head: str = "") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>interlane</title>'

@@ -27,8 +27,10 @@ async def functions(visit: Visit) -> None:
 def _all(site: Site) -> Markup:
     statuses = site.view.functions.statuses()
     if not statuses:
-        told = "Nothing is deployed; interlane function deploy -f FILE does it."
-        return Markup('<p class="soft">{}</p>').format(told)
+        return Markup(
+            '<p class="soft">Nothing is deployed; <code>interlane function deploy -f FILE'
+            "</code> does it.</p>"
+        )
     cards = Markup("").join(map(_function, statuses))
     return Markup('<div class="stack">{}</div>').format(cards)
 
@@ -90,19 +92,26 @@ def _calls(one: FunctionStatus) -> Markup:
     # A band before its slot: no call as likely as not, and nine times in ten not more.
     low = [band.p50 if band.chance >= 0.5 else 0.0 for band in told]
     high = [band.p90 if band.chance >= 0.1 else 0.0 for band in told]
-    most = max([1.0, *one.slots, *high])
+    most = max([2.0, *one.slots, *high])
     at = [*ages, 0.0] if len(told) == count + 1 else [0.0]
     span = words.span(SLOTS * one.slot_s)
     return charts.chart(
-        [charts.ChartLine("first", "calls", ages, [float(calls) for calls in one.slots])],
+        [
+            charts.ChartLine(
+                "first",
+                f"calls in {one.slot_s:g} s",
+                ages,
+                [float(calls) for calls in one.slots],
+            )
+        ],
         f"Calls of {one.name} in slots of {one.slot_s:g} s",
         x_ticks=[(-SLOTS, f"-{span}"), (0, "next")],
-        y_ticks=[(0, "0"), (most / 2, f"{most / 2:.3g}"), (most, f"{most:.3g}")],
+        y_ticks=charts.value_ticks(most, lambda value: f"{value:.3g}"),
         band=(
             charts.ChartLine(
                 "band", "forecast before the slot, P50 to P90", at, low[-len(at) :]
             ),
-            charts.ChartLine("band", "", at, high[-len(at) :]),
+            charts.ChartLine("band", "forecast, P90", at, high[-len(at) :]),
         ),
     )
 
@@ -139,7 +148,7 @@ def _replicas(function: FunctionStatus) -> Markup:
             one.device,
             words.coarse_span(one.age_s),
             one.calls,
-            words.memory(one.memory_mib),
+            words.memory(one.memory_mib) if one.memory_mib else words.UNKNOWN,
         )
         for one in function.replicas
     ]

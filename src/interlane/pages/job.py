@@ -1,33 +1,28 @@
 """A job: its life so far, why it is where it is, and what it prints."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
+from interlane.live.files.job import request_told
+from interlane.live.http import acting
 from interlane.live.http.documents import shown_spec
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.store.record import JobRecord
 from interlane.metrics.phases import phases
-from interlane.model import (
-    Grow,
-    GrowFailed,
-    JobId,
-    LogEntry,
-    Placement,
-    Preempt,
-    Recovered,
-    Refuse,
-    Requeue,
-    Start,
-    StartFailed,
-)
+from interlane.model import JobId, LogEntry
 from interlane.model.lifecycle import JobState
-from interlane.pages import words
+from interlane.pages import charts, words
+from interlane.pages.charts import clock
+from interlane.pages.details import detail
 from interlane.pages.devices import beside_table, slowdown, tenants_table
 from interlane.pages.frame import (
+    Handler,
     LiveMarkup,
     action,
     as_yaml,
@@ -39,8 +34,11 @@ from interlane.pages.frame import (
     table,
     title,
 )
-from interlane.pages.queue import devices_of, place_words, start_words
+from interlane.pages.job_use import over_time
+from interlane.pages.queue import WAITING, devices_of
 from interlane.pages.site import Site, Visit
+from interlane.pages.submitting import written
+from interlane.predict.starts import StartBand
 
 LOG_BYTES: Final = 32 * 1024
 LOG_EVERY_S: Final = 1.0
@@ -55,9 +53,8 @@ async def job(visit: Visit) -> None:
     title(record.id, f"by {record.user} in queue {record.queue}")
     view = _View(visit.site, record.id)
     await live(visit, view.head)
+    _actions(visit, record)
     if record.is_open:
-        if _may_cancel(visit, record):
-            _canceller(visit, record)
         _keep_starts_fresh(visit, view)
     await live(visit, view.body)
     LiveMarkup(Markup('<h2 id="log">Output</h2>'))
@@ -65,20 +62,64 @@ async def job(visit: Visit) -> None:
     printed.classes("log").props('tabindex="0" role="log" aria-labelledby="log"')
     caller = visit.caller
     whole = caller is not None and caller.owns(record.user)
-    LiveMarkup(card("As submitted", as_yaml(shown_spec(record.job.document, whole=whole))))
+    document = written(shown_spec(record.job.document, whole=whole))
+    LiveMarkup(card("As submitted", as_yaml(document)))
 
 
-def _may_cancel(visit: Visit, record: JobRecord) -> bool:
-    return visit.caller is not None and visit.caller.may_cancel(record)
+def _actions(visit: Visit, record: JobRecord) -> None:
+    """Show what may be done to the job by whoever looks at it."""
+    caller, the = visit.caller, visit.site.service
+    if caller is None or caller.role < Role.USER:
+        return
+    with ui.element("div").classes("line").props('role="group" aria-label="Actions"'):
+        if record.is_open and caller.may_cancel(record):
+            _canceller(visit, record)
+        if record.state in WAITING and caller.may_cancel(record):
+            _waiting_actions(visit, record)
+        if caller.owns(record.user):
+
+            async def again(who: Caller) -> None:
+                made = await acting.run_again(the, record.id, who)
+                ui.navigate.to(f"/jobs/{quote(made.id, safe='')}")
+
+            _plain("Run again", action(visit, Role.USER, again))
+        path = f"/submit?{urlencode({'job': record.id})}"
+        _plain("Copy", lambda: ui.navigate.to(path))
+
+
+def _plain(said: str, handler: Callable[[], Any]) -> None:
+    ui.button(said, on_click=handler).props("dense no-caps outline")
+
+
+def _waiting_actions(visit: Visit, record: JobRecord) -> None:
+    """Show what may be done to a job that waits."""
+    the = visit.site.service
+
+    def held(*, wanted: bool) -> Handler:
+        async def act(caller: Caller) -> None:
+            await acting.hold(the, record.id, caller, held=wanted)
+            ui.navigate.reload()
+
+        return action(visit, Role.USER, act)
+
+    if record.held_by is None:
+        _plain("Hold", held(wanted=True))
+    else:
+        _plain("Release", held(wanted=False))
+    value = ui.number("Priority", value=record.job.priority, min=0, max=100, precision=0)
+    value.props("dense outlined").classes("short")
+
+    async def set_priority(caller: Caller) -> None:
+        changes = {"priority": int(value.value or 0)}
+        changed = await acting.change(the, record.id, caller, changes)
+        ui.notify(f"Priority {changed.job.priority}.", type="positive")
+
+    _plain("Set priority", action(visit, Role.USER, set_priority))
 
 
 def _canceller(visit: Visit, record: JobRecord) -> None:
     async def cancel(caller: Caller) -> None:
-        now = await asyncio.to_thread(visit.site.view.job, record.id)
-        caller.insist_may_cancel(now)
-        await asyncio.wrap_future(visit.site.service.driver.cancel(record.id, caller.name))
-        if record.user != caller.name:
-            await visit.note("job cancelled", caller, job=record.id, of=record.user)
+        await acting.cancel(visit.site.service, record.id, caller, visit.address)
 
     confirmed(
         f"Cancel {record.id}",
@@ -91,7 +132,7 @@ def _canceller(visit: Visit, record: JobRecord) -> None:
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
         if visit.caller is not None and view.record.state is JobState.QUEUED:
-            view.starts_in = await view.start()
+            await view.look_ahead()
 
     ui.timer(5.0, play)
 
@@ -102,17 +143,17 @@ class _View:
     def __init__(self, site: Site, job_id: JobId) -> None:
         self._site = site
         self._id = job_id
-        self.starts_in = words.UNKNOWN
+        self.band: StartBand | None = None
+        """When it is likely to start, if that is known."""
 
     @property
     def record(self) -> JobRecord:
         """The job as it stands."""
         return self._site.view.job(self._id)
 
-    async def start(self) -> str:
-        """Return when it is likely to start; takes its time."""
-        found = (await self._site.starts.bands([self._id])).get(self._id)
-        return start_words(found, self._site.view.now_s())
+    async def look_ahead(self) -> None:
+        """Find out when it is likely to start; takes its time."""
+        self.band = (await self._site.starts.bands([self._id])).get(self._id)
 
     # -- head -------------------------------------------------------------------------
 
@@ -126,8 +167,10 @@ class _View:
             ("state", state_word(record.state)),
             ("waited", words.span((began_s or until_s) - record.submitted_s)),
             ("ran", words.UNKNOWN if began_s is None else words.span(until_s - began_s)),
+            ("submitted", charts.clock(record.submitted_s)),
             ("estimated", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
-            ("asks", words.gpus(self._site.view.asked_milli(record))),
+            ("request", request_told(record.job)),
+            ("priority", str(record.job.priority)),
             ("attempt", str(record.attempt) if record.attempt else words.UNKNOWN),
             ("exit code", words.UNKNOWN if record.exit_code is None else str(record.exit_code)),
         ]
@@ -139,13 +182,15 @@ class _View:
     # -- body -------------------------------------------------------------------------
 
     def body(self) -> Markup:
-        """Return its timeline, why it is there, and its timeline."""
+        """Return why it is there, what it does, and its timeline."""
         record = self.record
         entries = self._site.view.log(job_id=record.id, limit=TIMELINE_MAX)
         now_s = record.ended_s or self._site.view.now_s()
-        return Markup('<div class="stack">{}{}{}</div>').format(
+        return Markup('<div class="stack">{}{}{}{}{}</div>').format(
             card("Timeline", timeline(entries, now_s)),
             self._why(record),
+            _ways(record),
+            over_time(self._site.usage.of_job(record.id)),
             card("Events", _timeline(entries)),
         )
 
@@ -171,16 +216,26 @@ class _View:
             if why.ahead
             else Markup("<p>It goes first.</p>")
         )
-        return Markup(
-            '<p><strong>{}</strong>: {}</p><p class="soft">{}</p>{}<p>Likely to start in {} '
-            '<span class="soft">(as likely as not – nine times in ten)</span></p>'
-        ).format(
+        return Markup('<p><strong>{}</strong>: {}</p><p class="soft">{}</p>{}{}').format(
             why.refusal.tier.label,
             why.refusal.reason,
             why.refusal.remedy,
             ahead,
-            self.starts_in,
+            self._start(),
         )
+
+    def _start(self) -> Markup:
+        """Return when it is likely to start, if anything is known of that."""
+        band, now_s = self.band, self._site.view.now_s()
+        if band is None:
+            return Markup("")
+        soon, late = (
+            words.coarse_span(max(0.0, at - now_s)) for at in (band.p50_s, band.p90_s)
+        )
+        return Markup(
+            '<p>Likely to start in {}, at {} <span class="soft">(at most {}, nine times in ten)'
+            "</span></p>"
+        ).format(soon, charts.clock(band.p50_s), late)
 
     def _why_here(self, record: JobRecord) -> Markup:
         mine = [
@@ -188,9 +243,13 @@ class _View:
             for device in self._site.view.devices()
             if any(tenant.id == record.id for tenant in device.jobs)
         ]
-        return Markup("<p>On {}, chosen by <strong>{}</strong>.</p>{}{}").format(
+        return Markup(
+            '<p>On {}, where the placer of <strong>{}</strong> put it: <span class="soft">{}'
+            "</span></p>{}{}"
+        ).format(
             devices_of(record),
             self._site.policy,
+            self._site.placer_about,
             Markup("").join(_company(device, record.id) for device in mine),
             beside_table(self._site.view.functions.sides.of_job(record.id), "functions"),
         )
@@ -208,6 +267,18 @@ class _View:
         )
         told = cut.format(record.id) if found.begin else Markup("")
         return Markup("{}<pre>{}</pre>").format(told, found.data.decode("utf-8", "replace"))
+
+
+def _ways(record: JobRecord) -> Markup:
+    """Return how one gets to a job that runs: its terminal and its ports."""
+    ways = [f"interlane port-forward {record.id} {port}" for port in record.job.ports]
+    if record.job.terminal is not None:
+        ways.insert(0, f"interlane attach {record.id}")
+    if not ways or not record.state.holds:
+        return Markup("")
+    told = Markup("").join(Markup("<p><code>{}</code></p>").format(one) for one in ways)
+    why = Markup('<p class="soft">For its owner and admins, from where they are.</p>')
+    return card("Reach it", told + why)
 
 
 def _slowed(record: JobRecord) -> str:
@@ -267,32 +338,10 @@ def timeline(entries: list[LogEntry], until_s: float) -> Markup:
 
 
 def _timeline(entries: list[LogEntry]) -> Markup:
-    begin_s = entries[0].at_s
     rows = [
-        (f"+ {words.span(entry.at_s - begin_s)}", words.kind(entry), _detail(entry))
+        (clock(entry.at_s), words.kind(entry), detail(entry))
         for entry in entries
         if not entry.is_void
     ]
-    return table(("when", "what", ""), rows, "Everything that happened to the job", "Nothing.")
-
-
-def _detail(entry: LogEntry) -> str:
-    detail = entry.detail
-    match entry.what:
-        case (
-            Start(_, placement) | Grow(_, placement) | Recovered(_, _, Placement() as placement)
-        ):
-            return f"on {place_words(placement)}"
-        case Preempt(_, in_favour_of):
-            return f"it makes way for job {in_favour_of}"
-        case Requeue(_, why) | StartFailed(_, why) | GrowFailed(_, why):
-            return why
-        case Refuse(_, refusal):
-            return str(refusal)
-        case _ if detail.get("cancelled_by"):
-            return f"by {detail['cancelled_by']}"
-        case _ if detail.get("reason"):
-            return str(detail["reason"])
-        case _:
-            code = detail.get("exit_code")
-            return "" if code is None else f"exit code {code}"
+    head = ("when", "what", "details")
+    return table(head, rows, "Everything that happened to the job", "Nothing.")

@@ -1,6 +1,7 @@
 """Puts the pages beside the API, in one application."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from interlane.live.http.service import LiveService
 from interlane.pages.away import Away
-from interlane.pages.front import Front
+from interlane.pages.front import Front, no_such_page
 from interlane.pages.reports import PATH, ReportPages
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
@@ -30,7 +31,8 @@ def mount(service: LiveService, api: FastAPI) -> Front:
     sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
     starts, usage = Starts(service), Usage(view)
     away, reports = Away(service.bounds), ReportPages(Path(service.scratch))
-    site = Site(service, view.policy(), sessions, starts, usage, away, reports)
+    told = view.policy(), view.placer_about()
+    site = Site(service, *told, sessions, starts, usage, away, reports)
     return Front(
         api,
         lambda: _built(site),
@@ -60,6 +62,7 @@ def _built(site: Site) -> FastAPI:
         )
         named(opener(page))
     app.get(f"{PATH}/{{name}}", include_in_schema=False)(site.reports.answer)
+    app.add_exception_handler(HTTPStatus.NOT_FOUND, no_such_page)
     pages = FastAPI(openapi_url=None)
     ui.run_with(
         pages,
@@ -68,6 +71,7 @@ def _built(site: Site) -> FastAPI:
         dark=None,
         reconnect_timeout=RECONNECT_S,
         tailwind=False,
+        language="en-US",
         show_welcome_message=False,
     )
     return pages

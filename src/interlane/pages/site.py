@@ -23,6 +23,8 @@ class Site:
     service: LiveService
     policy: str
     """By which jobs are ordered and placed, in a word."""
+    placer_about: str
+    """What its placer prefers, in a sentence."""
     sessions: Sessions
     starts: Starts
     usage: Usage
@@ -51,10 +53,14 @@ class Visit:
         """Return who acts, or raise unless they may."""
         return acting(self.caller, role)
 
+    @property
+    def address(self) -> str:
+        """Where they are."""
+        return address_of(self.request.scope)
+
     async def note(self, what: str, caller: Caller, **detail: object) -> None:
         """Write into the audit log what somebody did."""
-        address = address_of(self.request.scope)
-        await asyncio.to_thread(self.site.service.note, what, caller, address, **detail)
+        await asyncio.to_thread(self.site.service.note, what, caller, self.address, **detail)
 
     def asked(self, name: str, default: str = "") -> str:
         """Return a part of the page's address."""

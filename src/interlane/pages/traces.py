@@ -9,7 +9,7 @@ from nicegui import events, ui
 
 from interlane.live.auth import Caller
 from interlane.model import InvalidInput
-from interlane.pages.frame import LiveMarkup, title, worked
+from interlane.pages.frame import LiveMarkup, button, title, worked
 from interlane.pages.front import UPLOAD_BYTES_MAX
 from interlane.pages.reports import PATH, rendered
 from interlane.pages.site import Visit
@@ -34,12 +34,16 @@ async def traces(visit: Visit) -> None:
             await worked(visit, shown, f"Reading {event.file.name} ...", report)()
 
         upload = ui.upload(
-            label="Choose a trace, or drop it here",
             max_file_size=UPLOAD_BYTES_MAX,
             auto_upload=True,
             on_upload=take,
+            on_rejected=lambda: ui.notify(f"Not taken: {what}.", type="negative"),
         )
-        upload.props(f'flat bordered accept="{",".join(ENDINGS)}"')
+        upload.props(f'accept="{",".join(ENDINGS)}"').classes("away")
+        # The framework's own box nests one control in another; this button stands for it.
+        button("Choose a trace").on(
+            "click", js_handler=f"() => getElement({upload.id}).pickFiles()"
+        )
     shown = LiveMarkup(Markup(""))
 
 

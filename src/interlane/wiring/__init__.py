@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from interlane.live.driver.state import RequestCounts
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.live.measure.slowdown import Beside
+    from interlane.live.notify import NotifyRules
     from interlane.live.questions.etas import Known
     from interlane.live.store.record import JobRecord
     from interlane.live.up import Begin, Mount, TlsFiles
@@ -350,6 +351,7 @@ def serve(
     say: Callable[[str], None],
     mount: "Mount | None" = None,
     begin: "Begin | None" = None,
+    notify: "NotifyRules | None" = None,
 ) -> None:
     """Run an engine under a policy until told to end, with web pages if given."""
     from interlane.live import up
@@ -385,6 +387,7 @@ def serve(
         bounds=bounded,
         tls=_tls_files(*tls),
         behind_proxy=behind_proxy,
+        notify=notify,
         serves=made.serves,
     )
     up.serve(

@@ -5,6 +5,7 @@ another: what they wait for (a fork, a file, the device daemon) nobody else wait
 """
 
 import logging
+import socket
 import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from interlane.device.inventory import Devices
 from interlane.device.lanes import Lanes
 from interlane.engines.local.accounts import Accounts
 from interlane.engines.local.claims import digest_of, found_in
-from interlane.engines.local.groups import AttemptGroups, groups_here
+from interlane.engines.local.dialling import to_port, to_terminal
+from interlane.engines.local.groups import AttemptGroups, group_in, groups_here
 from interlane.engines.local.launch import (
     JobBounds,
     Secrets,
@@ -210,6 +212,13 @@ class LocalEngine:
     def output(self, attempt: Attempt, begin: int, size: int) -> Output:
         """Return what an attempt printed."""
         return self._runner.output(attempt, begin, size)
+
+    def dial(self, attempt: Attempt, port: int | None) -> socket.socket:
+        """Return a socket that leads to a port of an attempt, or to its terminal."""
+        folder = self._runner.folder(attempt)
+        if port is None:
+            return to_terminal(folder)
+        return to_port(group_in(folder), port)
 
     # -- threads of its own -----------------------------------------------------------
 

@@ -181,6 +181,7 @@ def order_of(
         ),
         account,
         claim_of(launch, time.time()),
+        spec.terminal_of(job),
     )
 
 

@@ -102,6 +102,8 @@ class ShimOrder:
     """As whom it runs; None for the server's own."""
     claim: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What its claim says beside whose it is; see ``claims.claim_of``."""
+    terminal: Mapping[str, Any] | None = None
+    """Rows, columns and patience of its terminal, if it has one; see ``terminal``."""
 
     @property
     def digest(self) -> str | None:
@@ -528,6 +530,7 @@ def _order(
         "account": None if order.account is None else asdict(order.account),
         "group": group.document,
         "log_file_bytes": log_file_bytes,
+        "terminal": order.terminal,
         "tells": shim.TELLS,
         "claim": {**identity_of(order.attempt), **order.claim},
     }

@@ -21,6 +21,7 @@ Files of a run's folder:
 * ``log.0``, ``log.16777216``, ...: what the job printed, each part named after the byte it
   begins with; the newest two are kept.
 * ``ended``: how it ended, written whole or not at all.
+* ``terminal``: of a job that has one, the socket at which one attaches; see ``terminal``.
 
 SIGTERM asks the shim to stop the job: with the order's signal, and by force after its
 grace.  SIGUSR1 asks it to end the job by force at once.  It is started with both blocked, so
@@ -47,6 +48,9 @@ if __name__ == "__main__":
     from attempt_group import AttemptGroup, descendants  # type: ignore[import-not-found]
 else:
     from interlane.engines.local.attempt_group import AttemptGroup, descendants
+TYPE_CHECKING = False  # as checkers read it; the module of this name takes its time to import
+if TYPE_CHECKING:
+    from interlane.engines.local.terminal import JobTerminal
 
 CLAIM, BEGUN, ENDED, LOG = "claim", "begun", "ended", "log."
 FENCED = "fenced"
@@ -91,8 +95,9 @@ EXEC_TRIES = 5
 OOM_SCORE_FILE, OOM_SCORE = "/proc/self/oom_score_adj", b"500"
 """Jobs are ended before the server, shims and others when the machine runs out of memory."""
 
-CUT_OFF, MEMORY = "cut off", "memory"
-"""Why a job ended: its shim was killed; all of it had more memory than it may."""
+CUT_OFF, MEMORY, HUNG_UP = "cut off", "memory", "nobody was at its terminal"
+"""Why a job ended: its shim was killed; all of it had more memory than it may; it was left
+alone at its terminal."""
 
 COULD_NOT_START = 127
 KILLED_BASE = 128
@@ -200,14 +205,14 @@ class _Shim:
         self.why: str | None = None
         """Why the job is being stopped; None while it is not."""
         self.force_at_s = float("inf")
+        self.terminal: JobTerminal | None = None
         limit_s = order["limit_s"]
         self.limit_at_s = float("inf") if limit_s is None else time.monotonic() + limit_s
 
     def run(self) -> None:
         """Start everything, and wait until nothing of it is left."""
-        ends, written = os.pipe2(os.O_CLOEXEC)
-        if self.order["account"] is not None:  # it may open its own output by name
-            os.fchown(written, self.order["account"]["uid"], self.order["account"]["gid"])
+        self.terminal = _terminal(self.folder, self.order)  # not before: the watcher has none
+        ends, written = self._output()
         alarm, rung = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, KILL, signal.SIGCHLD):
@@ -218,17 +223,45 @@ class _Shim:
         self._start_all(written)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.close(written)
-        readers = [alarm, ends]
-        while readers[1:] or self._anyone_left():
-            ready, _, _ = select.select(readers, [], [], self._patience_s())
-            if alarm in ready:
+        readers = [alarm] if self.terminal is not None else [alarm, ends]
+        while readers[1:] or self._anyone_left() or self._is_shown():
+            if alarm in self._turn(readers, ends):
                 self._hear(alarm)
-            if ends in ready and not self._copy(ends):
-                readers.remove(ends)
             self._reap()
             self._watch_clock()
             if not self.children and self.force_at_s == float("inf"):
                 self._end_rest()
+        if self.terminal is not None:
+            self.terminal.close()
+
+    def _output(self) -> tuple[int, int]:
+        """Return where the job's output comes out, and where it goes in."""
+        account = self.order["account"]
+        if self.terminal is not None:
+            if account is not None:
+                self.terminal.give_to(account["uid"], account["gid"])
+            return self.terminal.master, self.terminal.slave
+        ends, written = os.pipe2(os.O_CLOEXEC)
+        if account is not None:  # it may open its own output by name
+            os.fchown(written, account["uid"], account["gid"])
+        return ends, written
+
+    def _is_shown(self) -> bool:
+        """Tell whether a terminal has something left that was printed."""
+        return self.terminal is not None and self.terminal.is_open
+
+    def _turn(self, readers: list, ends: int) -> list:  # type: ignore[type-arg]
+        """Wait for something, and take in what the job prints; return what can be read."""
+        terminal = self.terminal
+        if terminal is None:
+            ready, _, _ = select.select(readers, [], [], self._patience_s())
+            if ends in ready and not self._copy(ends):
+                readers.remove(ends)
+            return ready
+        wanted, room = [*readers, *terminal.readers()], terminal.writers()
+        ready, roomy, _ = select.select(wanted, room, [], self._patience_s())
+        self.log.write(terminal.turn(ready, roomy))
+        return ready
 
     def _start_all(self, output: int) -> None:
         """Fork all processes, then let them begin; where one cannot be forked, none begins."""
@@ -314,9 +347,12 @@ class _Shim:
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _limit(process, self.order["descriptors"])
             os.write(oom_score, OOM_SCORE)
-            os.dup2(nothing, 0)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            if self.terminal is not None:
+                self.terminal.control()
+            else:
+                os.dup2(nothing, 0)
+                os.dup2(output, 1)
+                os.dup2(output, 2)
             if self.order["account"] is not None:
                 _become_account(self.order["account"])
                 _end_with_parent(shim, signal.SIGKILL)  # who becomes another forgets it
@@ -376,6 +412,8 @@ class _Shim:
         now_s = time.monotonic()
         if now_s >= self.limit_at_s and self.why is None:
             self._stop("limit")
+        if self.terminal is not None and self.why is None and now_s >= self.terminal.away_at_s:
+            self._stop(HUNG_UP)
         if self.why in (None, "failed") and self.group.memory_kills():
             self.why = MEMORY  # those that are left do not know that some are missing
             self._force()
@@ -412,6 +450,18 @@ class _Shim:
         """Return how the job ended."""
         cause = WATCHER_KILLED if self.why == CUT_OFF else None
         return {"exit_code": self.code, "why": self.why, "cause": cause}
+
+
+def _terminal(folder: str, order: dict) -> "JobTerminal | None":  # type: ignore[type-arg]
+    """Return a job's terminal, if it has one; others do without what that takes."""
+    if order.get("terminal") is None:
+        return None
+    if __name__ == "__main__":
+        import terminal  # type: ignore[import-not-found]
+    else:
+        from interlane.engines.local import terminal
+    made: JobTerminal = terminal.JobTerminal(folder, order["terminal"])
+    return made
 
 
 def _write_end(folder: str, order: dict, how: dict) -> None:  # type: ignore[type-arg]

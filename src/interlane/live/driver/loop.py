@@ -58,6 +58,7 @@ from interlane.live.port import (
     Observation,
     Wanted,
     Withdrawn,
+    check_dials,
 )
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed, Superseded
@@ -109,6 +110,8 @@ class Driver:
         """Told the number of the last entry after every commit."""
         self.on_give_up: Callable[[], None] = lambda: None
         """Told when the driver has given up for good."""
+        self.check_more: Callable[[JobSpec], None] = lambda job: None
+        """Refuses what the server does not do for jobs, whatever the engine can."""
         self.stopped_because: InterlaneError | None = None
         """Why the driver gave up for good."""
         self.monitor = Monitor(engine.traits.turns, self._program_of)
@@ -172,7 +175,7 @@ class Driver:
         self, job: JobSpec, user: str, key: Key | None = None, *, is_admin: bool = False
     ) -> "Future[JobRecord]":
         """Submit a job; the answer comes when it is stored."""
-        self.engine.check(job, user, is_admin=is_admin)
+        self._check(job, user, is_admin=is_admin)
         return self._asked(Submit(job, user, key, Future()))
 
     def cancel(self, job_id: JobId, by: str, version: int | None = None) -> "Future[JobRecord]":
@@ -195,8 +198,14 @@ class Driver:
         self, job_id: JobId, job: JobSpec, user: str, by: str, *, is_admin: bool = False
     ) -> "Future[JobRecord]":
         """Change what a user's job that waits says."""
-        self.engine.check(job, user, is_admin=is_admin)
+        self._check(job, user, is_admin=is_admin)
         return self._asked(Adjust(job_id, by, None, job, Future()))
+
+    def _check(self, job: JobSpec, user: str, *, is_admin: bool) -> None:
+        """Raise why a job could never run here, or not for this user."""
+        check_dials(job, self.engine)
+        self.check_more(job)
+        self.engine.check(job, user, is_admin=is_admin)
 
     def ask(self, question: Question) -> "Future[Any]":
         """Ask the scheduler; the question must not change it."""

@@ -10,6 +10,7 @@ from interlane.live.driver.state import DriverState, Shortage, attempt_of, job_o
 from interlane.live.files import job as spec
 from interlane.live.measure.monitor import Monitor
 from interlane.live.port import (
+    HUNG_UP,
     Attempt,
     AttemptReport,
     Begun,
@@ -308,6 +309,8 @@ def _why_failed(record: JobRecord, report: Ended) -> str | None:
         return f"It ran for {record.job.time.limit}, its limit."
     if report.why == "memory":
         return f"It used more than the {spec.memory_told(record.job)} it asked for."
+    if report.why == HUNG_UP:
+        return "Nobody was at its terminal any more."
     if report.exit_code is None:
         return report.why
     return f"It ended with exit code {report.exit_code}."

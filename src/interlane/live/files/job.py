@@ -30,6 +30,7 @@ from interlane.live.files.fields import (
     Word,
     sentence,
 )
+from interlane.live.files.notify import Notify
 from interlane.live.files.waiting import (
     AFTER_MAX,
     After,
@@ -57,6 +58,13 @@ from interlane.model.cluster import MACHINE_LEVEL
 from interlane.model.machine import Label
 
 SECRETS_MAX: Final = 64
+PORTS_MAX: Final = 16
+TERMINAL_AWAY_S: Final = 60.0
+"""Seconds for which a job waits for somebody at its terminal: servers come back by then."""
+
+HANG_UP: Final = "SIGHUP"
+"""What ends a shell, which pays no heed to a polite SIGTERM."""
+
 STOP_SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 GRACE_S: Final = 30.0
 """Seconds between asking a job to stop and making it, unless it says otherwise."""
@@ -171,6 +179,14 @@ class Checkpoint(Strict):
     grace: Amount = GRACE_S
 
 
+class TerminalFields(Strict):
+    """The terminal of a job."""
+
+    rows: int = Field(default=24, ge=1, le=10_000)
+    columns: int = Field(default=80, ge=1, le=10_000)
+    keep: bool = Field(default=False, description="Run on when nobody is attached.")
+
+
 class TaskSpec(Strict):
     """A role of a job: so many instances that need the same and run the same."""
 
@@ -251,6 +267,17 @@ class JobSpec(Strict):
         default=None, description="As many jobs, 0-99, or 0-99%8 for 8 at a time."
     )
     checkpoint: Checkpoint | None = None
+    terminal: TerminalFields | None = Field(
+        default=None, description="It has a terminal at which one attaches; see run --pty."
+    )
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
+        default_factory=list,
+        max_length=PORTS_MAX,
+        description="Ports at which it listens, reached with port-forward.",
+    )
+    notify: Notify | None = Field(
+        default=None, description="Who is told of its end, or more; an address or fields."
+    )
     environment: EnvironmentFields | None = None
     run: Line | None = Field(
         default=None, description="A command line for /bin/sh, of tasks that have none."
@@ -326,6 +353,7 @@ def check_spec(spec: JobSpec) -> None:
     for at in range(len(spec.roles)):
         _demand(spec, at, [1 << 40], frozenset())
     _check_times(spec)
+    _check_terminal(spec)
     _check_waiting(spec)
     stop_of(spec)
     checkpoint_s(spec)
@@ -341,6 +369,25 @@ def check_spec(spec: JobSpec) -> None:
         twice = set(spec.secrets) & set(env)
         if twice:
             raise InvalidField("secrets", min(twice), "env gives it a value already")
+
+
+def _check_terminal(spec: JobSpec) -> None:
+    """Refuse a terminal that several processes would have to share."""
+    if spec.terminal is None:
+        return
+    if len(spec.roles) > 1 or spec.roles[0].count > 1:
+        raise InvalidField("terminal", "given", "only a job of one process can have one")
+    if spec.array is not None:
+        raise InvalidField("array", spec.array, "jobs with a terminal come one by one")
+
+
+def terminal_of(spec: JobSpec) -> dict[str, Any] | None:
+    """Return what a shim must know of a job's terminal; None if it has none."""
+    if spec.terminal is None:
+        return None
+    said = spec.terminal
+    away_s = None if said.keep else TERMINAL_AWAY_S
+    return {"rows": said.rows, "columns": said.columns, "away_s": away_s}
 
 
 def _check_times(spec: JobSpec) -> None:
@@ -686,7 +733,8 @@ def checkpoint_s(spec: JobSpec) -> float | None:
 
 def stop_of(spec: JobSpec) -> StopFields:
     """Return how to stop a job."""
-    asked = spec.checkpoint or Checkpoint()
+    usual = Checkpoint(signal="SIGTERM" if spec.terminal is None else HANG_UP)
+    asked = spec.checkpoint or usual
     if asked.signal not in STOP_SIGNALS:
         rule = f"it must be one of {', '.join(STOP_SIGNALS)}"
         raise InvalidField("checkpoint.signal", asked.signal, rule)

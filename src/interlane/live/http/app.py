@@ -16,12 +16,13 @@ from interlane.live.http.feed import Feed
 from interlane.live.http.gate import Gate
 from interlane.live.http.news import News
 from interlane.live.http.problems import answer_with_problems
-from interlane.live.http.routes import audit, jobs, machine, probes, tokens
+from interlane.live.http.routes import audit, jobs, lines, machine, probes, tokens
 from interlane.live.http.service import LiveService
 from interlane.live.http.watchers import Watchers
 
 ROUTERS: Final = (
     jobs.routes,
+    lines.routes,
     machine.routes,
     tokens.routes,
     audit.routes,
@@ -36,10 +37,14 @@ def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastA
     @asynccontextmanager
     async def epoch(app: FastAPI) -> AsyncIterator[None]:
         loop, news = asyncio.get_running_loop(), News()
-        watchers = app.state.watchers = Watchers(service.tokens, service.bounds)
+        bounds = service.bounds
+        watchers = app.state.watchers = Watchers(
+            service.tokens, bounds.watchers_per_token, bounds.watchers
+        )
+        lines = app.state.lines = Watchers(service.tokens, bounds.lines_per_token, bounds.lines)
         app.state.feed = Feed(service.view, watchers, news)
         service.driver.on_commit = lambda seq: _tell(loop, news)
-        service.tokens.on_revoke = lambda: _tell(loop, watchers.revoked)
+        service.tokens.on_revoke = lambda: _tell(loop, watchers.revoked, lines.revoked)
         gateway = make_gateway()
         app.state.functions = service.view.functions = gateway
         await gateway.start(news.wait)
@@ -67,6 +72,7 @@ def make_app(service: LiveService, make_gateway: Callable[[], Gateway]) -> FastA
     return app
 
 
-def _tell(loop: asyncio.AbstractEventLoop, news: News) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(news.tell)
+def _tell(loop: asyncio.AbstractEventLoop, *told: News) -> None:
+    for news in told:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(news.tell)

@@ -52,11 +52,14 @@ class Gate:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
         """Pass a request on, or answer why not."""
-        if scope["type"] != "http" or not _needs_token(scope["path"]):
+        if not _needs_token(scope):
             await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
         caller = self._caller(headers)
+        if scope["type"] == "websocket":
+            await self._passed_line(caller, scope, receive, send)
+            return
         if caller is None:
             self._deny(None, scope, HTTPStatus.UNAUTHORIZED)
             await closing(problem(*NO_TOKEN), scope, receive, send)
@@ -74,6 +77,15 @@ class Gate:
             await send(message)
 
         await self._passed(caller.name, length, scope, receive, sent)
+
+    async def _passed_line(self, caller: Caller | None, scope: Any, *line: Any) -> None:  # noqa: ANN401 - ASGI
+        """Pass a line to a job on, if it is known whose it is; the route bounds them."""
+        if caller is None:
+            self._deny(None, {**scope, "method": "WEBSOCKET"}, HTTPStatus.UNAUTHORIZED)
+            await line[1]({"type": "websocket.close", "code": 1008})
+            return
+        scope[CALLER] = caller
+        await self.app(scope, *line)
 
     def _deny(self, name: str | None, scope: Any, status: HTTPStatus) -> None:  # noqa: ANN401 - ASGI
         asked = {"method": scope["method"], "path": scope["path"][:PATH_MAX]}
@@ -120,7 +132,10 @@ class Gate:
         return self.tokens.caller(token.strip().decode("latin-1"))
 
 
-def _needs_token(path: str) -> bool:
+def _needs_token(scope: Any) -> bool:  # noqa: ANN401 - ASGI
+    if scope["type"] not in ("http", "websocket"):
+        return False
+    path: str = scope["path"]
     return path in (METRICS, PREFIX) or path.startswith(f"{PREFIX}/")
 
 

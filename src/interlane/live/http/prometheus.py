@@ -67,6 +67,14 @@ class _Figures:
             "Share of the GPUs that is held.",
             view.held_ratio(),
         )
+        told = CounterMetricFamily(
+            "interlane_notifications",
+            "Notifications by what became of them.",
+            labels=["result"],
+        )
+        for result in ("sent", "failed"):
+            told.add_metric([result], view.notified.get(result, 0))
+        yield told
         yield from _of_devices(view.devices())
         yield from _of_waits(view)
         yield from _of_users(view)

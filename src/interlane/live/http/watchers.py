@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from interlane.live.auth import Caller, Tokens
-from interlane.live.bounds import ServerBounds
 from interlane.live.http.news import News
 from interlane.live.questions.desk import TooManyRequests
 
@@ -18,11 +17,12 @@ LOOK_S: Final = 15.0
 class Watchers:
     """Streams of events and open pages; used on the event loop."""
 
-    def __init__(self, tokens: Tokens, bounds: ServerBounds) -> None:
+    def __init__(self, tokens: Tokens, each: int, together: int) -> None:
         self.revoked = News()
         """Told when a token counts no longer."""
         self._tokens = tokens
-        self._bounds = bounds
+        self._each = each
+        self._together = together
         self._watching: Counter[str] = Counter()
 
     def may(self, caller: Caller) -> bool:
@@ -31,10 +31,10 @@ class Watchers:
 
     def must_have_room(self, name: str) -> None:
         """Raise if somebody, or everybody together, watches as much as they may."""
-        if self._watching[name] >= self._bounds.watchers_per_token:
-            most = self._bounds.watchers_per_token
-            raise TooManyRequests(f"{name} watches {most} times already; end one of them.", 1)
-        if self._watching.total() >= self._bounds.watchers:
+        if self._watching[name] >= self._each:
+            said = f"{name} watches {self._each} times already; end one of them."
+            raise TooManyRequests(said, 1)
+        if self._watching.total() >= self._together:
             raise TooManyRequests("As many watch as may; try again in a moment.", 5)
 
     @contextmanager

@@ -1,8 +1,10 @@
 """What was held and who waited lately: the newest part of the log, as metrics read it."""
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -12,19 +14,27 @@ from interlane.live.files.job import JobSpec
 from interlane.live.store.record import JobRecord, dumped
 from interlane.live.store.store import Store
 from interlane.metrics import levels as figures
+from interlane.metrics.levels import AttemptUse
 from interlane.metrics.log import EventLog
 from interlane.metrics.summary import quantile
 from interlane.model import (
     MILLI,
     Cancelled,
+    Finished,
     JobChanged,
     JobHeld,
+    JobId,
+    JobLost,
     JobReleased,
+    JobRetried,
     LogEntry,
     Placement,
+    Preempted,
     Recovered,
     Refuse,
+    Requeue,
     Start,
+    StartFailed,
     Submitted,
 )
 
@@ -33,6 +43,8 @@ KEPT: Final = 50_000
 
 READ: Final = 5_000
 """Entries read at a time."""
+
+_OVER: Final = (Finished, Cancelled, Preempted, JobLost, JobRetried, Requeue, StartFailed)
 
 UNKNOWN: Final = Placement(())
 """Where a job was that ended before anybody looked."""
@@ -43,8 +55,12 @@ class LiveLevels:
     """What was held and who waited, at evenly spaced moments up to now."""
 
     at_s: tuple[float, ...]
-    held_ratio: tuple[float, ...]
-    waiting: tuple[int, ...]
+    held_ratio: tuple[float | None, ...]
+    """None for moments before the first that the log tells of."""
+    waiting: tuple[int | None, ...]
+    used_ratio: tuple[float | None, ...]
+    """As measured over the attempts that have ended since; None where somebody held devices
+    of whose use nothing is on record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,9 @@ class LevelHistory:
         self._log: EventLog
         self._sizes: dict[str, int] = {}
         """Thousandths of GPUs that a job asks for, by what its file says of them."""
+        self._began_s: dict[JobId, float] = {}
+        """When attempts began that have not ended."""
+        self._uses: deque[AttemptUse] = deque(maxlen=kept)
 
     def levels(self, span_s: float, points: int) -> LiveLevels:
         """Return the last so many seconds."""
@@ -80,11 +99,22 @@ class LevelHistory:
         with self._lock:
             self._catch_up(now)
             found = figures.levels(self._log, at_s)
+            begin_s = now.now_s if self._begin_s is None else self._begin_s
+            used = figures.used_gpus(self._uses, at_s)
         total = max(1, now.cluster.gpus * MILLI)
+        known = [one >= begin_s for one in at_s]
+        held = [
+            min(1.0, one / total) if is_known else None
+            for one, is_known in zip(found.held_milli.tolist(), known, strict=True)
+        ]
         return LiveLevels(
             at_s,
-            tuple(held / total for held in found.held_milli.tolist()),
-            tuple(found.waiting.tolist()),
+            tuple(held),
+            tuple(
+                one if is_known else None
+                for one, is_known in zip(found.waiting.tolist(), known, strict=True)
+            ),
+            tuple(map(_used_ratio, used, held, repeat(now.cluster.gpus))),
         )
 
     def age_s(self) -> float:
@@ -122,6 +152,8 @@ class LevelHistory:
     def _begin(self, now: Snapshot) -> None:
         """Begin with the newest entries, and with jobs that have not changed since."""
         self._log, self._begin_s = EventLog(now.cluster), None
+        self._uses.clear()
+        self._began_s.clear()
         self._seq = max(0, self._store.ends().seq - self._kept)
         open_before = self._store.open_jobs()
         while found := self._store.log(self._seq, READ):
@@ -136,7 +168,22 @@ class LevelHistory:
         for entry in entries:
             self._make_known(entry, now)
             self._log.append(entry)
+            self._note_use(entry)
         self._seq = entries[-1].seq
+
+    def _note_use(self, entry: LogEntry) -> None:
+        """Remember how much of its time an attempt that is over used its devices."""
+        job_id = entry.job_id
+        if job_id is None or entry.is_void:
+            return
+        if isinstance(entry.what, Start):
+            self._began_s[job_id] = entry.at_s
+        elif isinstance(entry.what, _OVER):
+            began_s = self._began_s.pop(job_id, entry.at_s)
+            use = entry.detail.get("use")
+            if use is not None and entry.at_s > began_s:
+                busy = min(1.0, use["busy_s"] / (entry.at_s - began_s))
+                self._uses.append(AttemptUse(began_s, entry.at_s, busy))
 
     def _make_known(self, entry: LogEntry, now: Snapshot) -> None:
         """Let the log know of a job whose first entries are older than what is followed."""
@@ -147,6 +194,13 @@ class LevelHistory:
             record = self._store.job(job_id)
             assert record is not None, "the log tells of stored jobs only"
             self._log.recover(_before(entry, record, now))
+
+
+def _used_ratio(used: float | None, held: float | None, gpus: int) -> float | None:
+    """Return the share of all devices that was used; of those that nobody holds none is."""
+    if used is None:
+        return 0.0 if held == 0.0 else None
+    return min(1.0, used / max(1, gpus))
 
 
 def _before(entry: LogEntry, record: JobRecord, now: Snapshot) -> Recovered:

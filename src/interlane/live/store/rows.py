@@ -110,6 +110,8 @@ class JobsWanted:
     """Serial of the last job of the page before."""
     states: frozenset[JobState] | None = None
     user: str | None = None
+    by_end: bool = False
+    """Those that ended last instead, of all users, as far as they are in the database."""
 
 
 class Past(Protocol):

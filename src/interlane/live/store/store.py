@@ -241,6 +241,9 @@ class Store:
     def jobs(self, wanted: JobsWanted) -> list[JobRecord]:
         """Return a page of jobs, the newest first."""
         asked = select(JOBS)
+        if wanted.by_end:
+            ended = asked.where(JOBS.c.ended_s.is_not(None)).order_by(JOBS.c.ended_s.desc())
+            return self._records(ended.limit(wanted.limit))
         if wanted.before is not None:
             asked = asked.where(JOBS.c.serial < wanted.before)
         if wanted.states is not None:

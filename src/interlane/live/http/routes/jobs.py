@@ -13,8 +13,8 @@ from pydantic import Field
 from interlane.live.auth import Caller, Role
 from interlane.live.driver import Driver, Key, Resolution
 from interlane.live.driver.users import digest_of
-from interlane.live.files.fields import merged
-from interlane.live.files.job import JobSpec, check_spec, read_spec
+from interlane.live.files.job import JobSpec, check_spec
+from interlane.live.http import acting
 from interlane.live.http.access import (
     PAGE_MAX,
     PREFIX,
@@ -27,7 +27,7 @@ from interlane.live.http.access import (
 )
 from interlane.live.http.documents import entry_document, job_document
 from interlane.live.http.presence import while_there
-from interlane.live.http.service import Address, LiveService, The
+from interlane.live.http.service import Address, The
 from interlane.live.http.waiting import waiting_documents
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
@@ -138,14 +138,8 @@ async def cancel(
     if_match: Annotated[str | None, Header(max_length=255)] = None,
 ) -> Response:
     """Take a job back: out of the queue at once, or with its signal and grace if it runs."""
-    record = await asyncio.to_thread(the.view.job, job_id)
-    caller.insist_may_cancel(record)
     version = None if if_match in (None, "*") else _version(if_match)
-    asked = the.driver.cancel(record.id, caller.name, version)
-    answer = await asyncio.wrap_future(asked)
-    if record.user != caller.name:
-        said = {"job": record.id, "of": record.user}
-        await asyncio.to_thread(the.note, "job cancelled", caller, address, **said)
+    answer = await acting.cancel(the, job_id, caller, address, version)
     return _job_answer(answer, the.view.now_s(), HTTPStatus.ACCEPTED)
 
 
@@ -154,31 +148,22 @@ async def change(
     job_id: JobPath, change: Annotated[dict[str, Any], Body()], caller: User, the: The
 ) -> Response:
     """Change what a job that waits says: fields given replace those there, null drops one."""
-    record = await asyncio.to_thread(the.view.job, job_id)
-    caller.insist_may_change(record)
-    job = read_spec(merged(record.job.document, change))
-    is_admin = caller.role >= Role.ADMIN
-    asked = the.driver.change(record.id, job, record.user, caller.name, is_admin=is_admin)
-    return _job_answer(await asyncio.wrap_future(asked), the.view.now_s(), HTTPStatus.OK)
+    answer = await acting.change(the, job_id, caller, change)
+    return _job_answer(answer, the.view.now_s(), HTTPStatus.OK)
 
 
 @routes.put("/jobs/{job_id}/hold", responses=also(404, 409))
 async def hold(job_id: JobPath, caller: User, the: The) -> Response:
     """Let a job that waits go on waiting until it is released."""
-    return await _held(the, job_id, caller, held=True)
+    answer = await acting.hold(the, job_id, caller, held=True)
+    return _job_answer(answer, the.view.now_s(), HTTPStatus.OK)
 
 
 @routes.delete("/jobs/{job_id}/hold", responses=also(404, 409))
 async def release(job_id: JobPath, caller: User, the: The) -> Response:
     """Let a job that was held start when it can."""
-    return await _held(the, job_id, caller, held=False)
-
-
-async def _held(the: LiveService, job_id: str, caller: Caller, *, held: bool) -> Response:
-    record = await asyncio.to_thread(the.view.job, job_id)
-    caller.insist_may_change(record)
-    asked = the.driver.hold(record.id, caller.name, held=held)
-    return _job_answer(await asyncio.wrap_future(asked), the.view.now_s(), HTTPStatus.OK)
+    answer = await acting.hold(the, job_id, caller, held=False)
+    return _job_answer(answer, the.view.now_s(), HTTPStatus.OK)
 
 
 @routes.put("/jobs/{job_id}/resolution/{how}", responses=also(404, 409))
@@ -259,10 +244,7 @@ async def eta(job_id: JobPath, caller: Viewer, the: The, request: Request) -> Re
 @routes.post("/plan")
 async def plan(job: JobSpec, caller: User, the: The, request: Request) -> Response:
     """Say whether a job would start now, where and beside whom; nothing is changed."""
-    the.desk.must_not_hurry(caller.name)
-    check_spec(job)
-    asked = digest_of(job), caller.name
-    found = the.desk.answer("plan", asked, lambda: the.view.plan(job, caller.name))
+    found = acting.plan(the, job, caller)
     return JSONResponse(await while_there(request.receive, found))
 
 
