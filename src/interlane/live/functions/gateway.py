@@ -166,8 +166,8 @@ class Gateway:
                 self._put(row)
             except (InterlaneError, ValueError) as error:
                 log.error("Function %s cannot be read; deploy it again: %s", row.name, error)
-        for what in (self._sweeping(), self._slots(), self._following(news)):
-            self._tasks.append(self._loop.create_task(what))
+        for endless in (self._sweeping(), self._slots(), self._following(news)):
+            self._tasks.append(self._loop.create_task(endless))
 
     async def close(self) -> None:
         """End all replicas."""
