@@ -333,7 +333,12 @@ class _Play:
         """Lose all but what the engine keeps: what runs, and what came in through it."""
         for path in self.folder.glob("state.db*"):
             path.unlink()
-        self.acknowledged &= {one.job_id for one in self.world.running() if self._is_whole(one)}
+        ending = {*self.world.exits(), *self.stopped}
+        self.acknowledged &= {
+            one.job_id
+            for one in self.world.running()
+            if self._is_whole(one) and one not in ending  # it may be over before anybody looks
+        }
         self.asked.clear()
 
     def _is_whole(self, attempt: Attempt) -> bool:
