@@ -14,7 +14,7 @@ from interlane.functions.ledger import DeviceLedger, PlacedReplica
 from interlane.model import JobId, Machine, MachineId, Refusal, Workload, WorkloadKind
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
-from interlane.policy.colocate.interference import InterferenceModel, Target
+from interlane.policy.colocate.interference import InterferenceModel, SlowdownTarget
 from interlane.policy.colocate.place import Colocator
 from interlane.predict.slowdown.models import LEAST_PAIRS, SlowdownEstimate
 from interlane.predict.slowdown.pairs import Profiles
@@ -60,7 +60,7 @@ def _training_s(folder: Path) -> float:
 
 def _once(gpus: int, count: int, name: str) -> list[float]:
     table = _table()
-    return _decisions(gpus, make_colocator(name, dict.fromkeys(Target, table)), count)
+    return _decisions(gpus, make_colocator(name, dict.fromkeys(SlowdownTarget, table)), count)
 
 
 def _ms(times_s: NDArray[np.float64], part: float) -> float:

@@ -42,7 +42,7 @@ from interlane.testing.waiting import until
 
 USERS = ("games", "news", "mail", "backup", "uucp")
 PROGRAMS = 12
-MEDIAN_S = (1.0, 24.0)
+MEDIAN_S = (1.0, 30.0)
 SPREAD = 0.25
 LOAD = 1.6
 """Work that comes over what the GPUs can do, while jobs come."""
@@ -248,7 +248,8 @@ def looking_on(count: int, seed: int) -> dict[str, Any]:
         changed = [one["job_id"] for one in document["jobs"] if one["admin_comment"]]
     started = {str(one["job_id"]): one["start_time"] for one in document["jobs"]}
     judged = {job: one for job, one in told.items() if not one["young"]}
-    inside = sum(one["low"] <= started[job] + 1 and started[job] <= one["high"] + 1
+    # Slurm tells whole seconds: a job that started at 7 did so before 8.
+    inside = sum(one["low"] < started[job] + 1 and started[job] <= one["high"]
                  for job, one in judged.items())  # fmt: skip
     return {
         "jobs": count,

@@ -18,7 +18,7 @@ from interlane.device.emulated_mig import (
     settings_of,
 )
 from interlane.device.nvidia_gpus import NvidiaGpus
-from interlane.device.repartition import PartitionFailed, Waiting, repartition
+from interlane.device.repartition import DrainWait, PartitionFailed, repartition
 from interlane.mig.documents import read_state
 from interlane.mig.layouts import Layout
 from interlane.mig.partition import (
@@ -208,7 +208,7 @@ def test_processes_that_leave_in_time_are_waited_for(rig: Rig) -> None:
         process.kill()
         process.wait()
 
-    waiting = Waiting(60.0, clock=lambda: float(len(looks)), sleep=sleep)
+    waiting = DrainWait(60.0, clock=lambda: float(len(looks)), sleep=sleep)
     said: list[str] = []
     found = repartition(rig.gpus, "gpu-0", None, waiting, said.append)
 

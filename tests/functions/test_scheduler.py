@@ -44,7 +44,12 @@ from interlane.model import (
 )
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import BOUNDED, COLOCATORS, NONE, make_colocator
-from interlane.policy.colocate.interference import CoRunReading, InterferenceModel, Target
+from interlane.policy.colocate.interference import (
+    ROWS_MAX,
+    CoRunReading,
+    InterferenceModel,
+    SlowdownTarget,
+)
 from interlane.predict.arrivals.live import RecordedForecasts
 from interlane.testing.colocation import flat_table
 
@@ -182,15 +187,26 @@ def test_a_busy_replica_never_makes_room_and_who_waits_in_vain_is_told() -> None
     assert "memory" in refused.refusal.reason
 
 
-def test_what_was_just_deployed_is_kept_for_a_while() -> None:
-    one = Told(10, functions=("b",))
+def test_what_was_just_deployed_is_kept_for_a_while_but_leaves_for_a_call() -> None:
+    none, soon = {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.9}
+    one = Told(10, functions=("b",), watch=foretold(none, soon, soon))
     one.now_s = 10.0
-    (loaded,) = one.tell(FunctionDeployed(function("a", 10), kept_until_s=40.0))
+    deployed = FunctionDeployed(function("a", 10), is_loaded=True, kept_until_s=40.0)
+    (loaded,) = one.tell(deployed)
     assert isinstance(loaded, LoadReplica)
     one.tell(ReplicasLoaded((loaded.replica,)))
 
-    assert isinstance(one.tell(ReplicasNeeded({"b": 1}))[0], RefuseReplica)
-    one.tell(SlotPassed({}))
+    assert one.tell(SlotPassed({})) == ()
+    assert dropped(one.tell(ReplicasNeeded({"b": 1}))) == [(loaded.replica, DropReason.ROOM)]
+
+
+def test_what_was_just_deployed_goes_when_its_time_is_over() -> None:
+    one = Told(10, functions=())
+    (loaded,) = one.tell(FunctionDeployed(function("a"), is_loaded=True, kept_until_s=40.0))
+    assert isinstance(loaded, LoadReplica)
+    one.tell(ReplicasLoaded((loaded.replica,)))
+
+    assert one.tell(SlotPassed({})) == ()
     one.now_s = 41.0
     assert dropped(one.tell(SlotPassed({}))) == [(loaded.replica, DropReason.SURPLUS)]
 
@@ -286,7 +302,7 @@ def test_memory_of_who_leaves_is_given_again_only_when_it_is_gone() -> None:
     a = one.load("a")
     one.hold(10)
     assert one.hold(0) == ()
-    large = one.tell(FunctionDeployed(function("e", 10), kept_until_s=1.0))
+    large = one.tell(FunctionDeployed(function("e", 10), is_loaded=True))
 
     then = one.tell(ReplicasEnded((a,)))
 
@@ -318,7 +334,7 @@ def test_a_function_that_has_changed_loses_its_old_replicas() -> None:
     one = Told(10)
     a = one.load("a")
 
-    changed = one.tell(FunctionDeployed(function("a", 4), kept_until_s=9.0))
+    changed = one.tell(FunctionDeployed(function("a", 4), is_loaded=True))
     gone = one.tell(FunctionWithdrawn("a"))
 
     assert dropped(changed) == [(a, DropReason.WITHDRAWN)]
@@ -348,7 +364,9 @@ def test_what_fails_to_load_is_not_loaded_again_until_somebody_calls() -> None:
 # -- what is learned ----------------------------------------------------------------------
 
 
-def reading(slowdown: float, *others: str, target: Target = Target.TRAINING) -> CoRunReading:
+def reading(
+    slowdown: float, *others: str, target: SlowdownTarget = SlowdownTarget.TRAINING
+) -> CoRunReading:
     return CoRunReading("T4", target, "train", others, slowdown)
 
 
@@ -373,6 +391,25 @@ def test_how_several_add_up_is_learned_and_stays_learned() -> None:
     assert told() == pytest.approx(learned, rel=0.02)
 
 
+def test_tables_do_not_grow_without_bound_and_who_is_met_again_stays() -> None:
+    model = InterferenceModel()
+    model.meet(["train"], ["f"], ["T4"])
+    for _ in range(5):
+        model.learn([reading(1.5, "f")], 0.0)
+    for number in range(ROWS_MAX):
+        model.meet(functions=[f"new-{number}"])
+        model.meet(["train"], ["f"])
+
+    assert model.predicted(reading(1.0, "f")) == pytest.approx(1.5, rel=0.05)
+    assert len(model.snapshot()["names"]) <= ROWS_MAX + 1
+    assert "new-0" not in model.snapshot()["names"]
+    model.learn([reading(1.5, "new-0")], 0.0)  # it is on no table, and nobody else's row
+
+    successor = InterferenceModel()
+    successor.restore(model.snapshot())
+    assert successor.predicted(reading(1.0, "f")) == pytest.approx(1.5, rel=0.05)
+
+
 def test_a_pair_moves_what_is_thought_of_others_beside_the_same_workloads() -> None:
     model = InterferenceModel()
     model.meet(["train"], ["f", "g"], ["T4"])
@@ -388,7 +425,7 @@ def test_a_pair_moves_what_is_thought_of_others_beside_the_same_workloads() -> N
 def test_a_pair_that_was_never_measured_here_is_what_a_trained_table_says_of_it() -> None:
     names = ("train", "f")
     table = flat_table(names, {("train", "f"): 0.8}, spread=0.2)
-    model = InterferenceModel({Target.TRAINING: table})
+    model = InterferenceModel({SlowdownTarget.TRAINING: table})
     model.meet(["stranger"], ["g"], ["T4", "A100"])
     f, g = (Function(name, name, 1) for name in "fg")
 
@@ -537,7 +574,9 @@ class Anything:
             }
         elif what == "deploy":
             self.functions[name] = 1 + amount
-            deployed = FunctionDeployed(function(name, 1 + amount), 2, kept_until_s=now_s + 3)
+            deployed = FunctionDeployed(
+                function(name, 1 + amount), 2, is_loaded=True, kept_until_s=now_s + 3
+            )
             self.tell(deployed, now_s)
         elif what == "withdraw":
             self.tell(FunctionWithdrawn(name), now_s)

@@ -38,13 +38,17 @@ def pod(name: str, *asks: dict[str, str], **said: str) -> dict[str, Any]:
     return made
 
 
-def goes_on(scheduled: ScheduledCluster) -> None:
-    """Check that somebody else's pod is scheduled as ever, and that nothing is wrong."""
+def goes_on(scheduled: ScheduledCluster, *, beside_others: bool = False) -> None:
+    """Check that somebody's pod is scheduled as ever, and that nothing of ours is wrong."""
     name = f"good-{len(scheduled.api.items(PODS))}"
     scheduled.api.post(PODS, pod(name))
     until(lambda: scheduled.runs(name), f"{name} runs")
     assert scheduled.driver.is_ready
-    assert findings(scheduled.api) == []
+    # Another scheduler gives away more than a node has, and counts no parts of GPUs.
+    wrong = [
+        one for one in findings(scheduled.api) if not beside_others or "Pods on" not in one
+    ]
+    assert wrong == []
 
 
 def events_of(scheduled: ScheduledCluster, name: str) -> str:
@@ -192,8 +196,7 @@ def test_another_scheduler_that_binds_our_pods_is_seen_and_counted(
 
     until(is_settled, "all pods have a node, and the ledger knows which of them are ours")
     assert len(bound_pods(scheduled.api)) == 8
-    assert [one for one in findings(scheduled.api) if "thousandths" in one] == []
-    goes_on(scheduled)
+    goes_on(scheduled, beside_others=True)
 
 
 def _bind(api: KubeApi, name: str, node: str) -> bool:
@@ -219,7 +222,7 @@ def test_a_pod_that_another_scheduler_took_is_told_so(scheduled: ScheduledCluste
     assert _bind(scheduled.api, "large", "node-0")
     until(lambda: "BoundElsewhere" in events_of(scheduled, "large"), "an event")
     assert "schedulerName" in events_of(scheduled, "large")
-    goes_on(scheduled)
+    goes_on(scheduled, beside_others=True)
 
 
 def test_gangs_that_are_never_complete_wait_and_are_told_why(
@@ -236,7 +239,7 @@ def test_gangs_that_are_never_complete_wait_and_are_told_why(
     told(scheduled, "odd-1", "must say the same")
     for at in range(3):
         scheduled.api.post(PODS, pod(f"wide-{at}", {"nvidia.com/gpu": "4"}, **wide))
-    told(scheduled, "wide-2", "gang")
+    told(scheduled, "wide-2", "3 x (4 GPU)", "room for 2")
     goes_on(scheduled)
     assert [one.name for one in bound_pods(scheduled.api) if "good" not in one.name] == []
 

@@ -66,7 +66,7 @@ class Servers:
         until(self.serving, "a server that leads")
         process, said = self.serving()[0]
         if self.killed_s:
-            served_s = float(said.rpartition(SERVING)[2].split()[1])
+            served_s = float(said.rpartition(SERVING)[2].split()[0])
             self.taken_over_s.append(round(served_s - self.killed_s, 1))
             self.killed_s = 0.0
         return process

@@ -356,7 +356,7 @@ def test_a_function_makes_way_for_a_job_and_comes_back_when_it_has_ended(user: C
 
     assert "big has no replica: No GPU that was looked at has the memory" in said(refused, 503)
     assert user.look("big")["evicted"] == 1
-    assert user.get(f"/jobs/{job_id}").json()["state"] == "running"
+    until(lambda: user.get(f"/jobs/{job_id}").json()["state"] == "running")
     user.delete(f"/jobs/{job_id}")
     until(lambda: user.call("big", 0).status_code == 200, "the function's return")
 

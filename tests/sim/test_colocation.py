@@ -6,7 +6,7 @@ from interlane.functions.scheduler import FunctionScheduler
 from interlane.functions.watch import FunctionWatch
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import BOUNDED, SMORE, make_colocator
-from interlane.policy.colocate.interference import Target
+from interlane.policy.colocate.interference import SlowdownTarget
 from interlane.policy.colocate.slowdown import Slowdowns
 from interlane.predict.arrivals.live import RecordedForecasts
 from interlane.predict.arrivals.series import Floats
@@ -58,7 +58,7 @@ def scheduler(
     certain = RecordedForecasts(np.ones((1, 1)), np.ones((1, 1)))
     watch = FunctionWatch(("f",), certain, advisor or LastSlotRule(1), np.ones(1), np.ones(1))
     return FunctionScheduler(
-        make_colocator(policy, dict.fromkeys(Target, table)),
+        make_colocator(policy, dict.fromkeys(SlowdownTarget, table)),
         slot_s=MINUTE_S,
         make_watch=lambda *_: watch,
     )

@@ -32,6 +32,7 @@ from interlane.cli import (
     machines,
     mig,
     mig_gpus,
+    mig_measure,
     mig_transition,
     pages,
     predict,
@@ -120,6 +121,7 @@ mig.app.command()(mig_transition.transition)
 mig.app.command()(mig_transition.apply)
 mig.app.command()(mig_gpus.state)
 mig.app.command()(mig_gpus.cut)
+mig.app.command()(mig_measure.measure)
 app.add_typer(mig.app, name="mig")
 share.app.command()(share_bench.bench)
 share.app.command()(share_bench.profile)

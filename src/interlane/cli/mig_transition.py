@@ -40,6 +40,14 @@ TimesOption = Annotated[
     str,
     typer.Option(metavar="STEP=S,...", help="Seconds of steps: make, start, drain, destroy."),
 ]
+EmulatedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="emulated: the --state of the server whose GPUs are cut.",
+        show_default=False,
+    ),
+]
 DEFAULT_TIMES: Final = "make=1,start=30,drain=10,destroy=1"
 
 
@@ -210,14 +218,7 @@ def apply(
             "GPU PROFILE START BATCH PROCESSES.",
         ),
     ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="emulated: the --state of the server whose GPUs are cut.",
-            show_default=False,
-        ),
-    ] = None,
+    gpus: EmulatedOption = None,
     options: SimulatedOptions,
     output: OutputOption = OutputFormat.TABLE,
 ) -> int:
@@ -243,9 +244,9 @@ def apply(
         answer = {"actions": steps.actions, "lines": list(steps.lines)}
         emit(answer, output, "\n".join(steps.lines) or "Nothing to do.")
         return 0
-    real = mig_transition.Real(service_command)
-    if executor is Executes.EMULATED:
-        real = mig_transition.Real(service_command, mig_transition.emulated_in(gpus))
+    real = mig_transition.real_gpus(
+        service_command, gpus, is_emulated=executor is Executes.EMULATED
+    )
     applied = mig_transition.apply(
         document,
         journal or file.with_name(f"{file.name}.journal"),

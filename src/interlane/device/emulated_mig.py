@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from interlane.mig.interpolation import compute_share
 from interlane.mig.layouts import SlicePlace, broken_rule
 from interlane.mig.partition import GpuMode, GpuState, SliceState, gpu_named
 from interlane.mig.profiles import MigProfile, gpu_model
@@ -79,10 +80,7 @@ def compute_milli(model: str, profile: str | None) -> int:
     if profile is None:
         return MILLI
     known = gpu_model(model)
-    one = known.profile(profile)
-    if one.sm and known.whole.sm:
-        return MILLI * one.sm // known.whole.sm
-    return MILLI * one.compute_slices // known.compute_slices
+    return int(MILLI * compute_share(known, known.profile(profile)))
 
 
 class EmulatedGpus:

@@ -34,7 +34,7 @@ class PartitionFailed(InterlaneError):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class DrainWait:
     """How long whoever holds a GPU may take to leave it."""
 
     wait_s: float = 0.0
@@ -46,7 +46,7 @@ def repartition(
     gpus: Partitioner,
     name: str,
     target: Layout | None,
-    waiting: Waiting | None = None,
+    waiting: DrainWait | None = None,
     tell: Tell = lambda said: None,
 ) -> GpuState:
     """Cut a GPU into a layout, or make it whole (None); return what it is then.
@@ -56,7 +56,7 @@ def repartition(
         PartitionFailed: the driver refused; what was there before is there again, or the
             sentence says what is.
     """
-    before = drained(gpus, name, target, waiting or Waiting(), tell)
+    before = drained(gpus, name, target, waiting or DrainWait(), tell)
     why = _towards(gpus, before.id, target, tell)
     if why is None:
         return gpu_named(gpus.look(), before.id)
@@ -74,7 +74,7 @@ def repartition(
 
 
 def drained(
-    gpus: Partitioner, name: str, target: Layout | None, waiting: Waiting, tell: Tell
+    gpus: Partitioner, name: str, target: Layout | None, waiting: DrainWait, tell: Tell
 ) -> GpuState:
     """Wait until nobody holds what must change; return the GPU as it is then."""
 
@@ -95,7 +95,7 @@ def until_free(
     gpus: Partitioner,
     name: str,
     held: Callable[[GpuState], tuple[int, ...]],
-    waiting: Waiting,
+    waiting: DrainWait,
     tell: Tell = lambda said: None,
 ) -> tuple[GpuState, tuple[int, ...]]:
     """Wait for processes to leave; return the GPU, and those that did not in time."""

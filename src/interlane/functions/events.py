@@ -26,8 +26,10 @@ class FunctionDeployed:
     """Seconds that replicas stay after the last request, unless forecasts decide."""
     at_a_time: int = 1
     """Requests that one replica has in hand."""
+    is_loaded: bool = False
+    """Whether a replica is loaded at once, as if it were called."""
     kept_until_s: float = 0.0
-    """Until when one replica is kept whatever is forecast."""
+    """Until when its replicas are kept, whatever is forecast."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,7 @@ class FunctionScheduler:
         self._functions[name] = known
         self._price(known)
         known.wanted = min(event.replicas_max, self._advised(known))
-        if event.kept_until_s > now_s:
-            known.called = 1
+        known.called = int(event.is_loaded)
         return [*actions, *self._place_missing([name], now_s)]
 
     def _withdrawn(self, event: FunctionWithdrawn, now_s: float) -> list[FunctionAction]:
@@ -420,7 +419,7 @@ class FunctionScheduler:
             return None
         best: list[PlacedReplica] | None = None
         best_cost = 0.0
-        for gpu, idle in self._idle(known.function.id, now_s):
+        for gpu, idle in self._idle(known, now_s):
             chosen = self._least(gpu, idle, need, now_s)
             if chosen is None:
                 continue
@@ -435,15 +434,18 @@ class FunctionScheduler:
         return best if self._soon(known) * cold - lost > LEAST_GAIN * cold else None
 
     def _idle(
-        self, beside: str, now_s: float
+        self, beside: _Known, now_s: float
     ) -> list[tuple[ColocatedGpu, list[PlacedReplica]]]:
-        """Return idle replicas of other functions by device, of a few devices."""
+        """Return idle replicas of other functions by device, of a few devices.
+
+        Those that were just deployed leave for calls only.
+        """
         found: dict[GpuRef, list[PlacedReplica]] = {}
         for one in self.ledger.replicas.values():
-            if one.phase is not ReplicaPhase.IDLE or one.function == beside:
+            if one.phase is not ReplicaPhase.IDLE or one.function == beside.function.id:
                 continue
-            known = self._functions.get(one.function)
-            if known is not None and now_s >= known.deployed.kept_until_s:
+            known = self._functions[one.function]
+            if beside.called or now_s >= known.deployed.kept_until_s:
                 found.setdefault(one.gpu.id, []).append(one)
         drawn = list(found)
         if len(drawn) > ROOM_DRAWS:

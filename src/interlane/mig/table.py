@@ -24,6 +24,8 @@ class Measurement:
     """Requests a second, of all processes together."""
     latency_ms: float
     """From the start of a batch to its end."""
+    interpolated: bool = False
+    """Whether it was concluded from other sizes, and not measured."""
 
     def __post_init__(self) -> None:
         where = f"of {self.model} on {self.gpu} {self.profile}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from interlane.device.nvidia_gpus import Runner, run_command
-from interlane.device.repartition import Waiting, named, until_free
+from interlane.device.repartition import DrainWait, named, until_free
 from interlane.mig.partition import GpuMode, GpuState, Partitioner, gpu_named
 from interlane.mig.plan import GpuPlan, Instance, PartitionPlan
 from interlane.mig.transition import nvidia
@@ -27,12 +27,12 @@ class ServedGpus:
         gpus: Partitioner,
         service_program: Sequence[str],
         run: Runner = run_command,
-        waiting: Waiting | None = None,
+        waiting: DrainWait | None = None,
     ) -> None:
         self._gpus = gpus
         self._service_program = service_program
         self._run = run
-        self._waiting = Waiting(LEAVE_S) if waiting is None else waiting
+        self._waiting = DrainWait(LEAVE_S) if waiting is None else waiting
 
     def observe(self, expected: PartitionPlan) -> PartitionPlan:
         """Return the slots that are there, with services as expected in them.

@@ -1,7 +1,7 @@
 """A cluster: machines in a fixed order, which is also the order of last resort."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
@@ -42,6 +42,10 @@ class Cluster:
 
     def __iter__(self) -> Iterator[Machine]:
         return iter(self.machines)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what goes to another process: what follows from it is found again there."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def gpus(self) -> int:

@@ -102,12 +102,12 @@ def _played(
 ) -> "ColocationOutcome":
     from interlane.functions.scheduler import FunctionScheduler
     from interlane.policy.colocate.catalogue import make_colocator
-    from interlane.policy.colocate.interference import Target
+    from interlane.policy.colocate.interference import SlowdownTarget
     from interlane.sim.colocation import MINUTE_S, ColocationWorld
 
     watch = requests.watch(scenario, is_ours=name == OURS)
     scheduler = FunctionScheduler(
-        make_colocator(name, dict.fromkeys(Target, table)),
+        make_colocator(name, dict.fromkeys(SlowdownTarget, table)),
         slot_s=MINUTE_S,
         make_watch=lambda *_: watch,
         seed=scenario.seed,

@@ -45,7 +45,7 @@ from interlane.model import (
 )
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import LIMIT
-from interlane.policy.colocate.interference import CoRunReading, Target
+from interlane.policy.colocate.interference import CoRunReading, SlowdownTarget
 from interlane.policy.colocate.slowdown import Slowdowns
 
 MINUTE_S: Final = 60.0
@@ -403,11 +403,13 @@ class ColocationWorld:
             trainer, gpu_type = teaches.training.workload, self._scenario.gpu_type
             names = tuple(one.function.workload for one in working)
             self._read.append(
-                CoRunReading(gpu_type, Target.TRAINING, trainer, names, training / off)
+                CoRunReading(gpu_type, SlowdownTarget.TRAINING, trainer, names, training / off)
             )
             if len(names) == 1:
                 self._read.append(
-                    CoRunReading(gpu_type, Target.LATENCY, *names, (trainer,), each[0] / off)
+                    CoRunReading(
+                        gpu_type, SlowdownTarget.LATENCY, *names, (trainer,), each[0] / off
+                    )
                 )
         p99 = {one.number: 1.0 for one in self._on[gpu]} | {
             one.number: off * own for one, own in zip(working, each, strict=True)

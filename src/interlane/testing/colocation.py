@@ -21,7 +21,7 @@ from interlane.model import (
 )
 from interlane.model.function import Function
 from interlane.policy.colocate.gpus import ColocatedGpu, Gpus
-from interlane.policy.colocate.interference import InterferenceModel, Target
+from interlane.policy.colocate.interference import InterferenceModel, SlowdownTarget
 from interlane.policy.colocate.place import Bounded
 from interlane.policy.colocate.slowdown import SharingTables, Slowdowns
 from interlane.predict.slowdown.models import SlowdownEstimate
@@ -87,7 +87,7 @@ class OneMachineLedger(DeviceLedger):
     def __init__(self, slowdowns: Slowdowns, *, gpus: int = 1, memory_mib: int = 1000) -> None:
         tables = slowdowns.modes["side-by-side"]
         model = InterferenceModel(
-            {Target.TRAINING: tables.training, Target.LATENCY: tables.latency},
+            {SlowdownTarget.TRAINING: tables.training, SlowdownTarget.LATENCY: tables.latency},
             slowdowns.rule,
             cautious=slowdowns.cautious,
         )

@@ -725,9 +725,21 @@ class _Play:
                 demand(exit_code not in (0, -1) or self._refused(record), "ends are true", what)
             case JobState.CANCELLED:
                 was_asked = record.id in self.cancelled or record.key in self.world.withdrawn()
-                demand(was_asked, "ends are true", what)
+                is_true = was_asked or self._ended_unseen(record)
+                demand(is_true, "ends are true", what)
             case _:
                 pass
+
+    def _ended_unseen(self, record: JobRecord) -> bool:
+        """Tell whether a job of an engine that keeps the record ended after the copy was made.
+
+        Nobody there wants it any more, and nobody tells a server with an older copy why.
+        """
+        ended = [one for one in self.told if isinstance(one, Ended)]
+        return self.gate.traits.keeps_record and any(
+            one.attempt.uid == record.uid and one.attempt.number > record.attempt
+            for one in ended
+        )
 
     def _refused(self, record: JobRecord) -> bool:
         """Tell whether a job could not begin or was cut off, and more often than it may.

@@ -233,7 +233,7 @@ class KubeCluster:
         for api in self._apis.values():
             api.close()
         for program in (*self.others, self.controllers, self.apiserver, self.etcd):
-            program.end()
+            program.kill()  # nothing of it is kept
 
 
 @contextmanager

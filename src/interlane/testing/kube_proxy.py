@@ -13,6 +13,8 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
+GOODBYE_S: Final = 0.1
+"""Seconds in which encrypted connections say that they end."""
 SKIPPED: Final = ("Host", "Content-Length", "Transfer-Encoding", "Connection")
 
 
@@ -76,7 +78,13 @@ class FaultyProxy:
 
     async def _end(self) -> None:
         await self._runner.cleanup()
+        # Whoever is still being served holds a connection that nobody else would close.
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
         await self._session.close()
+        await asyncio.sleep(GOODBYE_S)
 
     def _happens(self, rate: float) -> bool:
         happens = rate > 0 and self.rng.random() < rate

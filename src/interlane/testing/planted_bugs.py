@@ -248,7 +248,7 @@ _SHIMS: Final = (
         "return bool(self.children) or self._left() != set()",
         "return bool(self.children)",
         "Over means over: a device is never shared with the dead.",
-        Scripts("shims"),
+        Scripts("shims", 200),
     ),
     PlantedBug(
         "interlane.engines.local.shim",

@@ -221,7 +221,24 @@ def plan(
         found = matched(outcome.plan, there, {pin.gpu for pin in want.asked.pins})
         outcome = replace(outcome, plan=found.plan)
     must_hold(f"Optimiser {optimiser} made a plan that", faults(outcome.plan, want.terms))
+    outcome = replace(outcome, notes=(*outcome.notes, *_unmeasured(outcome.plan, want.problem)))
     return MigPlan(want.asked.services, outcome, found)
+
+
+def _unmeasured(plan: PartitionPlan, problem: Problem) -> list[str]:
+    """Say which instances rest on figures that nobody measured."""
+    rows = [
+        problem.serving.get((one.service, gpu.model, one.profile))
+        for gpu, one in plan.instances
+        if one.service
+    ]
+    count = sum(row is not None and row.interpolated for row in rows)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(rows)} instances rest on interpolated figures; "
+        "`interlane mig measure` measures them."
+    ]
 
 
 def must_hold(what: str, wrong: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from interlane.device.emulated_mig import FILE, EmulatedGpus
 from interlane.device.nvidia_gpus import NvidiaGpus
-from interlane.device.repartition import Waiting, repartition
+from interlane.device.repartition import DrainWait, repartition
 from interlane.mig.partition import (
     GpuMode,
     GpuState,
@@ -89,5 +89,5 @@ def cut(
         )
     target = None if whole else layout_of(places)
     with host_locked() if gpus == NVIDIA else nullcontext():
-        found = repartition(gpus_of(gpus), gpu, target, Waiting(wait_s), reporter.note)
+        found = repartition(gpus_of(gpus), gpu, target, DrainWait(wait_s), reporter.note)
     return GpusNow((found,))

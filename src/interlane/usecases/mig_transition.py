@@ -318,14 +318,16 @@ class Real:
     """As ``mig_gpus.gpus_of`` reads it."""
 
 
-def emulated_in(folder: str | None) -> str:
-    """Return the folder of a server that emulates GPUs; it must be named."""
+def real_gpus(service_command: str | None, folder: str | None, *, is_emulated: bool) -> Real:
+    """Return the GPUs that are there: this host's, or those of a server, which is named."""
+    if not is_emulated:
+        return Real(service_command)
     if folder is None:
         raise InvalidInput(
             "--executor is 'emulated', but nobody says whose GPUs are meant; name the --state "
             "folder of their server with --gpus."
         )
-    return folder
+    return Real(service_command, folder)
 
 
 @dataclass(frozen=True, slots=True)

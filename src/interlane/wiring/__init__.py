@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from interlane.live.questions.etas import Known
     from interlane.live.store.record import JobRecord
     from interlane.live.up import Begin, Mount, TlsFiles
-    from interlane.policy.colocate.interference import Target
+    from interlane.policy.colocate.interference import SlowdownTarget
     from interlane.predict.slowdown.table import SlowdownTable
     from interlane.wiring.engines import MakeEngine
 
@@ -357,7 +357,6 @@ def serve(
     from interlane.live.driver.state import SchedulerPlan
     from interlane.live.driver.warmup import warm_up
     from interlane.live.functions.gateway import Gateway
-    from interlane.live.measure.learned import LearnedFiles
     from interlane.model import amounts
 
     trained = None if durations is None else _trained(durations)
@@ -365,13 +364,8 @@ def serve(
     named = {"order": words.order, "placer": absolute(words.placer), "queue": words.queue}
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     bounded = ServerBounds.of(bounds)
-    make_colocator(colocate)  # what is not known is said before anything begins
-    functions = replace(
-        function_settings(slot, forecast, bounded),
-        colocate=colocate,
-        trained=None if slowdown is None else _trained_pairs(slowdown),
-        learned=LearnedFiles(state / "learned"),
-    )
+    settled = function_settings(slot, forecast, bounded)
+    functions = _placed_functions(settled, colocate, slowdown, state / "learned")
     keep_s = amounts.seconds("keep", keep) or inf
     made = make_engine(state, keep_s, database_url)
     warm_up(plan.make(_ANY_CLUSTER, ()))  # whoever stands by is ready once it leads
@@ -517,14 +511,25 @@ def function_settings(
     return replace(settings, forecast=forecasts_of(model.forecaster, slot_s))
 
 
-def _trained_pairs(model: Path) -> "dict[Target, SlowdownTable]":
+def _placed_functions(
+    settings: "FunctionSettings", colocate: str, slowdown: Path | None, learned: Path
+) -> "FunctionSettings":
+    """Add how functions share GPUs with jobs, and where what they teach is kept."""
+    from interlane.live.measure.learned import LearnedFiles
+
+    make_colocator(colocate)  # what is not known is said before anything begins
+    trained = None if slowdown is None else _trained_pairs(slowdown)
+    return replace(settings, colocate=colocate, trained=trained, learned=LearnedFiles(learned))
+
+
+def _trained_pairs(model: Path) -> "dict[SlowdownTarget, SlowdownTable]":
     """Return what a stored model says of jobs and functions beside each other."""
-    from interlane.policy.colocate.interference import Target
+    from interlane.policy.colocate.interference import SlowdownTarget
     from interlane.predict.slowdown import store
 
     found = store.load(model).parts
     latency = next((way for way in LATENCIES if way in found), None)
-    ways = {Target.TRAINING: SIDE_BY_SIDE, Target.LATENCY: latency}
+    ways = {SlowdownTarget.TRAINING: SIDE_BY_SIDE, SlowdownTarget.LATENCY: latency}
     return {target: found[way].table for target, way in ways.items() if way is not None}
 
 

@@ -60,3 +60,13 @@ def test_what_was_never_wanted_cannot_be_refused() -> None:
     pods = waiting()
     pods.refused("nobody")
     assert pods.refused_again() == []
+
+
+def test_a_pod_that_contradicts_its_gang_leaves_the_others_waiting() -> None:
+    pods = waiting()
+    assert pods.add(pod("a", gang="g", gang_size="2")) == []
+    assert pods.add(pod("odd", gang="g", gang_size="3")) == []
+    (gang,) = pods.gangs()
+    assert pods.short_of(gang) == (1, 2)
+    (wanted,) = pods.add(pod("b", gang="g", gang_size="2"))
+    assert [one.name for one in pods.jobs[wanted.key].pods] == ["a", "b"]

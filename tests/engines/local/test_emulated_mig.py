@@ -14,7 +14,7 @@ from interlane.device.inventory import Devices, devices_of
 from interlane.device.lanes import Lanes, LaneSettings
 from interlane.device.repartition import repartition
 from interlane.engines.local.attempt_group import AttemptGroup
-from interlane.engines.local.groups import GroupLimits, Slice, groups_here
+from interlane.engines.local.groups import CoreSlice, GroupLimits, groups_here
 from interlane.engines.local.launch import JobBounds, Secrets, order_of
 from interlane.live.files.job import read_spec
 from interlane.mig.partition import layout_of
@@ -84,7 +84,7 @@ def test_a_job_is_started_within_its_slice(tmp_path: Path, *, paced: bool, pace:
     (process,) = order.processes
     request = json.loads(process.env[REQUEST_VARIABLE])
     assert process.env["CUDA_VISIBLE_DEVICES"] == found.uuids[0]
-    assert order.limits.slice == Slice(found.uuids[0], found.cpu_milli[0])
+    assert order.limits.slice == CoreSlice(found.uuids[0], found.cpu_milli[0])
     assert found.shared[0].capacity_bytes == 4069 << 20
     assert request["pace"] == pace
 
@@ -119,7 +119,7 @@ def test_cores_of_slices_are_bounded_together_and_differ_by_size(tmp_path: Path)
     groups = groups_here(tmp_path)
     if "cpu" not in groups.limits:
         pytest.skip("the cores of control groups cannot be limited here")
-    sizes = {"small": Slice("small", 20), "large": Slice("large", 80)}
+    sizes = {"small": CoreSlice("small", 20), "large": CoreSlice("large", 80)}
     made = {
         name: groups.make(name, GroupLimits(slice=sizes[name.split()[0]]))
         for name in ("small", "large", "large too")

@@ -16,12 +16,13 @@ from interlane.engines.slurm.engine import SlurmEngine
 from interlane.engines.slurm.make import slurm as make_slurm
 from interlane.engines.slurm.manifests import SlurmSite, release_script, submit_lua
 from interlane.engines.slurm.session import SlurmSettings
+from interlane.engines.slurm.wanted import TASKS_AHEAD
 from interlane.engines.slurm.watch import HEARTBEAT
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan, attempt_of
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
-from interlane.model import InvalidInput
+from interlane.model import InvalidInput, JobId
 from interlane.model.lifecycle import JobState
 from interlane.testing.engines import _scheduler
 from interlane.testing.live import spec
@@ -291,6 +292,56 @@ def test_a_job_that_says_where_it_goes_is_left_to_slurm(
     assert driver.store.job(job) is None
 
 
+def test_a_job_that_slurm_has_no_leave_for_is_held_again_and_says_why(
+    serve: MakeDriver, on_cluster: SlurmCluster
+) -> None:
+    driver = serve(launch_s=2.0)
+    on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+    try:
+        job = on_cluster.submit(*OURS, script=SHOWS)
+        until(lambda: "PartitionDown" in (driver.lacking(JobId(job)) or ""), "a reason")
+        until(lambda: "Priority=0 " in _shown(on_cluster, job), "a job that is held again")
+    finally:
+        on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+
+    record_of(driver, job, JobState.SUCCEEDED)
+
+
+def test_a_job_that_its_user_cancels_before_it_is_released_never_runs(
+    serve: MakeDriver, on_cluster: SlurmCluster
+) -> None:
+    driver = serve(launch_s=60.0)
+    on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+    try:
+        job = on_cluster.submit(*OURS, script=SHOWS)
+        until(lambda: "PartitionDown" in _shown(on_cluster, job), "a released job")
+        on_cluster.run("scancel", job)
+        record = record_of(driver, job, JobState.CANCELLED)
+    finally:
+        on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+
+    assert record.cancelled_by == "root"
+    assert on_cluster.state(job) == "CANCELLED"
+
+
+def test_a_huge_array_and_odd_resources_are_taken_in_part_or_left_to_slurm(
+    serve: MakeDriver, on_cluster: SlurmCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = serve()
+    odd = on_cluster.submit(*OURS, "--gres=shard:1500", script=SHOWS)
+    array = on_cluster.submit(
+        *OURS, "--nodes=2", "--gres=gpu:2", "--array=0-9999%2", script=LASTS
+    )
+
+    record_of(driver, f"{array}_0", JobState.RUNNING, JobState.QUEUED)
+    why = f"Job {odd} is left to Slurm: Job {odd} asks for 1500 shards"
+    until(lambda: why in caplog.text, "a sentence")
+    until(lambda: "AdminComment=Left: " in _shown(on_cluster, odd), "a job that is let go")
+
+    assert len(driver.open_records()) < 2 * TASKS_AHEAD
+    on_cluster.run("scancel", array, odd)
+
+
 def test_jobs_of_another_partition_take_what_they_have(
     serve: MakeDriver, on_cluster: SlurmCluster
 ) -> None:
@@ -344,6 +395,8 @@ def test_nothing_is_changed_by_looking_on(serve: MakeDriver, on_cluster: SlurmCl
     assert (waits.attempt, failed.exit_code) == (0, 3)
     with pytest.raises(InvalidInput, match="only looks on"):
         driver.submit(spec(run="true"), "ann")
+    with pytest.raises(InvalidInput, match="only looks on"):
+        driver.cancel(JobId(held), "root")
     again = [on_cluster.run("scontrol", "show", "job", one) for one in (held, runs)]
     assert [_lasting(one) for one in again] == [_lasting(one) for one in shown]
 

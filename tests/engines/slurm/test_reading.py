@@ -1,15 +1,18 @@
 """What Slurm prints, whichever version, and whatever users have put into it."""
 
 import json
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, read_claim
+from interlane.engines.slurm.glances import Written, read_glance, updated
 from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 from interlane.engines.slurm.machines import gpus_of, held_by, machine_of
 from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
+from interlane.engines.slurm.runs import numbers_of
 from interlane.engines.slurm.wanted import TASKS_AHEAD, spec_of, tasks_of
 from interlane.live.port import Attempt
 from interlane.model import InvalidInput, JobId, MachineId
@@ -193,12 +196,53 @@ def test_states_of_nodes_are_understood(
     assert (node.is_there, node.is_drained) == expected
 
 
-def test_a_node_in_a_state_that_nobody_knows_is_left_out_and_counted() -> None:
+def test_a_node_in_a_state_that_nobody_knows_keeps_what_it_has_and_is_counted() -> None:
     skipped = Skipped()
 
-    assert read_nodes({"nodes": [NODE | {"state": "melted"}]}, skipped) == []
+    (node,) = read_nodes({"nodes": [NODE | {"state": "mel\nted"}]}, skipped)
+
+    assert (node.is_there, node.is_drained) == (True, True)
     (why,) = skipped.count
-    assert "'melted'" in why
+    assert why == "Node 'n1' takes nothing new: state 'mel\\nted' is not known"
+
+
+def test_a_table_of_what_changes_has_a_line_for_each_job() -> None:
+    line = "7|FAILED|5|100|gpu|0|gres:gpu:1|N/A|110|130|768|n1|"
+    ((number, words),) = read_glance(f"{line}\n|x\n8|RUNNING\n\nforged|{line}\n")
+
+    job = updated(read(), words)
+
+    assert number == 7
+    assert job is not None
+    assert (job.state, job.exit_code, job.ended_s, job.nodes) == ("FAILED", 3, 130.0, ("n1",))
+    assert updated(read(), [*words[:3], "900", *words[4:]]) is None  # its number was used again
+    assert updated(read(), [*words[:2], "high", *words[3:]]) is None
+
+
+@given(some.text(max_size=200))
+def test_no_table_of_what_changes_is_a_crash(text: str) -> None:
+    for _, words in read_glance(f"{text}\n7|{text}"):
+        updated(read(), words)
+
+
+def test_what_we_have_written_counts_until_a_look_shows_it() -> None:
+    written, job = Written(), read()
+    comment = str(HeldClaim(2, 0, 3, 99.0, 100.0))
+
+    written.wrote(job.id, comment)
+    assert written.over(job).is_asked_for(2)
+    written.seen(0.0)  # a look that began before
+    assert written.over(job).is_asked_for(2)
+    written.seen(inf)
+    assert written.over(job).is_asked_for(1)
+
+
+def test_a_job_is_the_attempt_that_was_asked_for_or_one_that_nobody_can_ask_for() -> None:
+    released_by_others = read(admin_comment="", comment="interlane")
+
+    assert numbers_of(read()) == [1]
+    assert numbers_of(read(restart_cnt=2)) == [1, 3, 5]
+    assert numbers_of(released_by_others) == [2]
 
 
 def test_lists_of_nodes_are_expanded() -> None:

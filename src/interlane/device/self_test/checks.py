@@ -221,6 +221,7 @@ def _catalogue(gpus: Sequence[dict[str, Any]]) -> Checked:
 
 
 def differences(model: GpuModel, told: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield in what a driver and the catalogue differ."""
     by_name = {one["name"]: one for one in told}
     for profile in model.profiles:
         one = by_name.pop(profile.name, None)

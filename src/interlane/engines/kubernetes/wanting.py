@@ -93,20 +93,25 @@ class WaitingPods:
             self._gangs.setdefault(gang, set()).add(name.uid)
             return self.complete(gang)
         except InterlaneError as error:
-            self._pods.pop(name.uid, None)
+            self._forget(name.uid, pod)
             self.bad(name, str(error))
             return []
 
-    def remove(self, uid: str) -> str | None:
-        """Forget a pod that no longer waits; return the job that is gone with it."""
-        found = self._pods.pop(uid, None)
-        if found is None:
-            return None
-        gang = gang_of(found[0])
+    def _forget(self, uid: str, pod: Pod) -> None:
+        """Know a pod no more, nor that it is of a gang."""
+        self._pods.pop(uid, None)
+        gang = gang_of(pod)
         if gang is not None:
             self._gangs.get(gang, set()).discard(uid)
             if not self._gangs.get(gang):
                 self._gangs.pop(gang, None)
+
+    def remove(self, uid: str) -> str | None:
+        """Forget a pod that no longer waits; return the job that is gone with it."""
+        found = self._pods.get(uid)
+        if found is None:
+            return None
+        self._forget(uid, found[0])
         key = self._key_of.pop(uid, None)
         if key is None:
             return None

@@ -51,7 +51,7 @@ QUOTA_US_MIN: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class CoreSlice:
     """A part of the machine's cores that several attempts may share, and nobody exceeds."""
 
     name: str
@@ -68,7 +68,7 @@ class GroupLimits:
     """Threads count, too."""
     cpu_milli: int = 0
     """Cores that it asked for: who asked for more gets more when all want some."""
-    slice: Slice | None = None
+    slice: CoreSlice | None = None
     """Within which it has them, whatever else is idle."""
 
 
@@ -127,7 +127,7 @@ class AttemptGroups:
             raise
         return group
 
-    def _within(self, kind: str, part: Slice | None) -> Path:
+    def _within(self, kind: str, part: CoreSlice | None) -> Path:
         """Return where an attempt's group lies: in that of its slice, where cores count."""
         base = self.bases[kind]
         is_counted = kind == CPU or (kind == UNIFIED and CPU in self.in_unified)

@@ -16,7 +16,7 @@ from interlane.device.lane_request import LaneRequest
 from interlane.device.lanes import PATIENCE_S, Lanes
 from interlane.engines.local.accounts import Account
 from interlane.engines.local.claims import claim_of, folder_name
-from interlane.engines.local.groups import GroupLimits, Slice
+from interlane.engines.local.groups import CoreSlice, GroupLimits
 from interlane.engines.local.ranks import ranks_of
 from interlane.engines.local.runner import JobProcess, ShimOrder
 from interlane.live.files import job as spec
@@ -199,13 +199,13 @@ def _memory_bytes(job: spec.JobSpec, ranks: Sequence[Rank], hardware: Devices) -
     return asked + sum(on_devices)
 
 
-def _slice(ranks: Sequence[Rank], hardware: Devices) -> Slice | None:
+def _slice(ranks: Sequence[Rank], hardware: Devices) -> CoreSlice | None:
     """Return the cores of the emulated GPUs, or slices of such, that a job is on."""
     numbers = sorted({number for rank in ranks for number in rank.devices})
     if not numbers or not hardware.cpu_milli:
         return None
     name = "+".join(hardware.uuids[number] for number in numbers)
-    return Slice(name, sum(hardware.cpu_milli[number] for number in numbers))
+    return CoreSlice(name, sum(hardware.cpu_milli[number] for number in numbers))
 
 
 def _pace(hardware: Devices, number: int) -> int:

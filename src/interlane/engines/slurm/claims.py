@@ -19,8 +19,6 @@ MARK: Final = "interlane"
 """How the comments of jobs begin that are held for us."""
 LEFT: Final = "Left:"
 """How the administrator's comment of a job begins that was given back to Slurm."""
-COMMENT_MAX: Final = 1024
-"""Characters that Slurm takes."""
 _FIELD: Final = re.compile(r"([a-z]+)=([^\s=]+)")
 
 

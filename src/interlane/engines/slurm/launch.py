@@ -12,13 +12,14 @@ import pwd
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from interlane.engines.slurm.claims import MARK, HeldClaim, LaunchedClaim
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo
+from interlane.engines.slurm.glances import Written
 from interlane.engines.slurm.gres import GPU, SHARD
 from interlane.engines.slurm.machines import NodeGpus
 from interlane.engines.slurm.reading import SlurmJob
@@ -110,6 +111,7 @@ class Launcher:
     accounts: SlurmAccounts
     folder: Path
     """Where jobs work that run as we do and do not say where."""
+    written: Written = field(default_factory=Written)
 
     # -- jobs that sbatch brought -----------------------------------------------------
 
@@ -130,13 +132,13 @@ class Launcher:
             pins=gres or job.held_claim.pins,
         )
         there = ",".join(_distinct(launch.placement))
-        words = [f"AdminComment={claim}", f"ReqNodeList={there}"]
+        words = [f"ReqNodeList={there}"]
         if gres:
             asked = (("Node", job.tres_per_node), ("Job", job.tres_per_job))
             words += [f"TresPer{name}=" for name, text in asked if text]
         if job.restarts:  # Slurm lets what it requeued wait for two minutes
             words.append("StartTime=now")
-        self._update(job.id, *words)
+        self._update(job.id, *words, comment=str(claim))
         if gres:
             self._update(job.id, f"Gres={gres}")
 
@@ -146,7 +148,7 @@ class Launcher:
         It goes on asking for the GPU numbers that it was given last: Slurm takes no request
         without them from a job that had them.
         """
-        self._update(job.id, f"AdminComment={comment}", "ReqNodeList=")
+        self._update(job.id, "ReqNodeList=", comment=comment)
         claim = job.held_claim
         if claim.asks and not (job.tres_per_node or job.tres_per_job):
             try:
@@ -156,10 +158,18 @@ class Launcher:
 
     def note(self, job_id: str, text: str) -> None:
         """Write an administrator's comment."""
-        self._update(job_id, f"AdminComment={text}")
+        self._update(job_id, comment=text)
 
-    def _update(self, job_id: str, *words: str) -> None:
-        self.slurm.run("scontrol", "update", f"JobId={job_id}", *words)
+    def _update(self, job_id: str, *words: str, comment: str | None = None) -> None:
+        said = () if comment is None else (f"AdminComment={comment}",)
+        try:
+            self.slurm.run("scontrol", "update", f"JobId={job_id}", *said, *words)
+        except Exception:
+            if comment is not None:
+                self.written.doubt(job_id)
+            raise
+        if comment is not None:
+            self.written.wrote(job_id, comment)
 
     def hold(self, *ids: str) -> None:
         """Hold jobs."""

@@ -7,7 +7,9 @@ with a sentence that says what it was; it never stops the rest.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from os import WEXITSTATUS, WIFEXITED, WIFSIGNALED, WTERMSIG
 from typing import Any, Final, TypeVar
 
@@ -171,6 +173,17 @@ class Skipped:
     """What could not be understood, by sentence."""
 
     count: Counter[str] = field(default_factory=Counter)
+    numbers: set[int] = field(default_factory=set)
+    """Of jobs that could not be understood, where that could be."""
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.count.clear()
+        self.numbers.clear()
+
+    def note(self, why: str) -> None:
+        """Count one thing more."""
+        self.count["".join(one if one.isprintable() else " " for one in why)[:200]] += 1
 
     def each(
         self, what: str, documents: Iterable[Any], read: Callable[[Any], Value]
@@ -181,7 +194,9 @@ class Skipped:
             try:
                 found.append(read(one))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                self.count[f"{what} left out: {error}"[:200]] += 1
+                self.note(f"{what} left out: {error}")
+                with suppress(ValueError, TypeError, KeyError, AttributeError):
+                    self.numbers.add(_number(one["job_id"]))
         return found
 
 
@@ -192,7 +207,7 @@ def read_jobs(document: Any, skipped: Skipped) -> list[SlurmJob]:  # noqa: ANN40
 
 def read_nodes(document: Any, skipped: Skipped) -> list[SlurmNode]:  # noqa: ANN401 - JSON
     """Return the nodes of a document of ``sinfo`` or ``scontrol``."""
-    return skipped.each("A node was", _listed(document, "nodes"), _node)
+    return skipped.each("A node was", _listed(document, "nodes"), partial(_node, skipped))
 
 
 def _listed(document: Any, name: str) -> list[Any]:  # noqa: ANN401 - JSON
@@ -250,12 +265,15 @@ def _job(said: Mapping[str, Any]) -> SlurmJob:
     )
 
 
-def _node(said: Mapping[str, Any]) -> SlurmNode:
+def _node(skipped: Skipped, said: Mapping[str, Any]) -> SlurmNode:
+    """Read a node; one in a state that nobody knows keeps what it runs, and gets no more."""
     words = said["state"] if isinstance(said["state"], list) else [said["state"]]
     first, *rest = [str(word).lower() for word in words]
     flags = {*rest, *(str(one).lower() for one in said.get("state_flags") or ())}
-    if first not in NODE_STATES:
-        raise ValueError(f"state {first!r} of node {said.get('name')!r} is not known")
+    odd = sorted({first} - NODE_STATES | flags - NODE_FLAGS)
+    if odd:
+        why = f"state {', '.join(odd)!r} is not known"
+        skipped.note(f"Node {said.get('name')!r} takes nothing new: {why}")
     features = said.get("active_features") or ()
     if isinstance(features, str):
         features = features.split(",")
@@ -268,10 +286,7 @@ def _node(said: Mapping[str, Any]) -> SlurmNode:
         partitions=tuple(map(str, said.get("partitions") or ())),
         features=tuple(filter(None, map(str, features))),
         is_there=first not in GONE_STATES and "powered_down" not in flags,
-        # What nobody knows is rather left alone than used.
-        is_drained=bool(
-            flags & DRAINED_FLAGS or "not_responding" in flags or flags - NODE_FLAGS
-        ),
+        is_drained=bool(flags & DRAINED_FLAGS or "not_responding" in flags or odd),
     )
 
 
@@ -292,12 +307,16 @@ def _memory_mib(said: Mapping[str, Any], cpus: int, nodes: int) -> int:
 
 
 def _exit_code(said: Any) -> int:  # noqa: ANN401 - JSON
-    """Return an exit code as shells have it: older versions print what ``wait`` returned."""
+    """Return an exit code as shells have it."""
     if isinstance(said, Mapping):
         by_signal = said.get("signal") or {}
         number = _number(by_signal.get("id", by_signal.get("signal_id")), 0)
         return SIGNALLED + number if number else _number(said.get("return_code"), 0)
-    status = _number(said, 0)
+    return shell_code(_number(said, 0))
+
+
+def shell_code(status: int) -> int:
+    """Return the exit code that shells give for what ``wait`` returned."""
     if WIFSIGNALED(status):
         return SIGNALLED + WTERMSIG(status)
     return WEXITSTATUS(status) if WIFEXITED(status) else status

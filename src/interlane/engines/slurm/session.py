@@ -2,18 +2,20 @@
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from interlane.engines.slurm.changes import Changes
-from interlane.engines.slurm.claims import COMMENT_MAX, LEFT, is_marked, read_claim
+from interlane.engines.slurm.claims import LEFT, is_marked
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo, SlurmSilent
+from interlane.engines.slurm.glances import GLANCE, read_glance, updated
 from interlane.engines.slurm.journal import SlurmJournal
 from interlane.engines.slurm.launch import Launcher, SlurmAccounts
-from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
+from interlane.engines.slurm.reading import Skipped, SlurmJob, SlurmNode, read_jobs, read_nodes
 from interlane.engines.slurm.runs import SlurmListing, SlurmRun
 from interlane.engines.slurm.sights import Sights
 from interlane.live.files.job import JobSpec, Origin, StopFields
@@ -23,11 +25,6 @@ from interlane.model import JobId
 LANES: Final = 8
 """Threads that speak to Slurm for different jobs at a time."""
 WORK: Final = "work"
-_ONE: Final = (
-    "State:|,PriorityLong:|,SubmitTime:|,Partition:|,RestartCnt:|,tres-per-node:|,"
-    f"tres-per-job:|,AdminComment:{COMMENT_MAX}"
-)
-"""What changes of a job while it waits."""
 
 log = logging.getLogger("interlane.live")
 
@@ -43,10 +40,12 @@ class SlurmSettings:
     trusts_users: bool = False
     idle_s: float = 5.0
     """Seconds between two looks at Slurm when we wait for nothing."""
+    calm_s: float = 2.0
+    """Seconds between two looks when jobs run."""
     busy_s: float = 0.5
     """Seconds between two looks when something is on its way."""
     share: float = 0.1
-    """Part of the time that looking may take."""
+    """Part of the time that looking may take, at all that there is or at what changes."""
     launch_s: float = 30.0
     """Seconds within which Slurm must begin what we release."""
     keep_s: float = 30 * 86_400.0
@@ -127,19 +126,38 @@ class SlurmSession:
 
     def read(self) -> SlurmListing:
         """Look at all of Slurm: two calls."""
-        self.skipped.count.clear()
-        jobs = self._steady(read_jobs(self.slurm.json("squeue", "--all"), self.skipped))
+        begun_s = time.monotonic()
+        self.skipped.clear()
+        jobs = read_jobs(self.slurm.json("squeue", "--all"), self.skipped)
         nodes = read_nodes(self.slurm.json("sinfo", "--all"), self.skipped)
+        self.launcher.written.seen(begun_s)
+        return self._listing(self._steady(jobs), nodes)
+
+    def _listing(self, jobs: list[SlurmJob], nodes: Sequence[SlurmNode]) -> SlurmListing:
+        now = [self.launcher.written.over(job) for job in jobs]
         settings = self.settings
-        return SlurmListing(jobs, nodes, settings.partitions, marked_only=not settings.dry_run)
+        return SlurmListing(now, nodes, settings.partitions, marked_only=not settings.dry_run)
+
+    def glance(self) -> tuple[SlurmListing, bool]:
+        """Look at what has changed of known jobs: one call; tell if there is more to see."""
+        last = self.changes.listing
+        words = ("squeue", "--noheader", "--all", "--states=all", GLANCE)
+        lines = dict(read_glance(self.slurm.run(*words)))
+        known = {job.number for job in last.jobs}
+        now = [updated(job, lines[job.number]) for job in last.jobs if job.number in lines]
+        jobs = [job for job in now if job is not None]
+        has_more = len(jobs) < len(lines) or not known.issuperset(lines)
+        return self._listing(jobs, last.nodes), has_more
 
     def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
         """Let jobs be known as before of which Slurm or an administrator has lost a part.
 
         Slurm changes when a requeued job was submitted, and who writes an administrator's
-        comment may not know that it was ours.
+        comment may not know that it was ours.  One that was understood and no longer is has
+        not ended for that.
         """
         before, found, overwritten = self._before, [], []
+        jobs += [before[one] for one in self.skipped.numbers if one in before]
         for job in jobs:
             known = before.get(job.number)
             if known is not None and job.claim is None:
@@ -158,28 +176,15 @@ class SlurmSession:
         """Look at one job as it is now: Slurm answers that quickly."""
         words = ("squeue", "--noheader", "--array", "--states=all", f"--jobs={job_id}")
         try:
-            said = self.slurm.run(*words, f"--Format={_ONE}").rstrip("\n").split("|", 7)
+            lines = list(read_glance(self.slurm.run(*words, GLANCE)))
         except SlurmSaysNo:
             return None
         seen = self.changes.listing.by_id.get(job_id)
-        if seen is None or len(said) < 8:
-            return self.read().by_id.get(job_id)
-        state, priority, submitted_s, partition, restarts, on_node, in_all, comment = said
-        is_requeued = int(restarts) > seen.restarts
-        if submitted_s != f"{seen.submitted_s:.0f}" and not is_requeued:  # or another job
-            return self.read().by_id.get(job_id)
-        return replace(
-            seen,
-            state=state,
-            priority=int(priority),
-            partition=partition,
-            submitted_s=float(submitted_s),
-            restarts=int(restarts),
-            tres_per_node="" if on_node == "N/A" else on_node,
-            tres_per_job="" if in_all == "N/A" else in_all,
-            admin_comment=comment.strip(),
-            claim=read_claim(comment.strip()),
-        )
+        if seen is not None and lines and not self.launcher.written.is_doubted(job_id):
+            now = updated(seen, lines[0][1])
+            if now is not None:
+                return self.launcher.written.over(now)
+        return self.read().by_id.get(job_id)
 
     def found(self, run: SlurmRun, listing: SlurmListing) -> Found | None:
         """Return all that is known of a run; None where its file cannot be read."""

@@ -32,6 +32,13 @@ class SlurmWatch:
         self._session = session
         self._requests = requests
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+        self._complained: set[str] = set()
+        self._is_full = True
+        """Whether the last look was at everything."""
+        self._full_s = 0.0
+        """When another one may be."""
+        self._next_s = 0.0
+        """When another one is due, whether there is more to see or not."""
 
     def start(self) -> None:
         """Begin to look."""
@@ -58,26 +65,42 @@ class SlurmWatch:
                 log.warning("Slurm is silent, and is asked again: %s", error)
             except Exception as error:  # whatever it is, jobs count on the next look
                 log.error("Slurm could not be looked at.", exc_info=error)
-            took_s = time.monotonic() - begun_s
-            pause_s = self._pause_s(took_s)
+            pause_s = self._pause_s(time.monotonic() - begun_s)
 
     def _pause_s(self, took_s: float) -> float:
         """Wait for a moment, news or not, and return how long to wait for news then."""
         flight, settings = self._session.flight, self._session.settings
-        is_busy = bool(flight.asked or flight.ending)
-        usual_s = settings.busy_s if is_busy else settings.idle_s
+        usual_s = settings.calm_s if flight.running else settings.idle_s
+        if flight.asked or flight.ending:
+            usual_s = settings.busy_s
+        if self._is_full:
+            self._full_s = time.monotonic() + took_s / settings.share
+            took_s = 0.0
         pause_s = max(usual_s, took_s / settings.share)
         self._session.closing.wait(min(settings.busy_s, pause_s))
         return pause_s
+
+    def _listing(self) -> SlurmListing:
+        """Look at what changes, or at everything if there is more and that is due."""
+        now_s = time.monotonic()
+        if now_s < max(self._next_s, self._full_s):
+            self._is_full = False
+            glanced, has_more = self._session.glance()
+            if not has_more or now_s < self._full_s:
+                return glanced
+        self._is_full = True
+        self._next_s = now_s + self._session.settings.idle_s
+        return self._session.read()
 
     def look(self) -> None:
         """Look once, and tell what is new."""
         with self._session.flight.lock:
             asked, ending = dict(self._session.flight.asked), dict(self._session.flight.ending)
             running = set(self._session.flight.running)
-        listing = self._session.read()
+        listing = self._listing()
         for report in self._session.changes.news(listing):
             self._session.tell(report)
+        self._complain()
         for attempt, one in asked.items():
             self._follow(attempt, one, listing)
         known = running | asked.keys()
@@ -97,6 +120,13 @@ class SlurmWatch:
             for unfit in self._session.changes.unfit(listing):
                 self._give_back(unfit)
         self._beat()
+
+    def _complain(self) -> None:
+        """Say what of Slurm cannot be understood, each thing once."""
+        for why, count in list(self._session.skipped.count.items()):
+            if why not in self._complained:
+                self._complained.add(why)
+                log.warning("%s (%d times).", why, count)
 
     def _follow(self, attempt: Attempt, one: AskedLaunch, listing: SlurmListing) -> None:
         """Look what became of an attempt that was asked for."""

@@ -61,7 +61,7 @@ from interlane.live.port import (
 )
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store, StoreFailed, Superseded
-from interlane.model import InterlaneError, JobId, MachineId, Occupied, Ticked
+from interlane.model import InterlaneError, InvalidInput, JobId, MachineId, Occupied, Ticked
 from interlane.policy.order import counts_priority
 from interlane.predict.recall import Recall
 
@@ -235,6 +235,11 @@ class Driver:
     def _asked(self, item: FromUser) -> "Future[Any]":
         if not self.is_ready:
             raise NotReady(self._trouble)
+        if not (self.engine.traits.decides or isinstance(item, Ask)):
+            raise InvalidInput(
+                f"The server only looks on (--dry-run), and {self.engine.traits.name} decides; "
+                "ask that."
+            )
         item.answer.set_running_or_notify_cancel()  # from here on nobody can take it back
         self._inbox.put(item)
         return item.answer

@@ -348,6 +348,8 @@ def _requeue(record: JobRecord, batch: Batch, why: str = "") -> None:
         batch.note(Cancelled(record.id))
     elif record.state is JobState.RUNNING:
         _lost(record, batch, None, reason=why or None)
+    elif record.state is JobState.STOPPING:  # it has made way, whether it had begun or not
+        batch.note(Preempted(record.id, record.attempted_s(batch.now_s)))
     else:
         batch.note(StartFailed(record.id, why))
 

@@ -24,7 +24,12 @@ from interlane.live.measure.coruns import (
 )
 from interlane.model import MILLI, GpuRef, JobId
 from interlane.policy.colocate.gpus import LIMIT
-from interlane.policy.colocate.interference import SEVERAL, SIDE_BY_SIDE, CoRunReading, Target
+from interlane.policy.colocate.interference import (
+    SEVERAL,
+    SIDE_BY_SIDE,
+    CoRunReading,
+    SlowdownTarget,
+)
 
 BORNE: Final = 1.0 / (1.0 - LIMIT)
 """Slowdown by functions that a job bears."""
@@ -184,7 +189,9 @@ def _compare_job(
     if len(ledger.held[gpu]) > 1:
         return
     verdict.readings.append(
-        CoRunReading(gpu_type, Target.TRAINING, str(job.workload), names, max(1.0, slower))
+        CoRunReading(
+            gpu_type, SlowdownTarget.TRAINING, str(job.workload), names, max(1.0, slower)
+        )
     )
     if len(beside) == 1:
         (function,) = beside
@@ -198,7 +205,7 @@ def _compare_function(
     workload = jobs[0].workload if len(jobs) == 1 else SEVERAL
     reading = CoRunReading(
         ledger.gpu_type(place.gpu),
-        Target.LATENCY,
+        SlowdownTarget.LATENCY,
         str(place.function),
         (str(workload),),
         max(1.0, slowed.p99),

@@ -59,7 +59,7 @@ from interlane.model import (
 )
 from interlane.model.function import Function
 from interlane.policy.colocate.catalogue import BOUNDED, make_colocator
-from interlane.policy.colocate.interference import Target
+from interlane.policy.colocate.interference import SlowdownTarget
 from interlane.predict.arrivals.series import HOUR_S
 from interlane.predict.slowdown.table import SlowdownTable
 
@@ -111,7 +111,7 @@ class FunctionSettings:
     """Answers that have not been sent, of all functions."""
     colocate: str = BOUNDED
     """The policy by which functions share devices with jobs."""
-    trained: Mapping[Target, SlowdownTable] | None = None
+    trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
     """What is thought of pairs that were never measured here."""
     learned: LearnedStore | None = None
     """Where what was learned outlives the server."""
@@ -205,6 +205,7 @@ class Gateway:
             row = FunctionRow(spec.name, user, version, self.jobs.now_s(), json.dumps(said))
             await asyncio.to_thread(self.jobs.store.put_function, row)
             self._follow_jobs()
+            self._observe()
             self._put(row, self.jobs.now_s() + self.settings.first_s)
         return self.status(spec.name)
 
@@ -263,7 +264,12 @@ class Gateway:
         )
         self._tell(
             FunctionDeployed(
-                need, spec.replicas.max, terms.keep_s, spec.concurrency, kept_until_s
+                need,
+                spec.replicas.max,
+                terms.keep_s,
+                spec.concurrency,
+                is_loaded=kept_until_s > 0.0,
+                kept_until_s=kept_until_s,
             )
         )
         if old is not None:
@@ -352,14 +358,16 @@ class Gateway:
             )
 
     def _observe(self) -> None:
-        """Tell the scheduler how replicas are, and what was measured of their functions."""
-        self._tell_ended()
+        """Tell the scheduler how replicas are, and which have ended, before it decides."""
         there = list(self._all_replicas())
         ready = [one.number for _, one in there if one.state is ReplicaState.READY]
         busy = frozenset(one.number for _, one in there if one.calls)
         asked = frozenset(one.name for one in self._functions.values() if one.is_asked)
         self._tell(ReplicasLoaded(tuple(ready)))
         self._tell(ReplicasObserved(busy, asked))
+        if self._ended:
+            ended, self._ended = tuple(self._ended), []
+            self._tell(ReplicasEnded(ended))
 
     def _gone(self, owner: Deployed, replica: Replica) -> None:
         self._ended.append(replica.number)
@@ -371,8 +379,7 @@ class Gateway:
 
     def _tell_ended(self) -> None:
         if self._ended:
-            ended, self._ended = tuple(self._ended), []
-            self._tell(ReplicasEnded(ended))
+            self._observe()
 
     def _pass_on(self, owner: Deployed) -> None:
         """Let calls that came back to a version which is gone wait for the one in its place."""
@@ -434,7 +441,7 @@ class Gateway:
 
     def _keep_learned(self, asked: list[str]) -> None:
         """Write what was learned of functions that were asked, while others are served."""
-        if self.settings.learned is not None and self._kept.done():
+        if asked and self.settings.learned is not None and self._kept.done():
             learned = self.scheduler.snapshot(self.jobs.now_s(), asked)
             self._kept = self._loop.run_in_executor(None, self.settings.learned.write, learned)
 
@@ -455,6 +462,7 @@ class Gateway:
         machines = tuple(now.machines.known.values())
         if machines != self._machines:
             self._machines = machines
+            self._observe()
             self._tell(DevicesChanged(machines))
         held, ledger = holdings_of(now), self.scheduler.ledger
         changed = {
@@ -463,6 +471,7 @@ class Gateway:
             if held.get(gpu, ()) != ledger.held.get(gpu, ())
         }
         if changed:
+            self._observe()
             self._tell(JobsHeld(changed))
 
     def _devices(self) -> Sequence[DeviceUse]:

@@ -32,8 +32,11 @@ class LearnedFiles:
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             name = "" if path.stem == SHARED else path.stem
             try:
-                with np.load(path, allow_pickle=False) as kept:
-                    found[name] = {key: kept[key] for key in kept.files}
+                with path.open("rb") as file:
+                    kept = np.load(file, allow_pickle=False)
+                    if not isinstance(kept, Mapping):
+                        raise ValueError("it is one array")
+                    found[name] = dict(kept)
             except (OSError, ValueError, EOFError, BadZipFile) as error:
                 log.warning("%s cannot be read and begins anew: %s", path, error)
         return found

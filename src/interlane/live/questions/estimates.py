@@ -58,6 +58,13 @@ class EstimateBand:
     basis: str = ""
     """What it rests on, and why the band is wide if it is."""
 
+    def within(self, limit_s: float | None) -> "EstimateBand":
+        """Return the estimate for a job that is ended after a while."""
+        if limit_s is None or self.high_s <= limit_s:
+            return self
+        seconds, low_s = min(self.seconds, limit_s), min(self.low_s, limit_s)
+        return EstimateBand(seconds, low_s, limit_s, self.basis)
+
     @property
     def document(self) -> dict[str, Any]:
         """What a record keeps beside the seconds."""
@@ -76,6 +83,8 @@ class JobFeatures:
     expected_s: float | None
     name: str = ""
     """Its name without the number; jobs alike in that count where the program is new."""
+    limit_s: float | None = None
+    """After so many seconds it is ended."""
 
 
 class LiveEstimates:
@@ -108,7 +117,7 @@ class LiveEstimates:
             if len(self._made) == ALIKE_MAX:
                 self._made.clear()
             self._made[alike] = self._estimated(asked)
-        return self._made[alike]
+        return self._made[alike].within(asked.limit_s)
 
     def runs_of(self, program: str) -> int:
         """Return how many runs of a program have ended here."""
@@ -205,6 +214,7 @@ def asked_of(
         submitted_s,
         spec.expected_s(job),
         spec.plain_name(job),
+        spec.limit_s(job),
     )
 
 

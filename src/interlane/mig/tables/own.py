@@ -3,7 +3,7 @@
 Columns, in any order: ``model`` (the neural network), ``gpu`` (GPU model, as ``mig profiles``
 names it), ``profile``, ``batch``, ``processes`` (copies sharing the instance),
 ``throughput_per_s`` (of all of them) and ``latency_ms``.  What did not run, for want of
-memory, is left out.
+memory, is left out.  A column ``source`` may say ``interpolated`` of rows that nobody measured.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,6 +22,9 @@ COLUMNS: Final = (
     "throughput_per_s",
     "latency_ms",
 )
+
+SOURCE: Final = "source"
+MEASURED, INTERPOLATED = "measured", "interpolated"
 
 
 def read(lines: Iterable[str], name: str) -> PerformanceTable:
@@ -45,6 +48,7 @@ def _measurement(row: TableRow) -> Measurement:
             row.whole("processes"),
             row.number("throughput_per_s"),
             row.number("latency_ms"),
+            row.optional(SOURCE) == INTERPOLATED,
         )
     except InvalidFile:
         raise
@@ -54,9 +58,13 @@ def _measurement(row: TableRow) -> Measurement:
 
 def write(table: PerformanceTable) -> Iterator[str]:
     """Yield the lines of a table."""
-    yield ",".join(COLUMNS)
-    for row in table:
-        yield (
+    listed = list(table)
+    says_source = any(row.interpolated for row in listed)
+    yield ",".join((*COLUMNS, SOURCE) if says_source else COLUMNS)
+    for row in listed:
+        line = (
             f"{row.model},{row.gpu},{row.profile},{row.batch},{row.processes},"
             f"{row.throughput_per_s:g},{row.latency_ms:g}"
         )
+        source = INTERPOLATED if row.interpolated else MEASURED
+        yield f"{line},{source}" if says_source else line

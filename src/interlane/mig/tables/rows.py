@@ -24,6 +24,10 @@ class TableRow:
             )
         return value
 
+    def optional(self, column: str) -> str:
+        """Return a field of a column that a file may do without."""
+        return self._fields.get(column, "").strip()
+
     def number(self, column: str) -> float:
         """Return a field as a number."""
         value = self.text(column)

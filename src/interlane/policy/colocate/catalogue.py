@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from interlane.model import UnknownName
-from interlane.policy.colocate.interference import InterferenceModel, Target
+from interlane.policy.colocate.interference import InterferenceModel, SlowdownTarget
 from interlane.policy.colocate.place import Apart, Bounded, Colocator, Smore
 from interlane.predict.slowdown.multiway import WeightedSum
 from interlane.predict.slowdown.table import SlowdownTable
@@ -20,7 +20,7 @@ COLOCATORS: Final[Mapping[str, Callable[..., Colocator]]] = MappingProxyType(
 
 
 def make_colocator(
-    name: str, trained: Mapping[Target, SlowdownTable] | None = None
+    name: str, trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
 ) -> tuple[Colocator, InterferenceModel]:
     """Return a policy and the numbers it decides by: bounds, or estimates for SMore's."""
     if name not in COLOCATORS:

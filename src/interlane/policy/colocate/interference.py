@@ -1,8 +1,10 @@
 """What jobs and functions suffer from each other, as far as is known: read, taught, stored.
 
-Tables grow with everybody who is met.  A pair begins with what a trained model says of it, else
-with a cautious constant.  What is measured counts for more than either, moves what is thought
-of others beside the same workloads, and fades in the course of days.  How more than two add up
+Tables grow with everybody who is met, up to a bound: then those make way that were met longest
+ago, because a table costs the square of its rows.  A pair begins with what a trained model says
+of it, else with a cautious constant.  What is measured counts for more than either, moves what
+is thought of others beside the same workloads, and fades in the course of days.  How more than
+two add up
 is learned on top, by a rule that lives as long as the tables.
 """
 
@@ -25,7 +27,11 @@ SEVERAL: Final = Workload(WorkloadKind.SEVERAL, "jobs")
 """Jobs that share a device: what they bear or do together is not what each of them does."""
 
 
-class Target(StrEnum):
+ROWS_MAX: Final = 128
+"""Workloads that a table has rows for, beside those that it was trained on."""
+
+
+class SlowdownTarget(StrEnum):
     """Whose slowdown it is."""
 
     TRAINING = "training"
@@ -51,7 +57,7 @@ class CoRunReading(NamedTuple):
     """What was measured of a victim beside one neighbour, or beside several together."""
 
     gpu_type: str
-    target: Target
+    target: SlowdownTarget
     victim: str
     others: tuple[str, ...]
     slowdown: float
@@ -62,7 +68,7 @@ class InterferenceModel:
 
     def __init__(
         self,
-        trained: Mapping[Target, SlowdownTable] | None = None,
+        trained: Mapping[SlowdownTarget, SlowdownTable] | None = None,
         rule: SlowdownRule | None = None,
         *,
         cautious: bool = True,
@@ -74,9 +80,13 @@ class InterferenceModel:
         self._functions: set[str] = set()
         trained = trained or {}
         known = next((one.profiles for one in trained.values()), _NOBODY)
+        self._first = frozenset(known.names)
+        """Those that stay, whoever is met."""
+        self._met: dict[str, None] = {}
+        """All others, in the order in which they were met last."""
         made: dict[int, Online] = {}
-        self._online: dict[Target, Online] = {}
-        for target in Target:
+        self._online: dict[SlowdownTarget, Online] = {}
+        for target in SlowdownTarget:
             table = trained.get(target)
             if table is None:
                 empty = Online(_nothing())
@@ -87,7 +97,7 @@ class InterferenceModel:
         self.slowdowns = Slowdowns(self._modes(), rule or SuperAdditive(), cautious)
 
     def _modes(self) -> dict[str, SharingTables]:
-        training, latency = (self._online[target].table for target in Target)
+        training, latency = (self._online[target].table for target in SlowdownTarget)
         return {SIDE_BY_SIDE: SharingTables(training, latency)}
 
     def meet(
@@ -97,11 +107,15 @@ class InterferenceModel:
         gpu_types: Iterable[str] = (),
     ) -> None:
         """Give rows to workloads and types of GPUs that were never seen."""
-        table = self._online[Target.TRAINING].table
-        functions = tuple(functions)
+        table = self._online[SlowdownTarget.TRAINING].table
+        jobs, functions = tuple(jobs), tuple(functions)
         self._functions.update(functions)
         known = table.profiles
-        names = tuple(dict.fromkeys((*known.names, *jobs, *functions)))
+        gone = self._made_way((*jobs, *functions))
+        kept = (one for one in known.names if one not in gone)
+        names = tuple(
+            one for one in dict.fromkeys((*kept, *jobs, *functions)) if one not in gone
+        )
         types = tuple(dict.fromkeys((*known.gpu_types, *gpu_types)))
         if (names, types) == (known.names, known.gpu_types):
             return
@@ -112,25 +126,43 @@ class InterferenceModel:
             self._online[target] = grown[id(online)]
         self.slowdowns.read_from(self._modes())
 
+    def _made_way(self, names: Iterable[str]) -> set[str]:
+        """Note who is met, and return who has made way for them."""
+        for name in names:
+            if name not in self._first:
+                self._met.pop(name, None)
+                self._met[name] = None
+        gone = set(list(self._met)[: max(0, len(self._met) - ROWS_MAX)])
+        for name in gone:
+            del self._met[name]
+        self._functions -= gone
+        return gone
+
     def _grown(
-        self, old: Online, target: Target, names: tuple[str, ...], types: tuple[str, ...]
+        self,
+        old: Online,
+        target: SlowdownTarget,
+        names: tuple[str, ...],
+        types: tuple[str, ...],
     ) -> Online:
-        """Return a learner of more workloads that knows what the old one did."""
+        """Return a learner of other workloads that knows what the old one did of them."""
         priors = np.array([self._prior(target, one) for one in names])
         shape = len(types), len(names), len(names)
         before = old.table
-        known_types, known = before.basis.shape[0], before.basis.shape[1]
+        stay = [before.workload(one) for one in names if before.workload(one) >= 0]
+        known_types, known = before.basis.shape[0], len(stay)
+        there = np.ix_(range(known_types), stay, stay)
         spreads = np.concatenate([before.spreads, np.ones(len(types) - known_types)])
         mean = np.broadcast_to(np.log(priors[:, 0]), shape).copy()
         spread = priors[:, 1] / np.maximum(spreads, 1e-9)[:, None, None] * np.ones(shape)
         if known_types:
             # A type that was never measured has the worst of those that were.
-            mean[known_types:, :known, :known] = before.prior.min(axis=0)
-            spread[known_types:, :known, :known] = before.prior_spread.max(axis=0)
+            mean[known_types:, :known, :known] = before.prior[there].min(axis=0)
+            spread[known_types:, :known, :known] = before.prior_spread[there].max(axis=0)
         here = slice(0, known_types), slice(0, known), slice(0, known)
-        mean[here], spread[here] = before.prior, before.prior_spread
+        mean[here], spread[here] = before.prior[there], before.prior_spread[there]
         basis = np.full(shape, CellBasis.HINGE, np.int8)
-        basis[here] = before.basis
+        basis[here] = before.basis[there]
         table = SlowdownTable(
             Profiles(names, names, types, (), np.zeros((len(types), len(names), 0))),
             SlowdownEstimate(mean, spread),
@@ -139,17 +171,17 @@ class InterferenceModel:
             half_life_s=before.half_life_s,
         )
         for name in ("shift", "seen_mean", "seen_weight", "seen_at_s"):
-            getattr(table, name)[here] = getattr(before, name)
+            getattr(table, name)[here] = getattr(before, name)[there]
         for gpu in range(len(types)):
             table.refresh(gpu)
         online = Online(table, old.alarm)
         online.since_fit = old.since_fit
         for gpu, residuals in enumerate(old.residuals):
-            online.residuals[gpu].take_over(residuals)
+            online.residuals[gpu].take_over(residuals, stay)
         return online
 
-    def _prior(self, target: Target, aggressor: str) -> Prior:
-        if target is Target.TRAINING:
+    def _prior(self, target: SlowdownTarget, aggressor: str) -> Prior:
+        if target is SlowdownTarget.TRAINING:
             return TRAINING
         return IDLE if aggressor in self._functions else LATENCY
 
@@ -173,6 +205,8 @@ class InterferenceModel:
             table = online.table
             gpu, victim = table.gpu(one.gpu_type), table.workload(one.victim)
             other = table.workload(one.others[0])
+            if victim < 0 or other < 0:
+                continue  # it has made way since
             online.learn(gpu, victim, other, 1.0 / one.slowdown, now_s)
         self.slowdowns.forget()
 
@@ -180,7 +214,7 @@ class InterferenceModel:
 
     def snapshot(self) -> dict[str, Floats]:
         """Return what was measured, by name; priors are whatever a successor is given."""
-        profiles = self._online[Target.TRAINING].table.profiles
+        profiles = self._online[SlowdownTarget.TRAINING].table.profiles
         found: dict[str, Floats] = {
             "names": np.array(profiles.names, str),
             "gpu_types": np.array(profiles.gpu_types, str),
@@ -225,22 +259,25 @@ def _nothing() -> SlowdownTable:
 def _take_up(
     online: Online,
     stored: Mapping[str, Floats],
-    target: Target,
+    target: SlowdownTarget,
     names: tuple[str, ...],
     types: tuple[str, ...],
 ) -> None:
     table = online.table
     gpus = np.array([table.gpu(one) for one in types], np.int64)
-    rows = np.array([table.workload(one) for one in names], np.int64)
+    found = [place for place, one in enumerate(names) if table.workload(one) >= 0]
+    rows = np.array([table.workload(names[place]) for place in found], np.int64)
     cells = np.ix_(gpus, rows, rows)
-    mean, weight, at_s = stored[f"{target}.seen"]
+    mean, weight, at_s = stored[f"{target}.seen"][:, :, found][..., found]
     table.seen_mean[cells], table.seen_weight[cells] = mean, weight
     table.seen_at_s[cells] = at_s
     table.basis[cells] = np.where(weight > 0, CellBasis.MEASURED, table.basis[cells])
     both = np.concatenate([rows, rows + len(table.profiles)])
+    theirs = [*found, *(len(names) + place for place in found)]
     for place, gpu in enumerate(gpus.tolist()):
         residuals = online.residuals[gpu]
-        residuals.effects[both] = stored[f"{target}.effects.{place}"]
-        residuals.covariance[np.ix_(both, both)] = stored[f"{target}.covariance.{place}"]
+        residuals.effects[both] = stored[f"{target}.effects.{place}"][theirs]
+        covariance = stored[f"{target}.covariance.{place}"]
+        residuals.covariance[np.ix_(both, both)] = covariance[np.ix_(theirs, theirs)]
         table.shift[gpu] = residuals.shift
         table.refresh(gpu)

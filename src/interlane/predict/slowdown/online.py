@@ -7,6 +7,7 @@ bound counts towards an alarm (CUSUM): when misses come faster than promised, or
 learned, ``is_due`` asks for a refit of the model, which is slow and happens elsewhere.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,11 +54,12 @@ class Residuals:
             1.0 - self.remembered**2
         ) * PRIOR**2
 
-    def take_over(self, old: "Residuals") -> None:
-        """Begin with what was known of the first of these workloads."""
-        known = [*range(old.workloads), *range(self.workloads, self.workloads + old.workloads)]
-        self.effects[known] = old.effects
-        self.covariance[np.ix_(known, known)] = old.covariance
+    def take_over(self, old: "Residuals", stay: Sequence[int]) -> None:
+        """Begin with what was known of the first of these workloads, by their old places."""
+        here = [*range(len(stay)), *range(self.workloads, self.workloads + len(stay))]
+        there = [*stay, *(old.workloads + one for one in stay)]
+        self.effects[here] = old.effects[there]
+        self.covariance[np.ix_(here, here)] = old.covariance[np.ix_(there, there)]
 
     @property
     def shift(self) -> Floats:

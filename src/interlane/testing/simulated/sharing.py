@@ -156,8 +156,8 @@ class SharingWorld:
             job.is_inside = False
             client.end()
             machine.wait(lambda: False, rng.choice((0.0, 0.0, 0.001, 0.01, 0.4)))
+        job.place = None  # who says goodbye has given its memory back before
         client.close()
-        job.place = None
         return 0
 
     def _note_place(self, job: _Job, client: Any) -> None:  # noqa: ANN401 - of a simulated module

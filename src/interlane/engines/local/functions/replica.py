@@ -59,7 +59,7 @@ def run(order: ReplicaOrder, line: socket.socket, page: int) -> None:
     """Load, say so, and answer calls until nobody asks any more."""
     begin_s = time.perf_counter()
     try:
-        handler = _loaded(order)
+        handler = loaded(order)
     except BaseException as error:
         traceback.print_exc()
         line.sendall(packed(ReplicaFrameKind.FAILED, 0, [(Status.RAISED, _said(error))]))
@@ -77,7 +77,8 @@ def shared_numbers(page: int, count: int) -> memoryview:
     return memoryview(mmap.mmap(page, 4 * count)).cast("I")
 
 
-def _loaded(order: ReplicaOrder) -> Handler:
+def loaded(order: ReplicaOrder) -> Handler:
+    """Load a handler, and what it gets first."""
     os.environ.update(order.env)
     if order.path is not None:
         sys.path.insert(0, order.path)
