@@ -9,7 +9,7 @@ from interlane.testing.conformance import check_engine
 from interlane.testing.slurm_cluster import SlurmCluster
 from interlane.testing.slurm_world import SlurmWorld
 
-SCRIPTS = int(os.environ.get("INTERLANE_SLURM_SCRIPTS", "2"))
+SCRIPTS = int(os.environ.get("INTERLANE_SLURM_SCRIPTS", "1"))
 STEPS = 40
 
 

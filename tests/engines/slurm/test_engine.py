@@ -335,7 +335,7 @@ def test_a_huge_array_and_odd_resources_are_taken_in_part_or_left_to_slurm(
         *OURS, "--nodes=2", "--gres=gpu:2", "--array=0-9999%2", script=LASTS
     )
 
-    record_of(driver, f"{array}_0", JobState.RUNNING, JobState.QUEUED)
+    until(lambda: driver.store.job(f"{array}_0") is not None, "the first task")
     why = f"Job {odd} is left to Slurm: Job {odd} asks for 1500 shards"
     until(lambda: why in caplog.text, "a sentence")
     until(lambda: "AdminComment=Left: " in _shown(on_cluster, odd), "a job that is let go")

@@ -144,9 +144,11 @@ class SlurmSession:
         words = ("squeue", "--noheader", "--all", "--states=all", GLANCE)
         lines = dict(read_glance(self.slurm.run(*words)))
         known = {job.number for job in last.jobs}
-        now = [updated(job, lines[job.number]) for job in last.jobs if job.number in lines]
-        jobs = [job for job in now if job is not None]
-        has_more = len(jobs) < len(lines) or not known.issuperset(lines)
+        there = [job for job in last.jobs if job.number in lines]
+        now = [updated(job, lines[job.number]) for job in there]
+        has_more = None in now or not known.issuperset(lines)
+        # One that cannot be understood is as it was until all is looked at: it is not gone.
+        jobs = [new or job for new, job in zip(now, there, strict=True)]
         return self._listing(jobs, last.nodes), has_more
 
     def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
