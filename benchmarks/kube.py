@@ -158,9 +158,10 @@ def by_interlane(cluster: KubeCluster, pods: list[AskedPod], placer: str) -> dic
             server.send_signal(signal.SIGTERM)
             server.wait(120)
         told = json.loads(Path(folder, TOLD).read_text())
-    spans = sorted(told["spans_s"])
-    found["decision_p50_ms"] = round(1000 * spans[len(spans) // 2], 2)
-    found["decision_p99_ms"] = round(1000 * spans[int(len(spans) * 0.99)], 2)
+    for name, what in (("decision", "spans_s"), ("decision_cpu", "spans_cpu_s")):
+        spans = sorted(told[what])
+        found[f"{name}_p50_ms"] = round(1000 * spans[len(spans) // 2], 2)
+        found[f"{name}_p99_ms"] = round(1000 * spans[int(len(spans) * 0.99)], 2)
     return {**found, "cpu_s": round(told["cpu_s"], 2), "memory_mib": told["memory_mib"]}
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from interlane.device.emulated_mig import FILE, EmulatedGpus, settings_of
+from interlane.device.repartition import repartition
 from interlane.mig.documents import read_state
 from interlane.mig.profiles import gpu_model
 from interlane.mig.transition.steps import content_of
@@ -248,6 +250,29 @@ def test_two_journals_do_not_change_one_host_at_once(
     assert "Another process changes the GPUs of this host" in said.err
     assert held(host) == before
     assert call(*words, "--journal", tmp_path / "another.journal").code == 0
+
+
+def test_emulated_gpus_are_driven_to_the_target(call: Call, way: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    current = read_state(json.loads(way.read_text())["current"], "way")
+    count = len(current.gpus) + 2
+    settings = settings_of(f"mig:A100-80GB:{count},create=0,destroy=0,mode=0")
+    gpus = EmulatedGpus.made(folder / FILE, settings)
+    for gpu in current.gpus:
+        repartition(gpus, gpu.id, gpu.layout)
+    words = ("mig", "apply", way, "--executor", "emulated", "--service-command", "true")
+
+    unnamed = call(*words)
+    said = call(*words, "--gpus", folder)
+
+    assert (unnamed.code, said.code) == (2, 0)
+    assert "name the --state folder" in unnamed.err
+    there = {
+        (gpu.id, one.place.profile, one.place.start)
+        for gpu in gpus.look()
+        for one in gpu.slices
+    }
+    assert there == aimed(way)
 
 
 def test_nvidia_smi_needs_a_command_for_services(call: Call, way: Path) -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "docs" / "results"
 WAITING = frozenset(
     {
-        *("eta-simulated", "live-prewarm", "pai-prediction"),
+        *("live-prewarm", "pai-prediction"),
         *("pai-reserve", "pai-sjf-paper", "share-beside", "smore-prewarm", "smore-utilisation"),
     }
 )

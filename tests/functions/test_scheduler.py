@@ -187,6 +187,19 @@ def test_a_busy_replica_never_makes_room_and_who_waits_in_vain_is_told() -> None
     assert "memory" in refused.refusal.reason
 
 
+@pytest.mark.parametrize(("held_mib", "said"), [(9, [RefuseReplica]), (1, [])])
+def test_who_waits_is_refused_at_once_unless_those_who_leave_make_room(
+    held_mib: int, said: list[type]
+) -> None:
+    one = Told(10)
+    one.load("a")
+    one.tell(FunctionWithdrawn("a"))
+    one.hold(held_mib)
+    one.tell(FunctionDeployed(function("e", 8)))
+
+    assert [type(act) for act in one.tell(ReplicasNeeded({"e": 1}))] == said
+
+
 def test_what_was_just_deployed_is_kept_for_a_while_but_leaves_for_a_call() -> None:
     none, soon = {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.9}
     one = Told(10, functions=("b",), watch=foretold(none, soon, soon))

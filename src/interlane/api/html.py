@@ -17,16 +17,16 @@ def summary_table(title: str, summary: Mapping[str, object]) -> str:
 
 
 def compared_table(
-    summaries: Sequence[Mapping[str, object]], best: Mapping[str, Sequence[str]]
+    summaries: Sequence[Mapping[str, object]], leads: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return one row per policy; the best of each column is bold."""
+    """Return one row per policy; who leads in a column is bold."""
     head = "".join(f"<th>{escape(name)}</th>" for name in ("policy", *COLUMNS.values()))
     rows = []
     for summary in summaries:
         policy = str(summary["policy"])
         cells = [
             f"<b>{_cell(figure, summary[figure])}</b>"
-            if policy in best.get(figure, ())
+            if policy in leads.get(figure, ())
             else _cell(figure, summary[figure])
             for figure in COLUMNS
         ]

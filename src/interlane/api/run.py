@@ -147,7 +147,7 @@ class Comparison:
         return f"<Comparison of {', '.join(run.policy for run in self.runs)}>"
 
     def _repr_html_(self) -> str:
-        return compared_table([run.summary for run in self.runs], self.best)
+        return compared_table([run.summary for run in self.runs], self.leads)
 
 
 def simulate(

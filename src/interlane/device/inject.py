@@ -112,4 +112,4 @@ def _tell_of_overruns(client: DeviceClient) -> None:
 
 def _leave(client: DeviceClient, pid: int) -> None:
     if os.getpid() == pid:
-        client.close()
+        client.leave()  # not a goodbye: what it holds is gone with the process, and no sooner

@@ -398,13 +398,21 @@ class FunctionScheduler:
                 theirs = self._functions[one.function]
                 theirs.wanted = max(0, theirs.wanted - 1)
             return self._drop(victims, DropReason.ROOM, now_s)
-        if not known.called or self._anybody_leaves():
+        if not known.called or self._fits_soon(need, now_s):
             return []
         known.called = 0
         return [RefuseReplica(name, site)]
 
-    def _anybody_leaves(self) -> bool:
-        return any(one.phase is ReplicaPhase.LEAVING for one in self.ledger.replicas.values())
+    def _fits_soon(self, need: Function, now_s: float) -> bool:
+        """Tell whether a replica could go somewhere once those that are leaving are gone."""
+        leaving: dict[GpuRef, list[PlacedReplica]] = {}
+        for one in self.ledger.replicas.values():
+            if one.phase is ReplicaPhase.LEAVING and one.gpu.id in self.ledger.gpus.by_id:
+                leaving.setdefault(one.gpu.id, []).append(one)
+        return any(
+            self._would_fit(self.ledger.gpus.by_id[ref], there, need, now_s)
+            for ref, there in leaving.items()
+        )
 
     # -- making room ------------------------------------------------------------------
 

@@ -144,6 +144,11 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # else a loss of power may leave the file under no name
+    finally:
+        os.close(folder)
 
 
 def _write(state: Path, identity: Identity) -> None:

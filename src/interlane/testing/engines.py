@@ -333,7 +333,12 @@ class _Play:
         """Lose all but what the engine keeps: what runs, and what came in through it."""
         for path in self.folder.glob("state.db*"):
             path.unlink()
-        self.acknowledged &= {one.job_id for one in self.world.running() if self._is_whole(one)}
+        ending = {*self.world.exits(), *self.stopped}
+        self.acknowledged &= {
+            one.job_id
+            for one in self.world.running()
+            if self._is_whole(one) and one not in ending  # it may be over before anybody looks
+        }
         self.asked.clear()
 
     def _is_whole(self, attempt: Attempt) -> bool:
@@ -731,12 +736,12 @@ class _Play:
                 pass
 
     def _ended_unseen(self, record: JobRecord) -> bool:
-        """Tell whether a job of an engine that keeps the record ended after the copy was made.
+        """Tell whether a job that came in through the engine ended after the copy was made.
 
         Nobody there wants it any more, and nobody tells a server with an older copy why.
         """
         ended = [one for one in self.told if isinstance(one, Ended)]
-        return self.gate.traits.keeps_record and any(
+        return record.key is not None and any(
             one.attempt.uid == record.uid and one.attempt.number > record.attempt
             for one in ended
         )

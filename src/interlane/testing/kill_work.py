@@ -160,16 +160,16 @@ class KillWork:
         while not self._over.is_set():
             self._may.wait()
             with self._busy:
-                if self._may.is_set() and self.serving is not None:
+                is_over, may = self._over.is_set(), self._may.is_set()
+                if may and not is_over and self.serving is not None:
                     self._inside += 1
-                    return not self._over.is_set() or self._leave()
+                    return True
             time.sleep(AGAIN_S)
         return False
 
-    def _leave(self) -> bool:
+    def _leave(self) -> None:
         with self._busy:
             self._inside -= 1
-        return False
 
     def _hand_in(self, client: int) -> None:
         rng, number = Random(f"{self._seed} {client}"), 0

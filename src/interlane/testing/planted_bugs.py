@@ -207,7 +207,7 @@ _STORE: Final = (
                     pass
 """,
         "One live attempt per job: what nobody knows is ended.",
-        Scripts("cluster", 10),
+        Scripts("cluster", 100),
     ),
 )
 

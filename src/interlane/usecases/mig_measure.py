@@ -15,7 +15,8 @@ from interlane.usecases.documents import from_file
 from interlane.usecases.mig import measurements
 from interlane.usecases.reporter import SILENT, Reporter
 from interlane.wiring import measuring
-from interlane.wiring.measuring import HandlerWork, OpenSlice
+from interlane.wiring.measuring import HandlerWork as HandlerWork
+from interlane.wiring.measuring import OpenSlice
 
 NVIDIA: Final = "nvidia:"
 

@@ -14,12 +14,16 @@ from interlane.device.inventory import Devices, devices_of
 from interlane.device.lanes import Lanes, LaneSettings
 from interlane.device.repartition import repartition
 from interlane.engines.local.attempt_group import AttemptGroup
+from interlane.engines.local.engine import LocalEngine
 from interlane.engines.local.groups import CoreSlice, GroupLimits, groups_here
 from interlane.engines.local.launch import JobBounds, Secrets, order_of
-from interlane.live.files.job import read_spec
+from interlane.live.files.job import JobSpec, read_spec
+from interlane.live.port import Attempt
 from interlane.mig.partition import layout_of
 from interlane.model import MILLI, InvalidInput, Placement, Spot
-from interlane.testing.live import launch_of
+from interlane.model.lifecycle import JobState
+from interlane.testing.live import driving, ended, launch_of
+from interlane.testing.waiting import until
 
 WORD = "mig:A100-40GB:2,memory=8GiB,create=0,destroy=0,mode=0"
 CORES_MILLI = len(os.sched_getaffinity(0)) * MILLI
@@ -92,6 +96,32 @@ def test_a_job_is_started_within_its_slice(tmp_path: Path, *, paced: bool, pace:
 def test_only_one_machine_emulates_gpus_that_can_be_cut() -> None:
     with pytest.raises(InvalidInput, match="on one machine only"):
         devices_of(WORD)
+
+
+def asking_for(kind: str, command: str) -> JobSpec:
+    gpu = {"count": 1, "type": kind}
+    return read_spec({"name": "sliced", "run": command, "resources": {"gpu": gpu}})
+
+
+@pytest.mark.timeout(300)
+def test_a_job_runs_in_its_slice_and_holds_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gpus = devices_of(WORD, tmp_path)
+    engine = LocalEngine(tmp_path, gpus, look_s=0.1)
+    command = f"echo $CUDA_VISIBLE_DEVICES; until [ -e {gate} ]; do sleep 0.1; done"
+    with driving(tmp_path, engine=engine) as driver:
+        cut(tmp_path, "gpu-1", "3g.20gb@0", "2g.10gb@4")
+        until(lambda: engine.devices.machine.gpus == 4, "the slices")
+        record = driver.submit(asking_for("A100-2g.10gb", command), "ann").result(60)
+        until(lambda: bool(EmulatedGpus(tmp_path / FILE).look()[1].processes), "its start")
+        with pytest.raises(InvalidInput, match="held by process"):
+            cut(tmp_path, "gpu-1")
+        gate.touch()
+        assert ended(driver, record).state is JobState.SUCCEEDED
+        cut(tmp_path, "gpu-1")
+        output = engine.output(Attempt(record.id, 1, record.uid), 0, 1 << 16).data.decode()
+
+    assert output.strip() == engine.devices.uuids[3]
 
 
 # -- cores by control group -----------------------------------------------------------

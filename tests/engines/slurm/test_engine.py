@@ -242,10 +242,12 @@ def test_a_job_that_an_administrator_sends_elsewhere_is_known_to_be_there(
     finally:
         on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
 
-    record = record_of(driver, job, JobState.RUNNING)
+    def is_known() -> bool:
+        record = record_of(driver, job, JobState.RUNNING)
+        assert record.placement is not None
+        return [spot.machine for spot in record.placement.spots] == [other]
 
-    assert record.placement is not None
-    assert [spot.machine for spot in record.placement.spots] == [other]
+    until(is_known, "a record that follows Slurm")
     assert f" NodeList={other} " in " ".join(_shown(on_cluster, job).split())
 
 

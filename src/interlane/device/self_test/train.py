@@ -26,7 +26,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(inputs), labels)
         begin_s = time.monotonic()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if device != "cpu":
             torch.cuda.synchronize()
         seen.append((begin_s, time.monotonic()))

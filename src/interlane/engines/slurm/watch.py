@@ -33,6 +33,8 @@ class SlurmWatch:
         self._requests = requests
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
         self._complained: set[str] = set()
+        self._unplaced: dict[Attempt, Launch] = {}
+        """What has begun, and nobody has looked yet on which GPUs."""
         self._is_full = True
         """Whether the last look was at everything."""
         self._full_s = 0.0
@@ -103,6 +105,7 @@ class SlurmWatch:
         self._complain()
         for attempt, one in asked.items():
             self._follow(attempt, one, listing)
+        self._tell_where(listing)
         known = running | asked.keys()
         self._session.flight.over &= listing.runs.keys()
         for run in listing.runs.values():
@@ -133,7 +136,7 @@ class SlurmWatch:
         run = listing.runs.get(attempt)
         is_late = time.monotonic() > one.deadline_s
         if run is not None and run.stage is RunStage.RUNS:
-            self._tell_where(run, one.launch, listing)
+            self._unplaced[attempt] = one.launch
             self._begun(attempt)
         elif run is not None and run.stage is RunStage.OVER:
             self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
@@ -151,17 +154,25 @@ class SlurmWatch:
             give_up = partial(self._requests.give_up, attempt, f"It lacked {lacks}.", lacks)
             self._session.do(attempt, give_up)
 
-    def _tell_where(self, run: SlurmRun, launch: Launch, listing: SlurmListing) -> None:
-        """Tell if Slurm runs a job elsewhere: an administrator said so, or GPUs are alike."""
-        there, asked = listing.place(run), launch.placement
-        has_all = sum(len(one.gpus) for one in there.spots) == sum(
-            len(one.gpus) * one.instances for one in asked.spots
-        )
-        if has_all and _instances(there) != _instances(asked):
-            found = self._session.found(run, listing)
-            if found is not None:
-                log.warning("Slurm runs job %s on %s.", launch.attempt.job_id, there)
-                self._session.tell(found)
+    def _tell_where(self, listing: SlurmListing) -> None:
+        """Tell of jobs that Slurm runs elsewhere than was decided, once all is to be seen.
+
+        An administrator said so, or GPUs are alike and Slurm chose among them.
+        """
+        for attempt, launch in list(self._unplaced.items()):
+            run = listing.runs.get(attempt)
+            there = None if run is None else listing.place(run)
+            if run is None or there is None:
+                del self._unplaced[attempt]
+                continue
+            is_known = _gpus(there) == _gpus(launch.placement)
+            if not is_known and not self._is_full:
+                self._next_s = 0.0  # a glance has no GPUs
+                continue
+            del self._unplaced[attempt]
+            if is_known and _instances(there) != _instances(launch.placement):
+                log.warning("Slurm runs job %s at %s.", attempt.job_id, there)
+                self._tell_found(run, listing)
 
     def _take_up(self, run: SlurmRun, listing: SlurmListing) -> None:
         """Tell of a run that Slurm began by itself, whether it has ended since or not."""
@@ -169,15 +180,18 @@ class SlurmWatch:
         is_over = run.stage is RunStage.OVER and run.has_begun and run.is_brought
         if run.stage is not RunStage.RUNS and (not is_over or attempt in flight.over):
             return
-        found = self._session.found(run, listing)
-        if found is not None:
-            self._session.tell(found)
+        self._tell_found(run, listing)
         if is_over:
             self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
             return
         self._begun(attempt)
         if run.is_brought and not self._session.settings.dry_run:
             self._claim(run)
+
+    def _tell_found(self, run: SlurmRun, listing: SlurmListing) -> None:
+        found = self._session.found(run, listing)
+        if found is not None:
+            self._session.tell(found)
 
     def _claim(self, run: SlurmRun) -> None:
         """Write down which attempt a run is, unless that is written."""
@@ -221,9 +235,9 @@ class SlurmWatch:
 
     def _claim_again(self, job: SlurmJob) -> None:
         """Write a claim again that somebody has written over."""
-        now = self._session.one(job.id)
-        if now is not None and now.claim is None:
-            self._session.launcher.note(job.id, str(job.claim))
+        launcher = self._session.launcher
+        if launcher.written.over(job) is job:  # we have written nothing since
+            launcher.note(job.id, str(job.claim))
 
     def _hold_strays(self, listing: SlurmListing, asked: Collection[Attempt]) -> None:
         """Hold jobs that Slurm has requeued by itself, so that it is ours where they go."""
@@ -261,3 +275,7 @@ def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...]]]:
     return Counter(
         (spot.machine, spot.gpus) for spot in placement.spots for _ in range(spot.instances)
     )
+
+
+def _gpus(placement: Placement) -> int:
+    return sum(len(spot.gpus) * spot.instances for spot in placement.spots)

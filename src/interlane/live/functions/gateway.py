@@ -156,8 +156,8 @@ class Gateway:
         rows = await asyncio.to_thread(self.jobs.store.functions)
         if self.settings.learned is not None:
             kept = await asyncio.to_thread(self.settings.learned.read)
-            for what in self.scheduler.restore(kept):
-                log.warning("%s", what)
+            for unusable in self.scheduler.restore(kept):
+                log.warning("%s", unusable)
         if rows:
             await self._warmed_up
         self._follow_jobs()
@@ -166,8 +166,8 @@ class Gateway:
                 self._put(row)
             except (InterlaneError, ValueError) as error:
                 log.error("Function %s cannot be read; deploy it again: %s", row.name, error)
-        for what in (self._sweeping(), self._slots(), self._following(news)):
-            self._tasks.append(self._loop.create_task(what))
+        for endless in (self._sweeping(), self._slots(), self._following(news)):
+            self._tasks.append(self._loop.create_task(endless))
 
     async def close(self) -> None:
         """End all replicas."""

@@ -4,8 +4,7 @@ Tables grow with everybody who is met, up to a bound: then those make way that w
 ago, because a table costs the square of its rows.  A pair begins with what a trained model says
 of it, else with a cautious constant.  What is measured counts for more than either, moves what
 is thought of others beside the same workloads, and fades in the course of days.  How more than
-two add up
-is learned on top, by a rule that lives as long as the tables.
+two add up is learned on top, by a rule that lives as long as the tables.
 """
 
 from collections.abc import Iterable, Mapping
