@@ -14,7 +14,7 @@ What is checked is computed from what the world shows, never with the code that 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -727,39 +727,41 @@ class _Play:
             case JobState.SUCCEEDED:
                 demand(exit_code == 0, "ends are true", what)
             case JobState.FAILED:
-                demand(exit_code not in (0, -1) or self._refused(record), "ends are true", what)
+                told, stopped = [*self.told, *self._said()], self.stopped | self.gate.stopped
+                failed = exit_code not in (0, -1) or _refused(record, told, stopped)
+                demand(failed, "ends are true", what)
             case JobState.CANCELLED:
                 was_asked = record.id in self.cancelled or record.key in self.world.withdrawn()
-                is_true = was_asked or self._ended_unseen(record)
+                is_true = was_asked or _ended_unseen(record, self.told)
                 demand(is_true, "ends are true", what)
             case _:
                 pass
 
-    def _ended_unseen(self, record: JobRecord) -> bool:
-        """Tell whether a job that came in through the engine ended after the copy was made.
 
-        Nobody there wants it any more, and nobody tells a server with an older copy why.
-        """
-        ended = [one for one in self.told if isinstance(one, Ended)]
-        return record.key is not None and any(
-            one.attempt.uid == record.uid and one.attempt.number > record.attempt
-            for one in ended
-        )
+def _ended_unseen(record: JobRecord, told: Iterable[Report]) -> bool:
+    """Tell whether a job that came in through the engine ended after the copy was made.
 
-    def _refused(self, record: JobRecord) -> bool:
-        """Tell whether a job could not begin or was cut off, and more often than it may.
+    Nobody there wants it any more, and nobody tells a server with an older copy why.
+    """
+    ended = [one for one in told if isinstance(one, Ended)]
+    return record.key is not None and any(
+        one.attempt.uid == record.uid and one.attempt.number > record.attempt for one in ended
+    )
 
-        Neither counts that was stopped, nor what a machine lacked for the moment.
-        """
-        told = [
-            one
-            for one in [*self.told, *self._said()]
-            if isinstance(one, NeverBegan | Ended) and one.attempt.uid == record.uid
-        ]
-        never = {one.attempt for one in told if isinstance(one, NeverBegan) and not one.lacks}
-        cut_off = {one.attempt for one in told if isinstance(one, Ended) and one.was_cut_off}
-        stopped = self.stopped | self.gate.stopped
-        return len(never - stopped) >= START_TRIES or len(cut_off) > record.job.retries
+
+def _refused(record: JobRecord, told: Iterable[Report], stopped: Collection[Attempt]) -> bool:
+    """Tell whether a job could not begin or was cut off, and more often than it may.
+
+    Neither counts that was stopped, nor what a machine lacked for the moment.
+    """
+    over = [
+        one
+        for one in told
+        if isinstance(one, NeverBegan | Ended) and one.attempt.uid == record.uid
+    ]
+    never = {one.attempt for one in over if isinstance(one, NeverBegan) and not one.lacks}
+    cut_off = {one.attempt for one in over if isinstance(one, Ended) and one.was_cut_off}
+    return len(never.difference(stopped)) >= START_TRIES or len(cut_off) > record.job.retries
 
 
 def _scheduler(cluster: Cluster, workload: RequestCounts) -> Scheduler:

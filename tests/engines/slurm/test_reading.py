@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, read_claim
-from interlane.engines.slurm.glances import Written, read_glance, updated
+from interlane.engines.slurm.glances import WrittenComments, read_glance, updated
 from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 from interlane.engines.slurm.machines import gpus_of, held_by, machine_of
 from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
@@ -226,7 +226,7 @@ def test_no_table_of_what_changes_is_a_crash(text: str) -> None:
 
 
 def test_what_we_have_written_counts_until_a_look_shows_it() -> None:
-    written, job = Written(), read()
+    written, job = WrittenComments(), read()
     comment = str(HeldClaim(2, 0, 3, 99.0, 100.0))
 
     written.wrote(job.id, comment)

@@ -63,7 +63,7 @@ def updated(job: SlurmJob, words: list[str]) -> SlurmJob | None:
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenComments:
     """Comments that we have written, until a look has shown them; any thread may ask."""
 
     _comments: dict[str, tuple[str, float]] = field(default_factory=dict)

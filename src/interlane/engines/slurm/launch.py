@@ -19,7 +19,7 @@ from zlib import crc32
 
 from interlane.engines.slurm.claims import MARK, HeldClaim, LaunchedClaim
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo
-from interlane.engines.slurm.glances import Written
+from interlane.engines.slurm.glances import WrittenComments
 from interlane.engines.slurm.gres import GPU, SHARD
 from interlane.engines.slurm.machines import NodeGpus
 from interlane.engines.slurm.reading import SlurmJob
@@ -111,7 +111,7 @@ class Launcher:
     accounts: SlurmAccounts
     folder: Path
     """Where jobs work that run as we do and do not say where."""
-    written: Written = field(default_factory=Written)
+    written: WrittenComments = field(default_factory=WrittenComments)
 
     # -- jobs that sbatch brought -----------------------------------------------------
 
