@@ -115,7 +115,7 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
         "F11",
         "live.http.watchers",
         "anybody may watch as often as they like",
-        "if self._watching[name] >= self._bounds.watchers_per_token:",
+        "if self._watching[name] >= self._each:",
         "if self._watching[name] >= 10**9:",
         "Watchers are bounded for each and for all.",
         f"{BOUNDS}::test_watchers_are_bounded",
@@ -161,8 +161,14 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
         "F15",
         "live.http.gate",
         "what strangers send is passed on",
-        "        if caller is None:",
-        "        if caller is None and False:",
+        """\
+        if caller is None:
+            self._deny(None, scope, HTTPStatus.UNAUTHORIZED)\
+""",
+        """\
+        if caller is None and False:
+            pass\
+""",
         "Nothing of a request is read before its token.",
         f"{BOUNDS}::test_nothing_is_read_of_strangers",
     ),
