@@ -59,7 +59,7 @@ def test_every_trial_is_a_deployment_whose_value_is_what_it_says(
     for _ in range(12):
         better, best = tree.try_once(), tree.best
         assert best is not None
-        assert better is (not seen or best.value < seen[-1])
+        assert better is bool(not seen or best.value < seen[-1])
         seen.append(best.value)
     best = tree.best
     assert best is not None

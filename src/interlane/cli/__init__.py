@@ -107,13 +107,14 @@ for command in (
     *(demo.demo, simulate.simulate, compare.compare, up.up, up.down, replay.replay),
     *(pages.pages, jobs.submit, jobs.run, ps.ps, describe.describe, explain.explain),
     *(describe.eta, questions.plan, jobs.wait, job_output.logs, jobs.cancel, jobs.resolve),
-    *(terminal.attach, forward.port_forward),
+    terminal.attach,
     *(waiting.hold, waiting.release, waiting.change, waiting.rerun),
     *(gpus.gpus, gpus.top, machines.machines, machines.drain, machines.undrain),
     usage.usage,
     *(explain.timeline, about.policies, doctor.doctor, audit.audit, about.version),
 ):
     app.command(cls=WithExamples)(command)
+app.command("port-forward", cls=WithExamples)(forward.port_forward)
 app.add_typer(function.app, name="function")
 app.command("compile", cls=WithExamples)(compile.compile_)
 app.command(cls=reproduce.Command)(reproduce.reproduce)

@@ -130,8 +130,9 @@ class SlurmSession:
         self.skipped.clear()
         jobs = read_jobs(self.slurm.json("squeue", "--all"), self.skipped)
         nodes = read_nodes(self.slurm.json("sinfo", "--all"), self.skipped)
+        steady = self._steady(jobs)
         self.launcher.written.seen(begun_s)
-        return self._listing(self._steady(jobs), nodes)
+        return self._listing(steady, nodes)
 
     def _listing(self, jobs: list[SlurmJob], nodes: Sequence[SlurmNode]) -> SlurmListing:
         now = [self.launcher.written.over(job) for job in jobs]
@@ -158,7 +159,10 @@ class SlurmSession:
         comment may not know that it was ours.  One that was understood and no longer is has
         not ended for that.
         """
-        before, found, overwritten = self._before, [], []
+        # What was written since the last look may be written over before anybody has seen it.
+        over = self.launcher.written.over
+        before = {number: over(job) for number, job in self._before.items()}
+        found, overwritten = [], []
         jobs += [before[one] for one in self.skipped.numbers if one in before]
         for job in jobs:
             known = before.get(job.number)
