@@ -3,6 +3,7 @@ import os
 import resource
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,6 +45,24 @@ providers._get_local_constants = lambda: providers._local_constants
 # Shells start background commands with interrupts ignored, and children inherit that; tests
 # that interrupt programs need them heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# -- what tests leave behind ----------------------------------------------------------------
+
+LIMITS = (
+    resource.RLIMIT_DATA,
+    resource.RLIMIT_AS,
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_FSIZE,
+)
+
+
+@pytest.fixture(autouse=True)
+def _limits_stay_as_they_are() -> Iterator[None]:
+    """Fail a test that leaves its process less memory than it had: another would die of it."""
+    before = [resource.getrlimit(one) for one in LIMITS]
+    yield
+    assert [resource.getrlimit(one) for one in LIMITS] == before
+
 
 # -- a worker that dies ---------------------------------------------------------------------
 

@@ -233,7 +233,10 @@ class DeviceClient:
             self._tell(self._needs.after_overrun())
 
     def close(self) -> None:
-        """Leave the device for good; an iteration that nothing has ended ends here."""
+        """Leave the device for good; an iteration that nothing has ended ends here.
+
+        Who shares no device is held to no part of one.
+        """
         self.end()
         with self._state:
             if self._closed:
@@ -242,6 +245,7 @@ class DeviceClient:
                 self._tell(self._needs.last())
             self._closed = True
             self._epoch = 0
+            self._needs.obey(0)
             self._send(Frame(FrameKind.BYE, self._job))
             # The watcher sleeps on these descriptors: wake it, and it closes them.
             with suppress(OSError):
