@@ -64,7 +64,9 @@ def test_larger_slices_are_faster_and_a_second_run_goes_on_where_the_first_ended
     rates = {row["profile"]: row for row in both["rows"]}
     assert (first["measured"], both["measured"], both["emulated"]) == (1, 1, True)
     before = first["rows"][0]["throughput_per_s"]
-    assert rates["1g.5gb"]["throughput_per_s"] == pytest.approx(before)  # not measured again
+    assert rates["1g.5gb"]["throughput_per_s"] == pytest.approx(
+        before, abs=0.01
+    )  # not measured again
     assert rates["7g.40gb"]["throughput_per_s"] > 2 * rates["1g.5gb"]["throughput_per_s"]
     assert [one for one, row in rates.items() if row["interpolated"]] == [
         "2g.10gb",
