@@ -9,8 +9,8 @@ from interlane.testing.conformance import check_engine
 from interlane.testing.slurm_cluster import SlurmCluster
 from interlane.testing.slurm_world import SlurmWorld
 
-# Two of seven runs on a busy machine broke the contract before their causes were mended, and
-# too few were played since: until they are dependable, scripts run when they are asked for.
+# Three of nine scripts on a busy machine broke the contract. What was mended since is likely,
+# not proven, to be why: until they are dependable, scripts run when they are asked for.
 SCRIPTS = int(os.environ.get("INTERLANE_SLURM_SCRIPTS", "0"))
 STEPS = 40
 
