@@ -34,7 +34,7 @@ model = torch.nn.Linear(32, 1024)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(6):
     optimizer.zero_grad()
-    rows = 64 if step < 5 else 20 * 1024
+    rows = 64 if step < 5 else 16 * 1024  # five tensors of 64 MiB
     model(torch.randn(rows, 32)).square().mean().backward()
     optimizer.step()
 print("finished")
@@ -103,7 +103,7 @@ def test_it_runs_once_more_with_more_memory_if_it_may(
 
     said = capfd.readouterr()
     assert "once more with 3" in said.err
-    assert (code, said.out) == (0, "finished\n")
+    assert (code, said.out) == (0, "finished\n"), said.err
 
 
 def test_the_next_run_is_admitted_with_what_this_one_lacked(daemon: Path) -> None:
