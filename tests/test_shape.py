@@ -11,6 +11,8 @@ import interlane
 METHODS_MAX = 40
 LINES_MAX = 70
 ARGUMENTS_MAX = 10
+NAMES_OF_LIVE_MAX = 19
+"""What pages may know of the live half, besides what they ask its view."""
 
 SOURCE = Path(interlane.__file__).parent
 
@@ -47,7 +49,13 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert not cycles, "\n".join(" - ".join(names) for names in sorted(cycles))
 
 
+def test_pages_know_few_names_of_the_live_half() -> None:
+    known = names_of("interlane.live", among="interlane.pages")
+    assert len(known) <= NAMES_OF_LIVE_MAX, ", ".join(sorted(known))
+
+
 def test_the_checks_see_what_they_look_for() -> None:
+    assert "interlane.live.view.View" in names_of("interlane.live", among="interlane.pages")
     assert knots({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}, {"d"}]
     assert "interlane.kernel.ledger" in imports()["interlane.kernel.view"]
     assert any(node.name == "Scheduler" for _, node in nodes(ast.ClassDef))
@@ -94,6 +102,16 @@ def imports() -> dict[str, set[str]]:
             if named - known and node.module in known:
                 graph[name].add(node.module)
     return graph
+
+
+def names_of(package: str, *, among: str) -> set[str]:
+    """Return the names of a package that the modules of another import."""
+    return {
+        f"{node.module}.{alias.name}"
+        for name, node in nodes(ast.ImportFrom)
+        if f"{name}.".startswith(f"{among}.") and f"{node.module}.".startswith(f"{package}.")
+        for alias in node.names
+    }
 
 
 def knots(graph: dict[str, set[str]]) -> list[set[str]]:

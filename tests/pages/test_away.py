@@ -20,10 +20,14 @@ from interlane.pages.reports import BYTES_MAX, ROWS_MAX, must_be_modest
 BOUNDS = ServerBounds()
 
 
+def away_within(bounds: ServerBounds) -> Away:
+    return Away(bounds.uploads_waiting, bounds.upload_memory_share)
+
+
 def run(limit_s: float, work: Callable[..., object], *args: object) -> object:
     """Have work done away, in a thread: the browser's loop runs in this one."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, Away(BOUNDS).run(limit_s, work, *args)).result()
+        return pool.submit(asyncio.run, away_within(BOUNDS).run(limit_s, work, *args)).result()
 
 
 def test_what_was_made_comes_back_from_another_process() -> None:
@@ -48,14 +52,14 @@ def test_a_death_is_told() -> None:
 
 
 def test_work_gets_a_share_of_the_machines_memory() -> None:
-    away = Away(ServerBounds(upload_memory_share=1e-3))
+    away = away_within(ServerBounds(upload_memory_share=1e-3))
     assert away.memory_bytes == int(machine_bytes() / 1000)
     with ThreadPoolExecutor(1) as pool, pytest.raises(InterlaneError, match="memory"):
         pool.submit(asyncio.run, away.run(60.0, bytearray, machine_bytes() // 2)).result()
 
 
 def test_work_that_waits_is_bounded() -> None:
-    away = Away(ServerBounds(uploads_waiting=2))
+    away = away_within(ServerBounds(uploads_waiting=2))
     with (
         away.room(),
         away.room(),

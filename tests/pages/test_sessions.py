@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller, Role, Tokens
 from interlane.live.bounds import ServerBounds
+from interlane.live.http.browsers import BrowserGate, FrontEnd, SignIns
+from interlane.live.http.sessions import SESSION_S, TICKET_S, Sessions
 from interlane.live.rates import KNOWN_MAX, RateLimit
 from interlane.live.store.store import Store
-from interlane.pages.front import Front
-from interlane.pages.sessions import SESSION_S, TICKET_S, Sessions
+from interlane.pages.front import LOGIN, OPEN_PATHS, Entrance
 
 
 class Clock:
@@ -22,6 +23,18 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+async def nothing() -> None:
+    pass
+
+
+def gate_of(tokens: Tokens, clock: Clock, bounds: ServerBounds) -> BrowserGate:
+    """Return the way in to pages that are not there yet."""
+    sign_ins = SignIns(tokens, clock, bounds, AuditLog(None, clock))
+    app = Entrance(sign_ins).app
+    front_end = FrontEnd(LOGIN, OPEN_PATHS, app, FastAPI, nothing, upload_bytes_max=1)
+    return BrowserGate(FastAPI(), front_end, sign_ins, bounds)
 
 
 @pytest.fixture
@@ -142,13 +155,7 @@ def test_a_session_ends_when_its_token_expires(tokens: Tokens, clock: Clock) -> 
 
 def test_an_address_signs_in_so_often_and_no_more(tokens: Tokens, clock: Clock) -> None:
     token, _ = tokens.make("ann", Role.USER)
-
-    async def nothing() -> None:
-        pass
-
-    bounds = ServerBounds(logins_per_minute=5)
-    audit = AuditLog(None, clock)
-    front = Front(FastAPI(), FastAPI, Sessions(tokens, clock), bounds, audit, nothing)
+    front = gate_of(tokens, clock, ServerBounds(logins_per_minute=5))
 
     async def ask(address: str, shown: str) -> httpx.Response:
         way = httpx.ASGITransport(front, client=(address, 1))
@@ -172,27 +179,22 @@ def test_an_address_signs_in_so_often_and_no_more(tokens: Tokens, clock: Clock) 
 def test_who_opens_page_after_page_is_told_to_wait_and_nobody_else(
     tokens: Tokens, clock: Clock
 ) -> None:
-    sessions = Sessions(tokens, clock)
-    ann, bob = (sessions.enter_by_token(tokens.make(it, Role.VIEWER)[0]) for it in ("a", "b"))
+    ann, bob = (tokens.make(name, Role.VIEWER)[0] for name in ("ann", "bob"))
     pages = FastAPI()
     pages.add_api_route("/{path:path}", lambda path: "a page")
 
-    async def nothing() -> None:
-        pass
-
-    async def play() -> dict[str | None, list[int]]:
-        bounds = ServerBounds(pages_per_s=0.1)  # three in a row
-        front = Front(FastAPI(), FastAPI, sessions, bounds, AuditLog(None, clock), nothing)
+    async def play() -> dict[str, list[int]]:
+        front = gate_of(tokens, clock, ServerBounds(pages_per_s=0.1))  # three in a row
         front._pages = asyncio.get_running_loop().create_future()
         front._pages.set_result(pages)
         way = httpx.ASGITransport(front)
-        told: dict[str | None, list[int]] = {}
-        async with httpx.AsyncClient(transport=way, base_url="http://here") as browser:
-            for session in (ann, bob):
-                head = {"Cookie": f"interlane_http={session}"}
+        told: dict[str, list[int]] = {}
+        for token in (ann, bob):
+            async with httpx.AsyncClient(transport=way, base_url="http://here") as browser:
+                await browser.post(LOGIN, data={"token": token})
                 paths = ["/"] * 5 + ["/_nicegui/script.js"]
-                answers = [await browser.get(path, headers=head) for path in paths]
-                told[session] = [one.status_code for one in answers]
+                answers = [await browser.get(path) for path in paths]
+                told[token] = [one.status_code for one in answers]
         return told
 
     with ThreadPoolExecutor(1) as pool:

@@ -14,7 +14,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Final, TypeVar
 
-from interlane.live.bounds import ServerBounds
 from interlane.model import InterlaneError, InvalidInput
 
 MEMORY_BYTES_MAX: Final = 8 << 30
@@ -31,11 +30,11 @@ Made = TypeVar("Made")
 class Away:
     """Has work done elsewhere, one piece after another."""
 
-    def __init__(self, bounds: ServerBounds) -> None:
+    def __init__(self, waiting_max: int, memory_share: float) -> None:
         self._turn = asyncio.Semaphore(AT_A_TIME)
-        self._in_hand_max = bounds.uploads_waiting
+        self._in_hand_max = waiting_max
         self._in_hand = 0
-        share = bounds.upload_memory_share * machine_bytes()
+        share = memory_share * machine_bytes()
         self.memory_bytes = min(MEMORY_BYTES_MAX, int(share))
 
     @contextmanager

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interlane.live.functions.colocation import ComparedSlowdown
 from interlane.live.functions.status import FunctionStatus
-from interlane.live.measure.occupancy import DeviceUse, TenantUse
+from interlane.live.measure.occupancy import DeviceUse
 from interlane.model import MILLI, JobId
 from interlane.pages import words
 from interlane.pages.frame import job_link, live, table, title
@@ -234,7 +234,7 @@ def tenants_table(device: DeviceUse) -> Markup:
     rows = [
         (
             job_link(one.id),
-            _now(one),
+            one.now,
             words.UNKNOWN if one.lane is None else f"lane {one.lane}",
             words.UNKNOWN if one.used_bytes is None else _mib(one.used_bytes),
             slowdown(None if one.use is None else one.use.predicted_slowdown),
@@ -244,13 +244,6 @@ def tenants_table(device: DeviceUse) -> Markup:
     ]
     head = ("job", "now", "lane", "memory used", "predicted", "measured slowdown")
     return table(head, rows, f"Jobs of GPU {device.gpu}", "", (3, 4, 5))
-
-
-def _now(one: TenantUse) -> str:
-    """Return what a job does on its device, as its daemon sees it."""
-    if not one.is_present:
-        return "not seen by the device daemon"
-    return one.state if one.why is None else f"{one.state}: {one.why}"
 
 
 def beside_table(compared: Sequence[ComparedSlowdown], who: str) -> Markup:

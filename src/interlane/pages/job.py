@@ -9,7 +9,6 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
-from interlane.live.files.job import request_told
 from interlane.live.http import acting
 from interlane.live.http.documents import shown_spec
 from interlane.live.measure.occupancy import DeviceUse
@@ -153,7 +152,7 @@ class _View:
 
     async def look_ahead(self) -> None:
         """Find out when it is likely to start; takes its time."""
-        self.band = (await self._site.starts.bands([self._id])).get(self._id)
+        self.band = (await self._site.service.starts([self._id])).get(self._id)
 
     # -- head -------------------------------------------------------------------------
 
@@ -169,7 +168,7 @@ class _View:
             ("ran", words.UNKNOWN if began_s is None else words.span(until_s - began_s)),
             ("submitted", charts.clock(record.submitted_s)),
             ("estimated", f"{words.span(record.low_s)} – {words.span(record.high_s)}"),
-            ("request", request_told(record.job)),
+            ("request", record.job.request),
             ("priority", str(record.job.priority)),
             ("attempt", str(record.attempt) if record.attempt else words.UNKNOWN),
             ("exit code", words.UNKNOWN if record.exit_code is None else str(record.exit_code)),

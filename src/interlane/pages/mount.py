@@ -9,13 +9,12 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from interlane.live.http.browsers import BrowserGate, FrontEnd, SignIns
 from interlane.live.http.service import LiveService
 from interlane.pages.away import Away
-from interlane.pages.front import Front, no_such_page
-from interlane.pages.reports import PATH, ReportPages
-from interlane.pages.sessions import Sessions
+from interlane.pages.front import LOGIN, OPEN_PATHS, Entrance, no_such_page
+from interlane.pages.reports import PATH, UPLOAD_BYTES_MAX, ReportPages
 from interlane.pages.site import Site, Visit
-from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
 
 RECONNECT_S: Final = 10.0
@@ -25,22 +24,22 @@ BUILT_WITHIN_S: Final = 30.0
 """Seconds for which a page waits for a busy server."""
 
 
-def mount(service: LiveService, api: FastAPI) -> Front:
+def mount(service: LiveService, api: FastAPI) -> BrowserGate:
     """Return the application of pages and API."""
-    view = service.view
-    sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
-    starts, usage = Starts(service), Usage(view)
-    away, reports = Away(service.bounds), ReportPages(Path(service.scratch))
-    told = view.policy(), view.placer_about()
-    site = Site(service, *told, sessions, starts, usage, away, reports)
-    return Front(
-        api,
-        lambda: _built(site),
-        sessions,
-        service.bounds,
-        service.audit,
+    view, bounds = service.view, service.bounds
+    sign_ins = SignIns(service.tokens, view.now_s, bounds, service.audit)
+    usage, reports = Usage(view), ReportPages(Path(service.scratch))
+    away = Away(bounds.uploads_waiting, bounds.upload_memory_share)
+    site = Site(service, view.policy(), view.placer_about(), sign_ins, usage, away, reports)
+    front_end = FrontEnd(
+        LOGIN,
+        OPEN_PATHS,
+        Entrance(sign_ins).app,
+        build=lambda: _built(site),
         beside=usage.follow,
+        upload_bytes_max=UPLOAD_BYTES_MAX,
     )
+    return BrowserGate(api, front_end, sign_ins, bounds)
 
 
 def _built(site: Site) -> FastAPI:

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Role
-from interlane.live.files.job import request_told
 from interlane.live.store.record import JobRecord
 from interlane.model import JobId, Placement, Refusal
 from interlane.model.lifecycle import HOLDING, JobState
@@ -126,7 +125,7 @@ def _number(text: str) -> int:
 def _keep_starts_fresh(visit: Visit, view: "_View") -> None:
     async def play() -> None:
         if visit.caller is not None:
-            view.bands = await visit.site.starts.bands(view.shown)
+            view.bands = await visit.site.service.starts(view.shown)
 
     ui.timer(STARTS_EVERY_S, play)
 
@@ -240,7 +239,7 @@ class _View:
                 job_link(one.id),
                 one.user,
                 one.job.priority,
-                request_told(one.job),
+                one.job.request,
                 words.coarse_span(now_s - one.submitted_s),
                 start_words(self.bands.get(one.id), now_s),
                 _why(one, refusals.get(one.id)),
@@ -287,7 +286,7 @@ class _View:
                 job_link(one.id),
                 one.user,
                 state_word(one.state),
-                request_told(one.job),
+                one.job.request,
                 devices_of(one),
                 words.coarse_span(now_s - (one.started_s or now_s)),
                 words.span(one.estimate_s),

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from interlane.model import InvalidInput
 
 PATH: Final = "/traces/reports"
+UPLOAD_BYTES_MAX: Final = 64 << 20
 KEPT_MAX: Final = 20
 ROWS_MAX: Final = 2_000_000
 BYTES_MAX: Final = 256 << 20

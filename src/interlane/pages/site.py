@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from interlane.live.auth import Caller, Role, acting
-from interlane.live.http.service import LiveService, address_of
+from interlane.live.auth import Caller, Role
+from interlane.live.http.browsers import SignIns
+from interlane.live.http.service import LiveService
 from interlane.live.view import View
 from interlane.pages.away import Away
-from interlane.pages.front import SECRET
 from interlane.pages.reports import ReportPages
-from interlane.pages.sessions import Sessions
-from interlane.pages.starts import Starts
 from interlane.pages.usage import Usage
 
 
@@ -25,8 +23,7 @@ class Site:
     """By which jobs are ordered and placed, in a word."""
     placer_about: str
     """What its placer prefers, in a sentence."""
-    sessions: Sessions
-    starts: Starts
+    sign_ins: SignIns
     usage: Usage
     away: Away
     reports: ReportPages
@@ -47,16 +44,17 @@ class Visit:
     @property
     def caller(self) -> Caller | None:
         """Who it is, as their token stands now; None once it is revoked."""
-        return self.site.sessions.caller(self.request.scope[SECRET])
+        return self.site.sign_ins.visitor(self.request)
 
     def insist(self, role: Role) -> Caller:
         """Return who acts, or raise unless they may."""
-        return acting(self.caller, role)
+        return self.site.sign_ins.acting(self.request, role)
 
     @property
     def address(self) -> str:
         """Where they are."""
-        return address_of(self.request.scope)
+        client = self.request.client
+        return "" if client is None else client.host
 
     async def note(self, what: str, caller: Caller, **detail: object) -> None:
         """Write into the audit log what somebody did."""

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from interlane.live.auth import Caller, Role
 from interlane.live.files.fields import merged
-from interlane.live.files.job import JobSpec, read_spec
+from interlane.live.files.job import read_spec
 from interlane.live.http import acting
 from interlane.live.http.documents import shown_spec
 from interlane.live.questions.desk import TooManyRequests
@@ -135,16 +135,14 @@ class _Form:
         expected = (self._expected.value or "").strip()
         return merged(document, {"time": {"expected": expected}}) if expected else document
 
-    def _spec(self) -> JobSpec:
-        return read_spec(self._document())
-
     async def _plan(self, *_: Any) -> None:  # noqa: ANN401 - whatever the event carries
         if not (self._name.value or self._run.value):
             self._shown.show(Markup('<p class="soft">Give it a name and a command.</p>'))
             return
         try:
             caller = self._visit.insist(Role.USER)
-            found = await acting.plan(self._visit.site.service, self._spec(), caller)
+            job = read_spec(self._document())
+            found = await acting.plan(self._visit.site.service, job, caller)
             self._shown.show(plan_words(found))
         except TooManyRequests:
             pass  # the next key asks again
@@ -152,7 +150,8 @@ class _Form:
             self._shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
 
     async def _submit(self, caller: Caller) -> None:
-        made = await acting.submit(self._visit.site.service, self._spec(), caller)
+        job = read_spec(self._document())
+        made = await acting.submit(self._visit.site.service, job, caller)
         ui.navigate.to(f"/jobs/{quote(made.id, safe='')}")
 
 

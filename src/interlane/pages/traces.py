@@ -10,8 +10,7 @@ from nicegui import events, ui
 from interlane.live.auth import Caller
 from interlane.model import InvalidInput
 from interlane.pages.frame import LiveMarkup, button, title, worked
-from interlane.pages.front import UPLOAD_BYTES_MAX
-from interlane.pages.reports import PATH, rendered
+from interlane.pages.reports import PATH, UPLOAD_BYTES_MAX, rendered
 from interlane.pages.site import Visit
 
 LIMIT_S: Final = 300.0

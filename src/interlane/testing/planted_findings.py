@@ -139,7 +139,7 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
     ),
     _found(
         "F13",
-        "pages.sessions",
+        "live.http.sessions",
         "the oldest session of anybody makes way",
         "own = [of for of, one in self._kept.items() if one.token_id == token_id]",
         "own = list(self._kept)",
@@ -281,7 +281,7 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
     ),
     _found(
         "F27",
-        "pages.sessions",
+        "live.http.sessions",
         "a look at a login link uses it up",
         "        token_id = self._tickets.token_id(ticket)",
         "        token_id = self._tickets.take(ticket)",

@@ -318,6 +318,11 @@ class JobSpec(Strict):
         """Return the command line of a task as its user wrote it."""
         return task.run or self.run or ""
 
+    @property
+    def request(self) -> str:
+        """What it asks for, in a few words: ``2 x 4 GPU A100 40GB``."""
+        return " + ".join(_task_told(task) for task in self.roles)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
@@ -649,11 +654,6 @@ def memory_told(spec: JobSpec) -> str:
         if task.resources.memory is not None
     ]
     return " and ".join(told)
-
-
-def request_told(spec: JobSpec) -> str:
-    """Return what a job asks for, in a few words: ``2 x 4 GPU A100 40GB``."""
-    return " + ".join(_task_told(task) for task in spec.roles)
 
 
 def _task_told(task: TaskSpec) -> str:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from interlane.lanes.report import ProcessReport
-from interlane.live.files.job import request_told
 from interlane.live.measure.monitor import Use
 from interlane.live.store.record import SPEC, JobRecord, placement_document
 from interlane.live.view import MachineStatus
@@ -67,7 +66,7 @@ def job_document(
         "user": record.user,
         "queue": record.queue,
         "priority": record.job.priority,
-        "request": request_told(record.job),
+        "request": record.job.request,
         "state": record.state.value,
         "reason": record.reason,
         "submitted_s": record.submitted_s,

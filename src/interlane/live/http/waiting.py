@@ -1,35 +1,18 @@
 """Of many jobs that wait: why each does, and when it is likely to start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from interlane.live.http.service import LiveService
-from interlane.live.questions.desk import TooManyQuestions
 from interlane.live.questions.whatif import refusal_document
 from interlane.live.store.record import JobRecord
 from interlane.model import JobId
 from interlane.model.lifecycle import JobState
 from interlane.predict.starts import StartBand
 
-OPEN_MAX: Final = 2_000
-"""With more open jobs than this, only a question about one job says when it may start."""
-
 EXPLAINED_MAX: Final = 200
 """Jobs of a page that are told why they wait, those that go first; it takes the scheduler's
 time."""
-
-
-async def start_bands(
-    service: LiveService, job_ids: Sequence[JobId]
-) -> Mapping[JobId, StartBand]:
-    """Return when jobs are likely to start, as found lately; takes its time."""
-    view, asked = service.view, tuple(job_ids)
-    if not asked or (len(asked) != 1 and len(view.open_jobs()) > OPEN_MAX):
-        return {}
-    try:
-        return await service.desk.answer("eta", asked, lambda: view.starts(asked))
-    except TooManyQuestions:
-        return {}
 
 
 async def waiting_documents(
@@ -40,7 +23,7 @@ async def waiting_documents(
     if not waiting:
         return {}
     line = await service.view.reasons(frozenset(waiting), EXPLAINED_MAX)
-    bands = await start_bands(service, waiting)
+    bands = await service.starts(waiting)
     return {
         one: {
             "position": line[one].position if one in line else None,

@@ -43,6 +43,13 @@ class TenantUse:
         """Whether it has come to the daemon."""
         return self.state != ABSENT
 
+    @property
+    def now(self) -> str:
+        """What it does on its device, as its daemon sees it."""
+        if not self.is_present:
+            return "not seen by the device daemon"
+        return self.state if self.why is None else f"{self.state}: {self.why}"
+
 
 @dataclass(frozen=True, slots=True)
 class LaneUse:

@@ -8,7 +8,7 @@ from typing import Any
 from interlane.live.auth import Caller, Role
 from interlane.live.bounds import ServerBounds
 from interlane.live.http.access import CALLER
-from interlane.pages.upload_gate import SMALL_BYTES, UploadGate
+from interlane.live.http.upload_gate import SMALL_BYTES, UploadGate
 
 BYTES_MAX = 64 << 20
 
