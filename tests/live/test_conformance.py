@@ -22,6 +22,11 @@ def test_an_engine_that_pretends_keeps_the_contract(first: int) -> None:
         check_engine(pretended, seed)
 
 
+@pytest.mark.parametrize("seed", [211])  # a launch that arrives after an old copy was put back
+def test_scripts_that_have_found_a_fault_are_kept(seed: int) -> None:
+    check_engine(pretended, seed)
+
+
 def test_a_script_plays_the_same_way_again() -> None:
     ends: list[dict[Attempt, Ended]] = []
 

@@ -390,7 +390,11 @@ class Engine(Protocol):
         ...
 
     def begin(self, launch: Launch) -> None:
-        """Ask for an attempt; ``Begun`` or ``NeverBegan`` follows."""
+        """Ask for an attempt; ``Begun`` or ``NeverBegan`` follows.
+
+        One that runs already in another place is stopped: who asked for it there is forgotten,
+        because an old copy of the store was put back.
+        """
         ...
 
     def grow(self, launch: Launch) -> None:

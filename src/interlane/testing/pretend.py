@@ -122,6 +122,8 @@ class PretendWorld:
 
     def _begun(self, request: EngineRequest, launch: Launch) -> list[Report]:
         attempt = launch.attempt
+        if attempt in self.running and self.launches[attempt].placement != launch.placement:
+            return self.stopped(attempt)  # who asked for it elsewhere is forgotten
         if attempt in self.never or attempt in self.running or attempt in self.over:
             return [self.sight(attempt)]
         if self.lacks():

@@ -227,6 +227,9 @@ class LocalEngine:
         report: AttemptPast | None
         try:
             report = self._failed.get(attempt) or self._past(attempt, digest_of(launch.job))
+            if isinstance(report, Pending | Begun) and self._is_elsewhere(launch):
+                self._runner.stop(attempt)
+                report = Pending(attempt)
             if report is None and self._runner.was_cancelled(attempt):
                 report = Ended(attempt, None, "cancelled")
             if report is None:
@@ -242,6 +245,15 @@ class LocalEngine:
             self._asked.discard(attempt)
         if not isinstance(report, Pending | Unanswered):  # else that is told later
             self._tell(report)
+
+    def _is_elsewhere(self, launch: Launch) -> bool:
+        """Tell whether an attempt has begun in another place than it is asked for now.
+
+        A server may have asked for it of which the store knows nothing any more, because an
+        old copy was put back: then nothing may be given to others there until it has ended.
+        """
+        found = found_in(self._runner.folder(launch.attempt), launch.attempt)
+        return found is not None and found.placement != launch.placement
 
     def _never(self, report: NeverBegan) -> NeverBegan:
         """Remember that an attempt never began: it may be asked for once more."""
