@@ -282,6 +282,10 @@ class Observation:
     have ended since, beside their ends in ``attempts``."""
     serial: int = 0
     """The highest serial of a job that ever began, as far as the engine knows."""
+    apart: frozenset[str] = frozenset()
+    """Keys of jobs that came in through the engine, that somebody wants and that are not ours
+    to schedule; there may be a record of them, of a time when they were or when we looked on.
+    """
 
 
 @dataclass(frozen=True, slots=True)

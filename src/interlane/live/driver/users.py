@@ -1,7 +1,7 @@
 """What users ask: to submit a job, to cancel one, to drain a machine, to know."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -62,6 +62,8 @@ KnownKeys = dict[tuple[str, str], UsedKey]
 
 ENGINE: Final = "@engine"
 """Under which user keys of jobs are kept that came in through the engine."""
+
+APART: Final = "decides about it by itself; what is on record here ends with that."
 
 log = logging.getLogger("interlane.live")
 
@@ -130,6 +132,12 @@ class Users:
         for record in list(batch.state.jobs.values()):
             if record.key is not None and record.key not in keys:
                 self._withdraw(record, batch)
+
+    def let_go(self, keys: Collection[str], batch: Batch) -> None:
+        """End the records of jobs about which the engine decides by itself."""
+        for record in list(batch.state.jobs.values()):
+            if record.key in keys and record.key not in batch.state.newer.keys:
+                batch.note(Cancelled(record.id), reason=f"{batch.engine.traits.name} {APART}")
 
     def _withdraw(self, record: JobRecord, batch: Batch) -> None:
         self._cancel(Cancel(record.id, record.user, None, Future()), batch)
