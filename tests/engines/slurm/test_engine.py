@@ -1,6 +1,5 @@
 """The engine on a real Slurm: where jobs run, how they end, and who else decides."""
 
-import os
 import re
 import signal
 import subprocess
@@ -266,11 +265,6 @@ def test_an_administrator_who_writes_over_our_comment_ends_no_job(
     assert "Restarts=0" in _shown(on_cluster, job)
 
 
-@pytest.mark.skipif(
-    "INTERLANE_SLURM_SCRIPTS" not in os.environ,
-    reason="in one whole run of two no second attempt came about, and why is not known yet; "
-    "INTERLANE_SLURM_SCRIPTS=1 runs it",
-)
 def test_a_job_that_slurm_requeues_runs_again_where_we_say(
     serve: MakeDriver, on_cluster: SlurmCluster
 ) -> None:
@@ -313,6 +307,21 @@ def test_a_job_that_slurm_has_no_leave_for_is_held_again_and_says_why(
         on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
 
     record_of(driver, job, JobState.SUCCEEDED)
+
+
+def test_what_slurm_counts_for_itself_is_respected_and_told(
+    serve: MakeDriver, on_cluster: SlurmCluster
+) -> None:
+    driver = serve(launch_s=2.0)
+    first = on_cluster.submit(*OURS, "--licenses=tool:1", script=LASTS)
+    record_of(driver, first, JobState.RUNNING)
+    second = on_cluster.submit(*OURS, "--licenses=tool:1", script=SHOWS)
+
+    until(lambda: "Licenses" in (driver.lacking(JobId(second)) or ""), "a reason")
+    assert on_cluster.state(second) == "PENDING"
+    on_cluster.run("scancel", first)
+
+    record_of(driver, second, JobState.SUCCEEDED)
 
 
 def test_a_job_that_its_user_cancels_before_it_is_released_never_runs(
@@ -407,6 +416,21 @@ def test_nothing_is_changed_by_looking_on(serve: MakeDriver, on_cluster: SlurmCl
         driver.cancel(JobId(held), "root")
     again = [on_cluster.run("scontrol", "show", "job", one) for one in (held, runs)]
     assert [_lasting(one) for one in again] == [_lasting(one) for one in shown]
+
+
+def test_who_looked_on_and_then_schedules_lets_go_of_what_is_not_theirs(
+    serve: MakeDriver, on_cluster: SlurmCluster
+) -> None:
+    theirs = on_cluster.submit("--partition=other", "--mem=100M", script=LASTS)
+    looks_on = serve(dry_run=True, partitions=frozenset())
+    record_of(looks_on, theirs, JobState.RUNNING)
+    looks_on.close()
+    driver = serve()
+
+    record = record_of(driver, theirs, JobState.CANCELLED)
+
+    assert (record.cancelled_by, on_cluster.state(theirs)) == (None, "RUNNING")
+    assert "slurm decides about it by itself" in (record.reason or "")
 
 
 def _lasting(shown: str) -> list[str]:
