@@ -221,6 +221,8 @@ class Wanted:
     job_id: JobId | None = None
     """What its users call it there, if they shall call it the same here; ``key`` is its uid
     then, so that the engine can name its attempts without being told."""
+    submitted_s: float | None = None
+    """When it came in there, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,17 @@ from interlane.engines.slurm.wanted import TASKS_AHEAD
 from interlane.engines.slurm.watch import HEARTBEAT
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan, attempt_of
+from interlane.live.questions.etas import Etas
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
+from interlane.live.view import View
 from interlane.model import InvalidInput, JobId
 from interlane.model.lifecycle import JobState
 from interlane.testing.engines import _scheduler
 from interlane.testing.live import spec
 from interlane.testing.slurm_cluster import SlurmCluster, SlurmShape, lacking, slurm
 from interlane.testing.waiting import PATIENCE_S, until
+from interlane.wiring import played_starts
 
 OURS = ("--hold", "--comment=interlane", "--mem=100M")
 AWAY_S = 30.0
@@ -409,11 +412,16 @@ def test_nothing_is_changed_by_looking_on(serve: MakeDriver, on_cluster: SlurmCl
 
     assert record.placement is not None
     assert [spot.gpus for spot in record.placement.spots] == [(0,)]
+    assert record.submitted_s <= (record.started_s or 0.0)
     assert (waits.attempt, failed.exit_code) == (0, 3)
     with pytest.raises(InvalidInput, match="only looks on"):
         driver.submit(spec(run="true"), "ann")
     with pytest.raises(InvalidInput, match="only looks on"):
         driver.cancel(JobId(held), "root")
+    etas = Etas(driver.snapshot, driver.store, played_starts)
+    why = View(driver, etas).why_now(JobId(held)).refusal
+    assert why is not None
+    assert "It would start now on n0" in why.reason
     again = [on_cluster.run("scontrol", "show", "job", one) for one in (held, runs)]
     assert [_lasting(one) for one in again] == [_lasting(one) for one in shown]
 

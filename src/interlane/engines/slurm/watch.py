@@ -11,6 +11,7 @@ from typing import Final
 from interlane.engines.slurm.changes import Unfit
 from interlane.engines.slurm.claims import HeldClaim
 from interlane.engines.slurm.commands import SlurmSilent
+from interlane.engines.slurm.gres import GPU, SHARD, read_gres
 from interlane.engines.slurm.reading import OVER, RUNNING, WAITING, SlurmJob
 from interlane.engines.slurm.requests import Requests
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
@@ -183,6 +184,9 @@ class SlurmWatch:
         is_over = run.stage is RunStage.OVER and run.has_begun and run.is_brought
         if run.stage is not RunStage.RUNS and (not is_over or attempt in flight.over):
             return
+        if not (self._is_full or is_over) and _lacks_gpus(run, listing):
+            self._next_s = 0.0  # a glance has no GPUs, and others may be given them meanwhile
+            return
         self._tell_found(run, listing)
         if is_over:
             self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
@@ -288,6 +292,12 @@ def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...]]]:
     return Counter(
         (spot.machine, spot.gpus) for spot in placement.spots for _ in range(spot.instances)
     )
+
+
+def _lacks_gpus(run: SlurmRun, listing: SlurmListing) -> bool:
+    """Tell whether a run has GPUs, and nobody has looked yet which."""
+    asked = any(one.name in (GPU, SHARD) for job in run.jobs for one in read_gres(asks_of(job)))
+    return asked and not _gpus(listing.place(run))
 
 
 def _gpus(placement: Placement) -> int:

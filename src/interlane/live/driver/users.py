@@ -106,7 +106,9 @@ class Users:
         if report.job_id is not None and self._is_taken(report.job_id, batch.state):
             log.warning("Job %s of the engine is left alone: its id was used.", report.job_id)
             return
-        record = _new_job(report.job, report.user, batch, report.key, report.job_id)
+        record = _new_job(
+            report.job, report.user, batch, report.key, report.job_id, report.submitted_s
+        )
         note_engine_key(record, batch, known)
 
     def _discard(self, key: str, job_id: JobId, batch: Batch) -> None:
@@ -303,13 +305,15 @@ def _new_job(
     batch: Batch,
     key: str | None = None,
     called: JobId | None = None,
+    since_s: float | None = None,
     **detail: object,
 ) -> JobRecord:
-    """Put a job on record that waits from now on, called as its engine calls it, if it does."""
+    """Put a job on record that waits, called as its engine calls it, if it does."""
     state = batch.state
     state.serial += 1
     job_id = called or JobId(f"{job.name}-{state.serial}")
-    origin = Origin(state.serial, user, batch.now_s, key)
+    submitted_s = batch.now_s if since_s is None else min(since_s, batch.now_s)
+    origin = Origin(state.serial, user, submitted_s, key)
     start_s = spec.not_before_s(job, batch.now_s)
     if start_s is not None:
         detail["not_before_s"] = start_s
