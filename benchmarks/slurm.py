@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ MEDIAN_S = (1.0, 30.0)
 SPREAD = 0.25
 LOAD = 1.6
 """Work that comes over what the GPUs can do, while jobs come."""
+DECISIONS = 100
+PATIENT_S = 300.0
 STOCK = (
     "SchedulerType=sched/backfill\nSchedulerParameters=bf_interval=2,bf_max_job_test=1000\n"
     "PriorityType=priority/multifactor\nPriorityWeightAge=1000\nPriorityWeightJobSize=1000\n"
@@ -294,15 +297,17 @@ def _ask_as_they_come(
 class TimedScheduler(Scheduler):
     """Notes how long each decision takes."""
 
-    took_s: list[float]
+    took_s: list[tuple[float, float]]
+    """By the clock, and of the processor: others may have that meanwhile."""
 
     def decide(self, now_s: float) -> Any:  # noqa: ANN401 - whatever the scheduler returns
         """Decide, and note how long it took."""
-        begun_s = time.perf_counter()
+        begun_s, cpu_s = time.perf_counter(), time.thread_time()
         try:
             return super().decide(now_s)
         finally:
-            TimedScheduler.took_s.append(time.perf_counter() - begun_s)
+            took = time.perf_counter() - begun_s, time.thread_time() - cpu_s
+            TimedScheduler.took_s.append(took)
 
 
 def cost(waiting: int, seconds: float) -> dict[str, Any]:
@@ -311,13 +316,7 @@ def cost(waiting: int, seconds: float) -> dict[str, Any]:
     TimedScheduler.took_s = []
     with tempfile.TemporaryDirectory() as name, slurm(shape) as cluster:
         os.environ["SLURM_CONF"] = cluster.env["SLURM_CONF"]
-        script = "#!/bin/sh\nsleep 5\n"
-        for number in range(waiting):
-            ask = ("gpu:1", "shard:250", "gpu:2")[number % 3]
-            cluster.submit("--hold", "--comment=interlane", f"--gres={ask}", "--mem=10M",
-                           f"--job-name=p{number % 12}", script=script)  # fmt: skip
-            if number % 500 == 0:
-                print(f"{number} of {waiting} wait", file=sys.stderr)
+        _let_wait(cluster, waiting)
         pid = cluster.daemons["slurmctld"].pid
         idle_s = _cpu_of(pid, seconds)
         engine = SlurmEngine(Path(name) / "state", SlurmSettings(frozenset({"gpu"})))
@@ -332,20 +331,45 @@ def cost(waiting: int, seconds: float) -> dict[str, Any]:
         driver = Driver(store, SchedulerPlan(timed), engine)
         driver.start()
         until(lambda: len(driver.open_records()) > waiting * 0.9, "all jobs")
+        # The first ends let all estimates be made anew; decisions come after that.
+        until(lambda: len(TimedScheduler.took_s) > DECISIONS, "decisions", PATIENT_S)
         busy_s = _cpu_of(pid, seconds)
         calls = engine.calls_last_minute
         driver.close()
         store.close()
-    took = sorted(TimedScheduler.took_s)
+    by_clock, of_cpu = (sorted(one) for one in zip(*TimedScheduler.took_s, strict=True))
     return {
         "waiting": waiting,
         "calls_per_minute": calls,
         "slurmctld_cpu_idle": round(idle_s, 4),
         "slurmctld_cpu_with_interlane": round(busy_s, 4),
-        "decisions": len(took),
-        "decision_p99_ms": round(1_000 * took[int(0.99 * (len(took) - 1))], 2),
-        "decision_median_ms": round(1_000 * took[len(took) // 2], 3),
+        "decisions": len(by_clock),
+        "decision_ms": _told_ms(by_clock),
+        "decision_cpu_ms": _told_ms(of_cpu),
     }
+
+
+def _told_ms(took_s: Sequence[float]) -> dict[str, float]:
+    at = {"median": 0.5, "p99": 0.99, "max": 1.0}
+    return {
+        name: round(1_000 * took_s[int(part * (len(took_s) - 1))], 2)
+        for name, part in at.items()
+    }
+
+
+def _let_wait(cluster: SlurmCluster, count: int) -> None:
+    """Submit jobs that are held for us."""
+
+    def submit(number: int) -> None:
+        ask = ("gpu:1", "shard:250", "gpu:2")[number % 3]
+        words = ("--hold", "--comment=interlane", f"--gres={ask}", "--mem=10M")
+        script = "#!/bin/sh\nsleep 5\n"
+        cluster.submit(*words, f"--job-name=p{number % PROGRAMS}", script=script)
+        if number % 500 == 0:
+            print(f"{number} of {count} wait", file=sys.stderr)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(submit, range(count)))
 
 
 def _cpu_of(pid: int, seconds: float) -> float:

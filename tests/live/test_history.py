@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from interlane.model import (
     Placement,
     Spot,
     Start,
+    Submitted,
 )
 from interlane.testing.live import snapshot_of
 from interlane.traces.cluster_file import cluster_document
@@ -74,6 +76,18 @@ def test_jobs_that_never_had_a_place_and_those_of_long_ago_are_left_out(tmp_path
         names = [row["job_id"] for row in rows(store, since_s=10.0)]
 
     assert names == [kept.job_id]
+
+
+def test_a_job_that_an_engine_told_of_late_comes_when_it_was_submitted(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/a.db") as store:
+        late = submitted(51)
+        assert isinstance(late.what, Submitted)
+        job = replace(late.what.job, submitted_s=20.0)
+        commit(store, submitted(50), replace(late, what=Submitted(job)))
+
+        times = [(row["job_id"], row["submit_s"]) for row in rows(store, since_s=10.0)]
+
+    assert times == [("a-51", "0.0"), ("a-50", "30.0")]
 
 
 def test_what_is_told_can_be_read_as_a_trace_and_a_cluster(tmp_path: Path) -> None:

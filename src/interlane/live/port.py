@@ -221,6 +221,8 @@ class Wanted:
     job_id: JobId | None = None
     """What its users call it there, if they shall call it the same here; ``key`` is its uid
     then, so that the engine can name its attempts without being told."""
+    submitted_s: float | None = None
+    """When it came in there, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +284,10 @@ class Observation:
     have ended since, beside their ends in ``attempts``."""
     serial: int = 0
     """The highest serial of a job that ever began, as far as the engine knows."""
+    apart: frozenset[str] = frozenset()
+    """Keys of jobs that came in through the engine, that somebody wants and that are not ours
+    to schedule; there may be a record of them, of a time when they were or when we looked on.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from interlane.live.questions.levels import LevelHistory
 from interlane.live.store.record import JobRecord
 from interlane.live.store.rows import JobsWanted
 from interlane.metrics.usage import GpuUsage, UsageBy, UsageSums
-from interlane.model import Cluster, JobId, LogEntry, Machine, Refusal
+from interlane.model import Cluster, JobId, LogEntry, Machine, Refusal, Start, Tier
 from interlane.model.lifecycle import ENDED, JobState
 from interlane.policy.catalogue import PLACERS, describe
 from interlane.predict.starts import StartBand
@@ -207,12 +207,12 @@ class View:
 
     async def why(self, job_id: JobId) -> Why:
         """Say why a job waits."""
-        found: Why = await asyncio.wrap_future(self._driver.ask(_why(job_id)))
+        found: Why = await asyncio.wrap_future(self._driver.ask(_why(job_id, self._driver)))
         return found
 
     def why_now(self, job_id: JobId) -> Why:
         """Say the same in a thread that may wait."""
-        found: Why = _waited(self._driver.ask(_why(job_id)))
+        found: Why = _waited(self._driver.ask(_why(job_id, self._driver)))
         return found
 
     def line(
@@ -290,8 +290,14 @@ class View:
         return sum(min(1000, one.held_milli) for one in devices) / (1000 * max(1, len(devices)))
 
 
-def _why(job_id: JobId) -> Callable[[Scheduler, float], Why]:
+def _why(job_id: JobId, driver: Driver) -> Callable[[Scheduler, float], Why]:
     def question(scheduler: Scheduler, now_s: float) -> Why:
+        traits = driver.engine.traits
+        if not traits.decides:  # so that nobody has decided yet
+            scheduler = driver.snapshot().scheduler()
+            for action in scheduler.decide(now_s):
+                if isinstance(action, Start) and action.job_id == job_id:
+                    return Why(_would_start(action, traits))
         refusal = scheduler.explain(job_id, now_s)
         if refusal is None:
             return Why(None)
@@ -299,6 +305,16 @@ def _why(job_id: JobId) -> Callable[[Scheduler, float], Why]:
         return Why(refusal, len(ahead), ahead[:AHEAD_SHOWN])
 
     return question
+
+
+def _would_start(start: Start, traits: Traits) -> Refusal:
+    """Return why a job waits that would not by the policy here."""
+    spots = (
+        f"{spot.machine} GPU {'/'.join(map(str, spot.gpus)) or '-'}"
+        for spot in start.placement.spots
+    )
+    why = f"It would start now on {', '.join(spots)}; {traits.name} has not started it."
+    return Refusal(Tier.ORDER, why, f"We only look on: ask {traits.name}.")
 
 
 def _waited(asked: "Future[Any]") -> Any:  # noqa: ANN401 - whatever was asked

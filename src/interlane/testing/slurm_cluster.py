@@ -67,6 +67,7 @@ MaxArraySize=10001
 SlurmctldTimeout=30
 SlurmdTimeout={node_timeout_s}
 DefMemPerCPU=100
+Licenses=tool:1
 {extra}
 NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs={cpus} \
 RealMemory={memory_mib} Gres={gres} State=UNKNOWN

@@ -1,6 +1,5 @@
 """The engine on a real Slurm: where jobs run, how they end, and who else decides."""
 
-import os
 import re
 import signal
 import subprocess
@@ -21,14 +20,17 @@ from interlane.engines.slurm.wanted import TASKS_AHEAD
 from interlane.engines.slurm.watch import HEARTBEAT
 from interlane.live.driver import Driver
 from interlane.live.driver.state import SchedulerPlan, attempt_of
+from interlane.live.questions.etas import Etas
 from interlane.live.store.record import JobRecord
 from interlane.live.store.store import Store
+from interlane.live.view import View
 from interlane.model import InvalidInput, JobId
 from interlane.model.lifecycle import JobState
 from interlane.testing.engines import _scheduler
 from interlane.testing.live import spec
 from interlane.testing.slurm_cluster import SlurmCluster, SlurmShape, lacking, slurm
 from interlane.testing.waiting import PATIENCE_S, until
+from interlane.wiring import played_starts
 
 OURS = ("--hold", "--comment=interlane", "--mem=100M")
 AWAY_S = 30.0
@@ -266,11 +268,6 @@ def test_an_administrator_who_writes_over_our_comment_ends_no_job(
     assert "Restarts=0" in _shown(on_cluster, job)
 
 
-@pytest.mark.skipif(
-    "INTERLANE_SLURM_SCRIPTS" not in os.environ,
-    reason="in one whole run of two no second attempt came about, and why is not known yet; "
-    "INTERLANE_SLURM_SCRIPTS=1 runs it",
-)
 def test_a_job_that_slurm_requeues_runs_again_where_we_say(
     serve: MakeDriver, on_cluster: SlurmCluster
 ) -> None:
@@ -313,6 +310,21 @@ def test_a_job_that_slurm_has_no_leave_for_is_held_again_and_says_why(
         on_cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
 
     record_of(driver, job, JobState.SUCCEEDED)
+
+
+def test_what_slurm_counts_for_itself_is_respected_and_told(
+    serve: MakeDriver, on_cluster: SlurmCluster
+) -> None:
+    driver = serve(launch_s=2.0)
+    first = on_cluster.submit(*OURS, "--licenses=tool:1", script=LASTS)
+    record_of(driver, first, JobState.RUNNING)
+    second = on_cluster.submit(*OURS, "--licenses=tool:1", script=SHOWS)
+
+    until(lambda: "Licenses" in (driver.lacking(JobId(second)) or ""), "a reason")
+    assert on_cluster.state(second) == "PENDING"
+    on_cluster.run("scancel", first)
+
+    record_of(driver, second, JobState.SUCCEEDED)
 
 
 def test_a_job_that_its_user_cancels_before_it_is_released_never_runs(
@@ -400,13 +412,33 @@ def test_nothing_is_changed_by_looking_on(serve: MakeDriver, on_cluster: SlurmCl
 
     assert record.placement is not None
     assert [spot.gpus for spot in record.placement.spots] == [(0,)]
+    assert record.submitted_s <= (record.started_s or 0.0)
     assert (waits.attempt, failed.exit_code) == (0, 3)
     with pytest.raises(InvalidInput, match="only looks on"):
         driver.submit(spec(run="true"), "ann")
     with pytest.raises(InvalidInput, match="only looks on"):
         driver.cancel(JobId(held), "root")
+    etas = Etas(driver.snapshot, driver.store, played_starts)
+    why = View(driver, etas).why_now(JobId(held)).refusal
+    assert why is not None
+    assert "It would start now on n0" in why.reason
     again = [on_cluster.run("scontrol", "show", "job", one) for one in (held, runs)]
     assert [_lasting(one) for one in again] == [_lasting(one) for one in shown]
+
+
+def test_who_looked_on_and_then_schedules_lets_go_of_what_is_not_theirs(
+    serve: MakeDriver, on_cluster: SlurmCluster
+) -> None:
+    theirs = on_cluster.submit("--partition=other", "--mem=100M", script=LASTS)
+    looks_on = serve(dry_run=True, partitions=frozenset())
+    record_of(looks_on, theirs, JobState.RUNNING)
+    looks_on.close()
+    driver = serve()
+
+    record = record_of(driver, theirs, JobState.CANCELLED)
+
+    assert (record.cancelled_by, on_cluster.state(theirs)) == (None, "RUNNING")
+    assert "slurm decides about it by itself" in (record.reason or "")
 
 
 def _lasting(shown: str) -> list[str]:

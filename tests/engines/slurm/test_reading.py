@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from interlane.engines.slurm.claims import HeldClaim, LaunchedClaim, read_claim
-from interlane.engines.slurm.glances import WrittenComments, read_glance, updated
+from interlane.engines.slurm.glances import (
+    WrittenComments,
+    read_arrived,
+    read_glance,
+    settled,
+    updated,
+)
 from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 from interlane.engines.slurm.machines import gpus_of, held_by, machine_of
 from interlane.engines.slurm.reading import Skipped, SlurmJob, read_jobs, read_nodes
@@ -223,6 +229,68 @@ def test_a_table_of_what_changes_has_a_line_for_each_job() -> None:
 def test_no_table_of_what_changes_is_a_crash(text: str) -> None:
     for _, words in read_glance(f"{text}\n7|{text}"):
         updated(read(), words)
+
+
+ARRIVED = (
+    *("9", "PENDING", "0", "100", "gpu", "0", "gres:gpu:1", "N/A", "5", "ann", "2", "4"),
+    *("cpu=4,mem=4G,node=2,gres/gpu=2", "1-02:00:10", "interlane", "/tmp/out", "/bin/x", "t-1"),
+    *("N/A", "N/A", "(null)", "", "(null)", "(null)"),
+)
+MARKED = "|1a2b|"
+
+
+def line_of(**changed: str) -> str:
+    at = {"number": 0, "state": 1, "comment": 14, "name": 17, "array": 18, "nodes": 21}
+    words = list(ARRIVED)
+    for name, value in changed.items():
+        words[at[name]] = value
+    return "".join(f"{word}{MARKED}" for word in words) + "\n"
+
+
+def test_a_job_that_has_just_come_is_read_from_its_line_whatever_its_name() -> None:
+    forged = f"x\n10|RUNNING|{line_of(number='11').replace(MARKED, '|')}\n"
+
+    first, second = read_arrived(line_of(name=forged) + line_of(number="12"), MARKED)
+
+    assert (first.id, first.name, first.user, second.id) == ("9", forged, "ann", "12")
+    assert (first.node_count, first.memory_mib, first.limit_s) == (2, 2048, 93_610.0)
+    assert (first.is_held, first.key, first.asked) == (True, "9.100", (Gres("gpu", "", 1),))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"state": "RUNNING"},
+        {"comment": "somebody's"},
+        {"array": "0-9"},
+        {"nodes": "n1"},
+        {"number": "nine"},
+    ],
+)
+def test_a_job_of_which_there_is_more_to_know_waits_for_a_look_at_everything(
+    changed: dict[str, str],
+) -> None:
+    assert not list(read_arrived(line_of(**changed), MARKED))
+
+
+@given(some.text(max_size=200))
+def test_no_table_of_new_jobs_is_a_crash(text: str) -> None:
+    list(read_arrived(f"{text}{MARKED}\n{line_of(number=text)}", MARKED))
+
+
+def test_a_requeued_job_is_its_last_run_until_that_has_left_its_nodes() -> None:
+    leaving = read(job_state="COMPLETING", restart_cnt=1)
+
+    assert settled(leaving, read()).restarts == 0
+    assert settled(leaving, None).restarts == 0  # its claim says so
+    assert settled(leaving, read(job_state="PENDING")).restarts == 0  # it ran unseen
+    assert settled(leaving, read(restart_cnt=1)).restarts == 1
+    assert settled(read(job_state="PENDING", restart_cnt=1), read()).restarts == 1
+    line = "7|COMPLETING|5|100|gpu|1|gres:gpu:1|N/A|110|130|0|n1|"
+    ((_, words),) = read_glance(line)
+    job = updated(read(), words)
+    assert job is not None
+    assert (job.state, job.restarts) == ("COMPLETING", 0)
 
 
 def test_what_we_have_written_counts_until_a_look_shows_it() -> None:

@@ -95,7 +95,7 @@ class Changes:
             spec = spec_of(job, listing.shards)
         except InvalidInput as error:
             return _Reading(said, None, str(error))
-        return _Reading(said, Wanted(job.key, spec, job.user, JobId(job.id)))
+        return _Reading(said, Wanted(job.key, spec, job.user, JobId(job.id), job.first_s))
 
     def news(self, listing: SlurmListing) -> Iterator[Report]:
         """Yield what has changed since the last listing."""

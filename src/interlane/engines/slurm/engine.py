@@ -121,6 +121,7 @@ class SlurmEngine:
             tuple(one for key, one in seen.wanted.items() if key not in left),
             tuple(one for one in found if one is not None),
             serial if self.traits.decides else 0,
+            listing.apart,
         )
 
     def begin(self, launch: Launch) -> None:

@@ -1,18 +1,21 @@
 """What changes of jobs that are known, in a line for each: it costs less than all of them.
 
 ``squeue --json`` prints everything of every job.  A glance is a table of what may change; it
-has no comments, so that what we have written there since the last look is remembered.
+has no comments, so that what we have written there since the last look is remembered.  Jobs
+that the snippet for submissions has held since are read from another table, which has what a
+user wrote between marks that nobody can foresee.
 """
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
-from interlane.engines.slurm.claims import read_claim
-from interlane.engines.slurm.gres import hostnames
-from interlane.engines.slurm.reading import RUNNING, WAITING, SlurmJob, shell_code
+from interlane.engines.slurm.claims import MARK, read_claim
+from interlane.engines.slurm.gres import hostnames, read_gres
+from interlane.engines.slurm.reading import LEAVES, RUNNING, WAITING, SlurmJob, shell_code
 
 _FIELDS: Final = (
     *("JobID", "State", "PriorityLong", "SubmitTime", "Partition", "RestartCnt"),
@@ -21,6 +24,17 @@ _FIELDS: Final = (
 GLANCE: Final = "--Format=" + ",".join(f"{name}:|" for name in _FIELDS)
 """The option of ``squeue`` that prints such a table."""
 _NONE: Final = ("N/A", "(null)")
+_ARRIVED: Final = (
+    *("JobID", "State", "PriorityLong", "SubmitTime", "Partition", "RestartCnt"),
+    *("tres-per-node", "tres-per-job", "UserID", "UserName", "NumNodes", "NumCPUs"),
+    *("tres-alloc", "TimeLimit", "admin_comment", "STDOUT", "Command", "Name"),
+    *("ArrayTaskID", "HetJobID", "Dependency", "ReqNodes", "Feature", "Reservation"),
+)
+_PLAIN: Final = _ARRIVED.index("ArrayTaskID")
+"""What comes from here on, only a look at everything can tell."""
+_MEMORY: Final = re.compile(r"(?:^|,)mem=(\d+)([MGT])(?:,|$)")
+_MIB: Final = {"M": 1, "G": 1 << 10, "T": 1 << 20}
+_LIMIT: Final = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 
 
 def read_glance(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -31,10 +45,101 @@ def read_glance(text: str) -> Iterator[tuple[int, list[str]]]:
             yield int(words[0]), words
 
 
+def arrived_words(mark: str) -> str:
+    """Return the option of ``squeue`` that prints all of a job that has just come."""
+    return "--Format=" + ",".join(f"{name}:{mark}" for name in _ARRIVED)
+
+
+def read_arrived(text: str, mark: str) -> Iterator[SlurmJob]:
+    """Yield jobs that are held for us and that a line shows wholly."""
+    for record in text.split(f"{mark}\n"):
+        words = ["" if word in _NONE else word for word in record.split(mark)]
+        if len(words) == len(_ARRIVED):
+            is_plain = not any(words[_PLAIN:])
+            job = _arrived(dict(zip(_ARRIVED, words, strict=True))) if is_plain else None
+            if job is not None:
+                yield job
+
+
+def _arrived(said: dict[str, str]) -> SlurmJob | None:
+    """Return a job that the snippet for submissions holds; None if there is more to know."""
+    is_held = (said["State"], said["PriorityLong"], said["RestartCnt"]) == ("PENDING", "0", "0")
+    memory = _MEMORY.search(said["tres-alloc"])
+    limit = _LIMIT.fullmatch(said["TimeLimit"])
+    is_endless = said["TimeLimit"] in ("UNLIMITED", "")
+    is_known = is_held and memory is not None and (limit is not None or is_endless)
+    if not is_known or said["admin_comment"] != MARK:
+        return None
+    assert memory is not None, "it is known"
+    try:
+        nodes, submitted_s = int(said["NumNodes"]), float(said["SubmitTime"])
+        return SlurmJob(
+            number=int(said["JobID"]),
+            array=0,
+            task=None,
+            tasks="",
+            state=said["State"],
+            reason="",
+            user=said["UserName"],
+            uid=int(said["UserID"]),
+            partition=said["Partition"],
+            name=said["Name"],
+            command=said["Command"],
+            comment="",
+            admin_comment=MARK,
+            submitted_s=submitted_s,
+            first_s=submitted_s,
+            started_s=0.0,
+            ended_s=0.0,
+            restarts=0,
+            priority=0,
+            nodes=(),
+            gres=(),
+            asked=tuple(read_gres(said["tres-per-node"])),
+            asked_in_all=tuple(read_gres(said["tres-per-job"])),
+            node_count=nodes,
+            cpus=int(said["NumCPUs"]),
+            memory_mib=-(-int(memory[1]) * _MIB[memory[2]] // nodes),
+            limit_s=None if limit is None else _seconds(limit),
+            dependency="",
+            exit_code=0,
+            output=said["STDOUT"],
+            tres_per_node=said["tres-per-node"],
+            tres_per_job=said["tres-per-job"],
+        )
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _seconds(limit: re.Match[str]) -> float:
+    """Return the seconds of ``1-02:03:04``."""
+    days, hours, minutes, seconds = (int(one or 0) for one in limit.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def settled(job: SlurmJob, known: SlurmJob | None) -> SlurmJob:
+    """Return a job as it is; one that was requeued is its last run until that leaves its nodes.
+
+    Slurm counts the next run from the moment on that it is asked to requeue a job.
+
+    Args:
+        job: as Slurm shows it.
+        known: as it was before, where somebody has seen it.
+    """
+    if job.state != LEAVES:
+        return job
+    claim = job.held_claim
+    before = known.restarts if known is not None else claim.restarts
+    counts = known is not None or claim.begins
+    return replace(job, restarts=min(job.restarts, before)) if counts else job
+
+
 def updated(job: SlurmJob, words: list[str]) -> SlurmJob | None:
     """Return a job as a line shows it; None if it is another, or cannot be understood."""
     try:
         state, restarts, submitted_s = words[1], int(words[5]), float(words[3])
+        if state == LEAVES:
+            restarts = min(restarts, job.restarts)  # as ``settled`` has it
         if submitted_s != job.submitted_s and restarts <= job.restarts:
             return None
         priority = int(words[2])

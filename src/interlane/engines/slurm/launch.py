@@ -37,6 +37,7 @@ SPEC: Final = "#INTERLANE "
 """How the line of a script begins that has the job's file."""
 RUN: Final = "INTERLANE_RUN"
 SCRIPT: Final = f'#!/bin/sh\n{{spec}}\nexec /bin/sh -c "${RUN}"\n'
+HELD: Final = "Priority=0"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -115,11 +116,13 @@ class Launcher:
 
     # -- jobs that sbatch brought -----------------------------------------------------
 
-    def pin(self, job: SlurmJob, launch: Launch, nodes: Mapping[str, NodeGpus]) -> None:
-        """Tell a job that is held where it goes; its claim goes with it.
+    def pin_and_release(
+        self, job: SlurmJob, launch: Launch, nodes: Mapping[str, NodeGpus]
+    ) -> None:
+        """Tell a job where it goes, and let it go; its claim goes with it.
 
         What it asked for before is forgotten first: Slurm would add the two, and refuses a type
-        of GPU to a job that named none.
+        of GPU to a job that named none.  It is held meanwhile, whoever has released it.
         """
         gres = _same_everywhere(launch, nodes)
         claim = HeldClaim(
@@ -133,14 +136,15 @@ class Launcher:
         )
         there = ",".join(_distinct(launch.placement))
         words = [f"ReqNodeList={there}"]
+        if job.restarts:  # Slurm lets what it requeued wait for two minutes
+            words.append("StartTime=now")
         if gres:
             asked = (("Node", job.tres_per_node), ("Job", job.tres_per_job))
             words += [f"TresPer{name}=" for name, text in asked if text]
-        if job.restarts:  # Slurm lets what it requeued wait for two minutes
-            words.append("StartTime=now")
-        self._update(job.id, *words, comment=str(claim))
+        self._update(job.id, *words, HELD, comment=str(claim))
         if gres:
             self._update(job.id, f"Gres={gres}")
+        self.release(job.id)
 
     def unpin(self, job: SlurmJob, comment: str) -> None:
         """Let a held job go anywhere again, and say in its comment what becomes of it.

@@ -19,11 +19,13 @@ from interlane.engines.slurm.gres import Gres, hostnames, read_gres
 WAITING: Final = frozenset(
     ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 )
+LEAVES: Final = "COMPLETING"
+"""A run has ended and leaves its nodes."""
 RUNNING: Final = frozenset(
     (
         "RUNNING",
         "SUSPENDED",
-        "COMPLETING",
+        LEAVES,
         "CONFIGURING",
         "RESIZING",
         "SIGNALING",
@@ -48,7 +50,7 @@ OVER: Final = frozenset(
         "RECONFIG_FAIL",
     )
 )
-_ORDER: Final = ("COMPLETING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT")
+_ORDER: Final = (LEAVES, "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT")
 """Flags that say more than the state that they come with."""
 GONE_STATES: Final = frozenset(("down", "unknown", "future", "error"))
 DRAINED_FLAGS: Final = frozenset(("drain", "draining", "drained", "fail", "maint", "reboot"))

@@ -9,7 +9,7 @@ from interlane.engines.slurm.commands import SlurmSaysNo, SlurmSilent
 from interlane.engines.slurm.journal import Stage
 from interlane.engines.slurm.launch import LAUNCHED, output_path
 from interlane.engines.slurm.printed import printed_to
-from interlane.engines.slurm.reading import OVER, WAITING, SlurmJob
+from interlane.engines.slurm.reading import LEAVES, OVER, WAITING, SlurmJob
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.engines.slurm.session import AskedEnd, SlurmSession, spec_id
 from interlane.engines.slurm.sights import NOBODY
@@ -33,6 +33,8 @@ USUAL_STOP: Final = StopFields(15, spec.GRACE_S)
 FORCE_AGAIN_S: Final = 15.0
 """Seconds after which a run that does not end is made to once more."""
 SETTLE_S: Final = 0.3
+REVOKED_S: Final = 2.0
+"""Seconds after which a node certainly takes a job that was requeued."""
 
 
 class Requests:
@@ -87,7 +89,9 @@ class Requests:
     def _release(self, launch: Launch) -> None:
         """Pin and release a job that is held for us."""
         attempt = launch.attempt
-        job = self._settled(attempt)
+        job = self._session.seen(attempt.job_id)
+        if job is None or not job.is_held or job.is_asked_for(attempt.number):
+            job = self._settled(attempt)
         if job is None or job.key != attempt.uid or job.state in OVER:
             raise InvalidInput(f"Slurm has no job {attempt.job_id} that waits.")
         if job.is_asked_for(attempt.number) and not job.is_held:
@@ -103,9 +107,9 @@ class Requests:
         if ours and job.partition not in ours:
             raise _Taken(f"its say: job {attempt.job_id} is in partition {job.partition}")
         listing = self._session.changes.listing
-        self._session.launcher.pin(job, launch, listing.nodes_by_name)
+        self._let_credentials_end(job)
         self._session.journal.prints_to(attempt, printed_to(job), job.uid)
-        self._session.launcher.release(job.id)
+        self._session.launcher.pin_and_release(job, launch, listing.nodes_by_name)
 
     def _held(self, job: SlurmJob) -> SlurmJob | None:
         """Hold a job that somebody released; return it as it is then, for it may have begun."""
@@ -117,10 +121,19 @@ class Requests:
         """Return a job as it is now, once its last run has left the nodes."""
         end_s = time.monotonic() + self._session.settings.launch_s
         job = self._session.one(attempt.job_id)
-        while job is not None and job.state == "COMPLETING" and time.monotonic() < end_s:
+        while job is not None and job.state == LEAVES and time.monotonic() < end_s:
             self._session.closing.wait(SETTLE_S)
             job = self._session.one(attempt.job_id)
         return job
+
+    def _let_credentials_end(self, job: SlurmJob) -> None:
+        """Wait until nodes take a job again that was requeued: they know runs by the second.
+
+        What they are told to begin in the second in which the last one was ended fails there.
+        """
+        if job.restarts:
+            left_s = job.submitted_s + REVOKED_S - time.time()
+            self._session.closing.wait(min(REVOKED_S, max(0.0, left_s)))
 
     def stop(self, attempt: Attempt, how: Stop) -> None:
         """End an attempt, or keep it from beginning."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from interlane.engines.slurm.claims import LEFT, HeldClaim, LaunchedClaim, is_marked
 from interlane.engines.slurm.machines import NodeGpus, gpus_of, placement_of
-from interlane.engines.slurm.reading import RUNNING, WAITING, SlurmJob, SlurmNode
+from interlane.engines.slurm.reading import OVER, RUNNING, WAITING, SlurmJob, SlurmNode
 from interlane.engines.slurm.wanted import tasks_of
 from interlane.live.port import Attempt, Ended
 from interlane.model import JobId, Placement, Spot
@@ -127,6 +127,12 @@ class SlurmListing:
         return [
             job for job in self.jobs if self._is_bound(job) and job.is_held and _is_for_us(job)
         ]
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The keys of users' jobs that have not ended and are not ours to schedule."""
+        theirs = (job for job in self.jobs if job.state not in OVER and not self._is_ours(job))
+        return frozenset(one.key for job in theirs for one in tasks_of(job))
 
     @cached_property
     def by_id(self) -> dict[str, SlurmJob]:

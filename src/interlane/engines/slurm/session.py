@@ -3,16 +3,24 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from interlane.engines.slurm.changes import Changes
 from interlane.engines.slurm.claims import LEFT, is_marked
 from interlane.engines.slurm.commands import SlurmCommands, SlurmSaysNo, SlurmSilent
-from interlane.engines.slurm.glances import GLANCE, read_glance, updated
+from interlane.engines.slurm.glances import (
+    GLANCE,
+    arrived_words,
+    read_arrived,
+    read_glance,
+    settled,
+    updated,
+)
 from interlane.engines.slurm.journal import SlurmJournal
 from interlane.engines.slurm.launch import Launcher, SlurmAccounts
 from interlane.engines.slurm.reading import Skipped, SlurmJob, SlurmNode, read_jobs, read_nodes
@@ -25,6 +33,7 @@ from interlane.model import JobId
 LANES: Final = 8
 """Threads that speak to Slurm for different jobs at a time."""
 WORK: Final = "work"
+_TABLE: Final = ("squeue", "--noheader", "--all", "--states=all")
 
 log = logging.getLogger("interlane.live")
 
@@ -45,7 +54,7 @@ class SlurmSettings:
     busy_s: float = 0.5
     """Seconds between two looks when something is on its way."""
     share: float = 0.1
-    """Part of the time that looking may take, at all that there is or at what changes."""
+    """Part of the time that looking at all that there is may take."""
     launch_s: float = 30.0
     """Seconds within which Slurm must begin what we release."""
     keep_s: float = 30 * 86_400.0
@@ -140,17 +149,31 @@ class SlurmSession:
         return SlurmListing(now, nodes, settings.partitions, marked_only=not settings.dry_run)
 
     def glance(self) -> tuple[SlurmListing, bool]:
-        """Look at what has changed of known jobs: one call; tell if there is more to see."""
+        """Look at what has changed of known jobs: one call, or two where some have come.
+
+        It also tells if there is more to see.
+        """
         last = self.changes.listing
-        words = ("squeue", "--noheader", "--all", "--states=all", GLANCE)
-        lines = dict(read_glance(self.slurm.run(*words)))
-        known = {job.number for job in last.jobs}
+        lines = dict(read_glance(self.slurm.run(*_TABLE, GLANCE)))
         there = [job for job in last.jobs if job.number in lines]
         now = [updated(job, lines[job.number]) for job in there]
-        has_more = None in now or not known.issuperset(lines)
+        new = lines.keys() - {job.number for job in last.jobs}
+        arrived = self._arrived(new) if new else []
+        self._before |= {job.number: job for job in arrived}
         # One that cannot be understood is as it was until all is looked at: it is not gone.
         jobs = [new or job for new, job in zip(now, there, strict=True)]
-        return self._listing(jobs, last.nodes), has_more
+        has_more = None in now or len(arrived) < len(new)
+        return self._listing(jobs + arrived, last.nodes), has_more
+
+    def _arrived(self, numbers: Collection[int]) -> list[SlurmJob]:
+        """Look at jobs that nobody has seen yet."""
+        mark = f"|{token_hex(4)}|"
+        words = (f"--jobs={','.join(map(str, sorted(numbers)))}", arrived_words(mark))
+        try:
+            said = self.slurm.run(*_TABLE, *words)
+        except SlurmSaysNo:  # one is gone again
+            return []
+        return [job for job in read_arrived(said, mark) if job.number in numbers]
 
     def _steady(self, jobs: list[SlurmJob]) -> list[SlurmJob]:
         """Let jobs be known as before of which Slurm or an administrator has lost a part.
@@ -173,20 +196,26 @@ class SlurmSession:
                     overwritten.append(job)
                 elif job.restarts:
                     job = replace(job, first_s=known.first_s)
-            found.append(job)
+            found.append(settled(job, known))
         self._before = {job.number: job for job in found}
         self.overwritten = overwritten
         return found
 
+    def seen(self, job_id: str) -> SlurmJob | None:
+        """Return a user's job as it was at the last look; None if that is in doubt."""
+        seen = self.changes.listing.by_id.get(job_id)
+        written = self.launcher.written
+        return None if seen is None or written.is_doubted(job_id) else written.over(seen)
+
     def one(self, job_id: str) -> SlurmJob | None:
         """Look at one job as it is now: Slurm answers that quickly."""
-        words = ("squeue", "--noheader", "--array", "--states=all", f"--jobs={job_id}")
+        words = (*_TABLE, "--array", f"--jobs={job_id}", GLANCE)
         try:
-            lines = list(read_glance(self.slurm.run(*words, GLANCE)))
+            lines = list(read_glance(self.slurm.run(*words)))
         except SlurmSaysNo:
             return None
-        seen = self.changes.listing.by_id.get(job_id)
-        if seen is not None and lines and not self.launcher.written.is_doubted(job_id):
+        seen = self.seen(job_id)
+        if seen is not None and lines:
             now = updated(seen, lines[0][1])
             if now is not None:
                 return self.launcher.written.over(now)

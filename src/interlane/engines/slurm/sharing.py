@@ -16,7 +16,6 @@ from interlane.model import MILLI, InvalidInput
 
 SHARDS: Final = "SLURM_SHARDS_ON_NODE"
 GPUS: Final = "SLURM_JOB_GPUS"
-NAME: Final = "SLURM_JOB_NAME"
 NUMBER: Final = "SLURM_JOB_ID"
 PATIENCE_S: Final = 30.0
 

@@ -11,7 +11,8 @@ from typing import Final
 from interlane.engines.slurm.changes import Unfit
 from interlane.engines.slurm.claims import HeldClaim
 from interlane.engines.slurm.commands import SlurmSilent
-from interlane.engines.slurm.reading import OVER, RUNNING, SlurmJob
+from interlane.engines.slurm.gres import GPU, SHARD, read_gres
+from interlane.engines.slurm.reading import OVER, RUNNING, WAITING, SlurmJob
 from interlane.engines.slurm.requests import Requests
 from interlane.engines.slurm.runs import RunStage, SlurmListing, SlurmRun
 from interlane.engines.slurm.session import AskedEnd, AskedLaunch, SlurmSession, spec_id
@@ -35,6 +36,8 @@ class SlurmWatch:
         self._complained: set[str] = set()
         self._unplaced: dict[Attempt, Launch] = {}
         """What has begun, and nobody has looked yet on which GPUs."""
+        self._is_awaited = False
+        """Whether jobs are held that could begin where others end."""
         self._is_full = True
         """Whether the last look was at everything."""
         self._full_s = 0.0
@@ -73,13 +76,13 @@ class SlurmWatch:
         """Wait for a moment, news or not, and return how long to wait for news then."""
         flight, settings = self._session.flight, self._session.settings
         usual_s = settings.calm_s if flight.running else settings.idle_s
-        if flight.asked or flight.ending:
+        if flight.asked or flight.ending or (flight.running and self._is_awaited):
             usual_s = settings.busy_s
         if self._is_full:
             self._full_s = time.monotonic() + took_s / settings.share
             took_s = 0.0
-        pause_s = max(usual_s, took_s / settings.share)
-        self._session.closing.wait(min(settings.busy_s, pause_s))
+        pause_s = max(usual_s, took_s)  # a machine that is busy must not delay us for long
+        self._session.closing.wait(min(max(settings.busy_s, took_s), pause_s))
         return pause_s
 
     def _listing(self) -> SlurmListing:
@@ -108,6 +111,7 @@ class SlurmWatch:
         self._tell_where(listing)
         known = running | asked.keys()
         self._session.flight.over &= listing.runs.keys()
+        self._is_awaited = any(run.stage is RunStage.HELD for run in listing.runs.values())
         for run in listing.runs.values():
             if run.attempt not in known:
                 self._take_up(run, listing)
@@ -180,6 +184,9 @@ class SlurmWatch:
         is_over = run.stage is RunStage.OVER and run.has_begun and run.is_brought
         if run.stage is not RunStage.RUNS and (not is_over or attempt in flight.over):
             return
+        if not (self._is_full or is_over) and _lacks_gpus(run, listing):
+            self._next_s = 0.0  # a glance has no GPUs, and others may be given them meanwhile
+            return
         self._tell_found(run, listing)
         if is_over:
             self._requests.tell_end(attempt, self._session.sights.end_of(run), run)
@@ -242,12 +249,15 @@ class SlurmWatch:
     def _hold_strays(self, listing: SlurmListing, asked: Collection[Attempt]) -> None:
         """Hold jobs that Slurm has requeued by itself, so that it is ours where they go."""
         for run in listing.runs.values():
-            job = run.jobs[0]
-            claim = job.held_claim
-            was_ours = claim.begins and job.restarts > claim.restarts
-            waits = run.is_brought and run.stage is RunStage.WAITS
-            if waits and was_ours and run.attempt not in asked:
-                self._session.do(run.attempt, partial(self._session.launcher.hold, job.id))
+            is_ours = run.is_brought and run.attempt not in asked
+            if is_ours and _is_stray(run.jobs[0]):
+                self._session.do(run.attempt, partial(self._hold_stray, run.jobs[0].id))
+
+    def _hold_stray(self, job_id: str) -> None:
+        """Hold a job, unless it was asked for since."""
+        job = self._session.one(job_id)
+        if job is not None and _is_stray(job):
+            self._session.launcher.hold(job_id)
 
     def _give_back(self, unfit: Unfit) -> None:
         """Leave a job to Slurm that we cannot schedule."""
@@ -264,6 +274,13 @@ class SlurmWatch:
         made.replace(self._session.folder / HEARTBEAT)
 
 
+def _is_stray(job: SlurmJob) -> bool:
+    """Tell whether a job waits because Slurm has requeued it, and would begin by itself."""
+    claim = job.held_claim
+    waits = job.state in WAITING and not job.is_held
+    return waits and claim.begins and job.restarts > claim.restarts
+
+
 def _runs_otherwise(attempt: Attempt, listing: SlurmListing) -> bool:
     """Tell whether a job runs, and not as the attempt that was asked for."""
     job = listing.brought.get(attempt.uid)
@@ -275,6 +292,12 @@ def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...]]]:
     return Counter(
         (spot.machine, spot.gpus) for spot in placement.spots for _ in range(spot.instances)
     )
+
+
+def _lacks_gpus(run: SlurmRun, listing: SlurmListing) -> bool:
+    """Tell whether a run has GPUs, and nobody has looked yet which."""
+    asked = any(one.name in (GPU, SHARD) for job in run.jobs for one in read_gres(asks_of(job)))
+    return asked and not _gpus(listing.place(run))
 
 
 def _gpus(placement: Placement) -> int:

@@ -387,6 +387,7 @@ class Driver:
         for report in reports_in(observation, self._state.machines):
             if machine_of(report) not in newer:
                 self._learn_machine(report, batch)
+        self._users.let_go(observation.apart, batch)
         self._adoption.take_in(observation, batch, known)
         places = {one.attempt: one.placement for one in observation.found}
         for sight in observation.attempts:

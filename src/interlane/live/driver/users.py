@@ -1,7 +1,7 @@
 """What users ask: to submit a job, to cancel one, to drain a machine, to know."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +63,8 @@ KnownKeys = dict[tuple[str, str], UsedKey]
 ENGINE: Final = "@engine"
 """Under which user keys of jobs are kept that came in through the engine."""
 
+APART: Final = "decides about it by itself; what is on record here ends with that."
+
 log = logging.getLogger("interlane.live")
 
 
@@ -104,7 +106,9 @@ class Users:
         if report.job_id is not None and self._is_taken(report.job_id, batch.state):
             log.warning("Job %s of the engine is left alone: its id was used.", report.job_id)
             return
-        record = _new_job(report.job, report.user, batch, report.key, report.job_id)
+        record = _new_job(
+            report.job, report.user, batch, report.key, report.job_id, report.submitted_s
+        )
         note_engine_key(record, batch, known)
 
     def _discard(self, key: str, job_id: JobId, batch: Batch) -> None:
@@ -130,6 +134,12 @@ class Users:
         for record in list(batch.state.jobs.values()):
             if record.key is not None and record.key not in keys:
                 self._withdraw(record, batch)
+
+    def let_go(self, keys: Collection[str], batch: Batch) -> None:
+        """End the records of jobs about which the engine decides by itself."""
+        for record in list(batch.state.jobs.values()):
+            if record.key in keys and record.key not in batch.state.newer.keys:
+                batch.note(Cancelled(record.id), reason=f"{batch.engine.traits.name} {APART}")
 
     def _withdraw(self, record: JobRecord, batch: Batch) -> None:
         self._cancel(Cancel(record.id, record.user, None, Future()), batch)
@@ -295,13 +305,15 @@ def _new_job(
     batch: Batch,
     key: str | None = None,
     called: JobId | None = None,
+    since_s: float | None = None,
     **detail: object,
 ) -> JobRecord:
-    """Put a job on record that waits from now on, called as its engine calls it, if it does."""
+    """Put a job on record that waits, called as its engine calls it, if it does."""
     state = batch.state
     state.serial += 1
     job_id = called or JobId(f"{job.name}-{state.serial}")
-    origin = Origin(state.serial, user, batch.now_s, key)
+    submitted_s = batch.now_s if since_s is None else min(since_s, batch.now_s)
+    origin = Origin(state.serial, user, submitted_s, key)
     start_s = spec.not_before_s(job, batch.now_s)
     if start_s is not None:
         detail["not_before_s"] = start_s

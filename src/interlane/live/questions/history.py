@@ -38,7 +38,7 @@ def trace_text(store: Store, now: Snapshot, since_s: float) -> str:
     A job has one row per task.
     """
     records = [one for one in _handed_in_since(store, since_s) if _has_run_or_will(one)]
-    records.reverse()
+    records.sort(key=lambda one: (one.submitted_s, one.serial))
     begin_s = records[0].submitted_s if records else 0.0
     rows = [row for record in records for row in _rows(record, now, begin_s)]
     used = [name for name in RARE if any(row[name] for row in rows)]
@@ -52,10 +52,11 @@ def trace_text(store: Store, now: Snapshot, since_s: float) -> str:
 def _handed_in_since(store: Store, since_s: float) -> Iterator[JobRecord]:
     before = None
     while page := store.jobs(JobsWanted(PAGE, before)):
-        for record in page:
-            if record.submitted_s < since_s:
-                return
-            yield record
+        # What an engine brought may have come in before what has a lower number.
+        recent = [record for record in page if record.submitted_s >= since_s]
+        if not recent:
+            return
+        yield from recent
         before = page[-1].serial
 
 
