@@ -483,9 +483,7 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "live-eta": Case(narrow_bands, setting((live_eta, "JOBS", 80)), is_slow=True),
     "live-prewarm": Case(
-        never_asked,
-        setting((live_prewarm, "SLOTS", 120)),
-        is_slow=True,
+        never_asked, run=partial(live_prewarm._reproduce, replayed=120), is_slow=True
     ),
     "share-beside": Case(never_beside, is_slow=True),
 }
