@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "docs" / "results"
 WAITING = frozenset(
     {
-        *("live-prewarm", "pai-prediction"),
-        *("pai-reserve", "pai-sjf-paper", "share-beside", "smore-prewarm", "smore-utilisation"),
+        *("live-prewarm", "pai-reserve", "pai-sjf-paper", "share-beside"),
+        *("smore-prewarm", "smore-utilisation"),
     }
 )
 """Entries without a stored run: `interlane reproduce NAME --report docs/results` makes one."""
