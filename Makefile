@@ -108,7 +108,7 @@ bench: setup ## measure speed in CPU seconds; JSON on standard output
 	$(BIN)/python -m benchmarks.run
 
 evidence: setup ## change what was published and plant faults: every entry must notice (half an hour)
-	INTERLANE_SLOW=1 $(BIN)/python -m pytest tests/reproduce/test_evidence.py -n $(WORKERS)
+	INTERLANE_SLOW=1 $(BIN)/python -m pytest tests/reproduce/test_evidence.py -n $(WORKERS) --timeout 3600
 
 docs: setup ## build the documentation into build/site and check that pages print what they say
 	PYTHONPATH=docs NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -174,7 +174,8 @@ LINES: Final = (
         "{o:one model each} / {o:memory cut} / {o:one process for all}",
     ),
     Line(
-        "300 real processes queue for 4 devices: start within the band of `eta`",
+        "300 real processes queue for 4 devices: start within the band of `eta` (later "
+        "runs under heavier load: [85.8 % and 51.1 %](docs/results/live.md#does-eta-hold))",
         "live-eta",
         "-",
         "{o:started within the band}",

@@ -62,5 +62,33 @@ def test_the_first_band_told_of_a_job_counts_and_a_job_that_ended_does_not() -> 
     assert bands.band([60.0], 0.0) == other.band([60.0], 0.0) != first_band()
 
 
+def bands_after(*, started: int, waiting: int, told_at_s: float) -> Calibrated:
+    """Return bands that saw jobs start as told, after 100 s, and others that still wait."""
+    bands = Calibrated()
+    for number in range(started):
+        bands.note(JobId(f"s{number}"), [100.0], 0.0)
+        bands.started(JobId(f"s{number}"), 100.0)
+    for number in range(waiting):
+        bands.note(JobId(f"w{number}"), [told_at_s + 100.0], told_at_s)
+    return bands
+
+
+def test_those_who_wait_for_long_move_bands_before_they_start() -> None:
+    # Forty started as they were told; ten were told the same, and have waited ten times that.
+    slower = bands_after(started=40, waiting=10, told_at_s=0.0).band([1_100.0], 1_000.0)
+    steady = bands_after(started=40, waiting=0, told_at_s=0.0).band([1_100.0], 1_000.0)
+
+    assert steady.high_s == pytest.approx(1_100.0)
+    assert slower.high_s == pytest.approx(2_000.0)
+    assert slower.low_s == steady.low_s
+
+
+def test_those_who_came_a_moment_ago_change_nothing() -> None:
+    newcomers = bands_after(started=40, waiting=10, told_at_s=990.0).band([1_100.0], 1_000.0)
+    nobody = bands_after(started=40, waiting=0, told_at_s=0.0).band([1_100.0], 1_000.0)
+
+    assert newcomers == nobody
+
+
 def first_band() -> StartBand:
     return Calibrated().band([60.0], 0.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlane.model import InvalidField, InvalidInput, JobId, UnknownName
-from interlane.predict import bands, compiled
+from interlane.predict import bands, compiled, starts
 from interlane.predict.cart import Cart
 from interlane.predict.catalogue import PREDICTORS, make_predictor, name_of
 from interlane.predict.estimates import DurationEstimates, DurationPredictor, EstimateBasis
@@ -482,11 +482,20 @@ def test_edges_stand_where_starts_have_passed_them_as_often_as_they_say() -> Non
     for number in range(39):
         calibrated.note(JobId(str(number)), [100.0], 0.0)
         calibrated.started(JobId(str(number)), 130.0 * exp(0.25 * (number + 1)) - 30.0)
-    assert calibrated._edges() == pytest.approx((2.0, 20.0, 36.0, 38.0))
+    assert calibrated._edges(0.0) == pytest.approx((2.0, 20.0, 36.0, 38.0))
     assert calibrated.compared == 39
     assert list(calibrated.awaited) == []
     calibrated.started(JobId("0"), 5.0)
     assert calibrated.compared == 39
+
+
+def test_who_still_waits_stands_beyond_where_they_are_now() -> None:
+    # Three started at 1, 2 and 3 widths, two still wait at 1.5 and 5: at risk, with the next
+    # job, are 6, 4 and 3 of them.  So 1/6, 3/8 and 7/12 lie below the three, and the rest
+    # somewhere beyond 5.
+    edges = starts._quantiles(np.array([1.0, 2.0, 3.0]), np.array([1.5, 5.0]))
+    half = 2.0 + (1 / 2 - 3 / 8) / (7 / 12 - 3 / 8)
+    assert edges == pytest.approx((1.0, half, 5.0, 5.0))
 
 
 def test_waits_that_hardly_differ_have_a_least_width() -> None:

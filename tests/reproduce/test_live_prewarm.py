@@ -5,9 +5,9 @@ from interlane.reproduce.live_prewarm import _as_long, _fed, _generated, _replay
 
 
 def test_the_keep_alive_that_is_compared_is_warm_at_least_as_long() -> None:
-    arrivals = _generated(seed=1)
+    arrivals = _generated(seed=1, replayed=600)
 
-    chosen = [_as_long(arrivals, warm) for warm in (0.05, 0.3, 0.6, 0.89)]
+    chosen = [_as_long(arrivals, warm, 600) for warm in (0.05, 0.3, 0.6, 0.89)]
 
     assert chosen == sorted(chosen)
     assert chosen[0] == 1

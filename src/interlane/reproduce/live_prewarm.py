@@ -74,14 +74,14 @@ class PrewarmResult:
         return self.cold / self.requests
 
 
-def _reproduce(setting: Setting) -> list[Row]:
-    arrivals, trees = _traffic(setting)
-    forecasts = [_fed(trees, one) for one in arrivals]
+def _reproduce(setting: Setting, replayed: int = SLOTS) -> list[Row]:
+    arrivals, trees = _traffic(setting, replayed)
+    forecasts = [_fed(trees, one, replayed) for one in arrivals]
     setting.progress(1, 3, "forecasts")
-    ours = _replayed(arrivals, forecasts, None, setting.seed)
+    ours = _replayed(arrivals, forecasts, None, setting.seed, replayed)
     setting.progress(2, 3, "prewarming")
-    slots = _as_long(arrivals, ours.warm)
-    theirs = _replayed(arrivals, forecasts, slots * SLOT_S, setting.seed)
+    slots = _as_long(arrivals, ours.warm, replayed)
+    theirs = _replayed(arrivals, forecasts, slots * SLOT_S, setting.seed, replayed)
     setting.progress(3, 3, "keep-alive")
     failed = ours.failed + theirs.failed
     return [
@@ -108,21 +108,21 @@ def _both(ours: float, theirs: float) -> str:
 # -- traffic --------------------------------------------------------------------------
 
 
-def _traffic(setting: Setting) -> "tuple[Arrivals, Trees]":
+def _traffic(setting: Setting, replayed: int) -> "tuple[Arrivals, Trees]":
     """Return functions whose last minutes are replayed, and trees that know the rest."""
     from interlane.predict.arrivals.live import Trees
 
     if setting.data is None:
-        return _generated(setting.seed), Trees()
+        return _generated(setting.seed, replayed), Trees()
     from interlane.reproduce.smore_prewarm import azure
 
     arrivals = azure(setting)
-    sparse = arrivals.only([one.active[-SLOTS:].mean() < BUSY for one in arrivals])
-    known = 1.0 - (SLOTS + UNJUDGED) / max(len(one) for one in arrivals)
+    sparse = arrivals.only([one.active[-replayed:].mean() < BUSY for one in arrivals])
+    known = 1.0 - (replayed + UNJUDGED) / max(len(one) for one in arrivals)
     return sparse, Trees().fit(arrivals.known(known))
 
 
-def _generated(seed: int, replayed: int = SLOTS) -> "Arrivals":
+def _generated(seed: int, replayed: int) -> "Arrivals":
     """Return functions that are asked now and then: some by the clock, some by chance."""
     import numpy as np
 
@@ -138,17 +138,18 @@ def _generated(seed: int, replayed: int = SLOTS) -> "Arrivals":
     return Arrivals(60.0, tuple(made))
 
 
-def _as_long(arrivals: "Arrivals", warm: float) -> int:
+def _as_long(arrivals: "Arrivals", warm: float, replayed: int) -> int:
     """Return the shortest keep-alive, in slots, that is warm at least as long."""
     from interlane.predict.arrivals.rules import KeepAlive
 
-    for slots in range(1, SLOTS):
+    for slots in range(1, replayed):
         kept = sum(
-            int((KeepAlive(slots).follow(one) | one.active)[-SLOTS:].sum()) for one in arrivals
+            int((KeepAlive(slots).follow(one) | one.active)[-replayed:].sum())
+            for one in arrivals
         )
-        if kept >= SPARE * warm * SLOTS * len(arrivals):
+        if kept >= SPARE * warm * replayed * len(arrivals):
             return slots
-    return SLOTS
+    return replayed
 
 
 # -- replay ---------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def _replayed(
     forecasts: "list[Forecaster]",
     keep_s: float | None,
     seed: int,
-    slots: int = SLOTS,
+    slots: int,
 ) -> PrewarmResult:
     with tempfile.TemporaryDirectory() as name, _driver(Path(name)) as (driver, replicas):
         (Path(name) / "handler.py").write_text(HANDLER)
@@ -239,7 +240,7 @@ async def _replay(
     return PrewarmResult(int(requests), int(cold), warm_s / (took_s * len(names)), failed)
 
 
-def _fed(trees: "Trees", one: "Series", slots: int = SLOTS) -> "Forecaster":
+def _fed(trees: "Trees", one: "Series", slots: int) -> "Forecaster":
     """Return a forecast that has seen the week before the replay."""
     import numpy as np
 

@@ -21,6 +21,7 @@ from interlane.reproduce.base import (
     checked,
     figure,
 )
+from interlane.reproduce.pai_figures import DRAWN_FROM
 
 if TYPE_CHECKING:
     from interlane.model import Job
@@ -238,6 +239,7 @@ CONTENTION: Final = Reproduction(
     "Avoiding contention would cost more than contention does.",
     _contention,
     basis=Basis.MEASURED,
+    fitted=DRAWN_FROM,
     teaches="The gain in the paper's world is by construction: where slowdown comes from "
     "shared GPUs instead, keeping away from CPUs ends real jobs a third later than packing.",
 )

@@ -106,14 +106,14 @@ SET_IN: Final = {
     "use": "use.CPU_PART, GPU_PART, MEMORY_PART",
     "over_use": "use.CPU_AT, GPU_AT, MEMORY_AT",
     "machine_use": "machines.MEASURED",
-    "network_io": "machines.MEASURED, BANDWIDTH",
+    "network_io": "machines.MEASURED, write.BANDWIDTH",
     "sharing": "shares.ASKS",
     "contention": "shares.GPU_ALLOCATED, use.NLP_BUSY",
     "recurrence": "shares.RECURRENCE",
     "workloads": "shares.CTR_TASKS, NLP_TASKS, NLP_LARGE",
     "cpu_per_gpu": "shares.ASKS, BARE_CPU, BARE_KINDS",
     "allocation": "shares.GPU_ALLOCATED, BARE_KINDS",
-    "cpu_bottleneck": "write._leanings",
+    "cpu_bottleneck": "write.SLOW_IS_BUSY, FAST_IS_IDLE",
 }
 """Figure -> what in ``traces.synth_pai`` was set from it."""
 
@@ -124,8 +124,13 @@ DRAWN_FROM: Final = tuple(
         *("shares:GANGS", "shares:ASKS", "shares:NAMED_TYPE", "shares:GPU_ALLOCATED"),
         *("shares:RUN_S", "shares:SPREADS", "shares:CTR_TASKS", "shares:NLP_TASKS"),
         *("shares:NLP_LARGE", "shares:JOBS_PER_DAY", "shares:INSTANCES_PER_DAY"),
-        *("runs:HOURLY", "runs:WEEKLY", "runs:WAIT_S", "use:CPU_PART", "use:GPU_PART"),
-        *("use:MEMORY_PART", "use:NLP_BUSY", "use:CTR_BUSY"),
+        *("shares:USERS", "shares:BARE_ALONE", "shares:BARE_GANGS", "shares:BARE_CPU"),
+        *("shares:BARE_KINDS", "shares:RUN_AT"),
+        *("runs:HOURLY", "runs:WEEKLY", "runs:NIGHTLY", "runs:WAIT_S"),
+        *("use:CPU_AT", "use:CPU_PART", "use:GPU_AT", "use:GPU_PART", "use:GPU_IDLE"),
+        *("use:MEMORY_AT", "use:MEMORY_PART", "use:NLP_BUSY", "use:CTR_BUSY"),
+        *("machines:MEASURED", "write:BANDWIDTH", "write:SENSED", "write:METERED"),
+        *("write:SLOW_IS_BUSY", "write:FAST_IS_IDLE"),
     )
 )
 """Constants of the draw that were set from published results."""

@@ -118,7 +118,7 @@ def run_or_say(entry: Reproduction, setting: Setting) -> Result:
     begin_s = monotonic()
     try:
         return run(entry, setting)
-    except (InterlaneError, AssertionError, ImportError, OSError) as error:
+    except Exception as error:  # hours of other entries are not lost with this one
         why = str(error) if isinstance(error, InterlaneError) else repr(error)
         took_s = monotonic() - begin_s
         return Result(entry, (), setting.seed, setting.choice, 0.0, took_s, why)

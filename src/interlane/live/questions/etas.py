@@ -185,6 +185,8 @@ class Etas:
         """Play with all who wait, whoever was asked about."""
         now = self._snapshot()
         begin_s = time.monotonic()
+        # Whoever asks is told what all starts up to now have taught.
+        self._learn(now)
         known = [
             Known(now.recovered(one), one.estimate_s, one.low_s, one.high_s)
             for one in holders_first(now.records)
@@ -210,15 +212,15 @@ class Etas:
         while not self._closing.wait(pause_s):
             begin_s = time.monotonic()
             try:
-                self._learn()
+                self._learn(self._snapshot())
                 self._ask_about_the_newest()
             except Exception:
                 log.exception("A start could not be forecast.")
             pause_s = max(self._pause_s, IDLE * (time.monotonic() - begin_s))
 
-    def _learn(self) -> None:
+    def _learn(self, now: Snapshot) -> None:
         """Compare what was told with what came."""
-        open_jobs = {one.id: one for one in self._snapshot().records}
+        open_jobs = {one.id: one for one in now.records}
         for job_id in self.awaited:
             record = open_jobs.get(job_id) or self._store.job(job_id)
             if record is not None and record.started_s is not None:
