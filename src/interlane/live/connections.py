@@ -2,7 +2,8 @@
 
 The server takes connections up itself, one by one, so that they are counted before anything is
 read of them.  Where there are too many, an idle one makes way: the oldest of whoever has most,
-so that who opens many only loses their own.
+so that who opens many only loses their own.  Where none is idle, because all watch or wait for
+answers, the newest of whoever has most makes way: nobody keeps others out by being busy.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, ip_address
+from itertools import count
 from typing import Any, Final
 
 import uvicorn
@@ -32,6 +34,10 @@ BODY_BYTES_PER_S: Final = 1 << 18
 
 IN_A_ROW_S: Final = 5.0
 """Of how many seconds an address may open its connections at once."""
+
+AT_ONCE: Final = 8
+"""Connections that are taken up before others than those who come have their turn: as long as
+some wait, nothing else would."""
 
 SHORT_S: Final = 0.1
 """Seconds to wait where the system has no descriptors left."""
@@ -51,7 +57,7 @@ class _Connection:
     @property
     def owner(self) -> str:
         """Whose it is: the caller's whose token was seen on it, else the address's."""
-        known = None if self.protocol is None else self.protocol.caller
+        known = None if self.protocol is None else self.protocol.owner
         return self.address if known is None else f"token {known}"
 
     @property
@@ -95,7 +101,7 @@ class Connections:
         if self._count_addresses and self._by_address[address] >= most:
             if not self._make_way([one for one in self._all if one.address == address]):
                 return None
-        elif len(self._all) >= self.most and not self._make_way([*self._all]):
+        elif len(self._all) >= self.most and not self._make_way([*self._all], busy=True):
             return None
         made = _Connection(address, taken)
         self._all[made] = None
@@ -111,17 +117,24 @@ class Connections:
         if not self._by_address[one.address]:
             del self._by_address[one.address]
 
-    def _make_way(self, among: list[_Connection]) -> bool:
-        """Close an idle one, of whoever has most; return whether there was any."""
+    def _make_way(self, among: list[_Connection], *, busy: bool = False) -> bool:
+        """Close an idle one, of whoever has most; return whether there was any.
+
+        If none is idle, and busy ones may be closed, one of whoever has several.
+        """
+        owners: dict[_Connection, str] = {}
         for one in among:
             if not one.is_open:  # a websocket that has ended
                 self.leave(one)
                 return True
-        held = Counter(one.owner for one in among)
-        idle = [one for one in among if one.is_idle]
-        if not idle:
+            owners[one] = one.owner
+        held = Counter(owners.values())
+        may = [one for one in among if one.is_idle]
+        if not may and busy:
+            may = [one for one in reversed(among) if held[owners[one]] > 1]
+        if not may:
             return False
-        chosen = max(idle, key=lambda one: held[one.owner])  # the first of equals is oldest
+        chosen = max(may, key=lambda one: held[owners[one]])  # the first of equals
         chosen.close()
         self.leave(chosen)
         return True
@@ -145,8 +158,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_header = True
         self._header_bytes = 0
         self._is_upgraded = False
-        self.caller: str | None = None
-        """Whose token was seen on it last."""
+        self._caller: str | None = None
+        """Whose request was answered on it last."""
+
+    @property
+    def owner(self) -> str | None:
+        """Whose token was seen on it: that of the request in hand, else of the last one."""
+        cycle: Any = self.cycle  # None before the first request
+        known: Caller | None = None if cycle is None else cycle.scope.get(CALLER)
+        return self._caller if known is None else known.name
 
     @property
     def is_closing(self) -> bool:
@@ -210,7 +230,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Note whose request it was."""
         known: Caller | None = self.cycle.scope.get(CALLER)  # type: ignore[assignment]
         if known is not None:
-            self.caller = known.name
+            self._caller = known.name
         super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
@@ -283,20 +303,30 @@ class BoundedServer(uvicorn.Server):
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for number in count(1):
             try:
                 taken, peer = await loop.sock_accept(listener)
             except OSError as error:
                 log.warning("A connection could not be taken up: %s", error)
                 await asyncio.sleep(SHORT_S)
                 continue
-            found = self._held.admit(taken, _group(peer))
-            if found is None:
-                _turn_away(taken, is_encrypted=self.config.is_ssl)
-                continue
-            task = asyncio.create_task(self._begin(found))
-            self._beginning.add(task)
-            task.add_done_callback(partial(self._begun, found))
+            try:
+                self._take_up(taken, peer)
+            except Exception as error:  # no reason to take up nobody any more
+                log.error("A connection could not be taken up.", exc_info=error)
+                taken.close()
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _take_up(self, taken: socket.socket, peer: tuple[Any, ...]) -> None:
+        """Let a connection begin, or turn it away."""
+        found = self._held.admit(taken, _group(peer))
+        if found is None:
+            _turn_away(taken, is_encrypted=self.config.is_ssl)
+            return
+        task = asyncio.create_task(self._begin(found))
+        self._beginning.add(task)
+        task.add_done_callback(partial(self._begun, found))
 
     def _begun(self, found: _Connection, task: "asyncio.Task[None]") -> None:
         self._beginning.discard(task)

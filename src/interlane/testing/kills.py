@@ -34,7 +34,7 @@ from interlane.live.store.store import Store
 from interlane.live.up import database_of
 from interlane.testing import crashes, postgres
 from interlane.testing.kill_work import Excuses, KeptJob, KillWork, WorkFindings, judged
-from interlane.testing.waiting import parent_of, until
+from interlane.testing.waiting import PATIENCE_S, parent_of, until
 from interlane.usecases import state as copies
 from interlane.usecases.replay import replay_log
 
@@ -118,6 +118,11 @@ class _Server:
         self.said: list[str] = []
         self.process = crashes.up(state, "--no-pages", "--sharing", "turns", *words)
         threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        self.process.wait()  # not for the end of what it says: others may hold that open
+        self.over.set()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -128,8 +133,6 @@ class _Server:
                     self.serves.set()
                 elif line.startswith(b"Standing by"):
                     self.stands_by.set()
-        self.process.wait()
-        self.over.set()
 
     def kill(self) -> None:
         """Kill it, and wait until it is gone."""
@@ -137,9 +140,11 @@ class _Server:
         self.over.wait()
 
     def end(self) -> None:
-        """Ask it to end, and wait until it has."""
+        """Ask it to end, and wait until it has; one that does not is killed, and told of."""
         self.process.terminate()
-        self.over.wait()
+        if not self.over.wait(PATIENCE_S):
+            self.kill()
+            raise AssertionError(f"A server did not end when it was asked to: {self.said[-3:]}")
 
 
 @dataclass(slots=True)

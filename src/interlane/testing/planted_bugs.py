@@ -489,7 +489,10 @@ _GATEWAY: Final = (
         """\
         return max(room, max(""",
         "No more replicas than may be.",
-        Scripts("functions"),
+        (
+            "tests/functions/test_scheduler.py"
+            "::test_who_leaves_counts_until_it_is_gone_so_that_none_has_more_than_it_may",
+        ),
     ),
     PlantedBug(
         "interlane.functions.ledger",
