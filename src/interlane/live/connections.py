@@ -2,22 +2,23 @@
 
 The server takes connections up itself, one by one, so that they are counted before anything is
 read of them.  Where there are too many, an idle one makes way: the oldest of whoever has most,
-so that who opens many only loses their own.  Where none is idle, because all watch or wait for
-answers, the newest of whoever has most makes way: nobody keeps others out by being busy.
+so that who opens many only loses their own.  Where those who have many are busy with all of
+them, because they watch or wait for answers, the newest of whoever has most makes way: nobody
+keeps others out by being busy.
 """
 
 import asyncio
 import logging
 import resource
 import socket
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, ip_address
-from itertools import count
+from time import monotonic
 from typing import Any, Final
 
 import uvicorn
@@ -35,9 +36,18 @@ BODY_BYTES_PER_S: Final = 1 << 18
 IN_A_ROW_S: Final = 5.0
 """Of how many seconds an address may open its connections at once."""
 
-AT_ONCE: Final = 8
-"""Connections that are taken up before others than those who come have their turn: as long as
-some wait, nothing else would."""
+AT_ONCE: Final = 64
+"""Connections that are taken up in one turn of the loop, at most: one alone would be too few of
+a loop that has much to do, and all who wait too many for those who have one."""
+
+FEW: Final = 4
+"""Connections that nobody loses, idle or not, while others have more."""
+
+AHEAD: Final = 32
+"""Connections that are chosen at a time to make way for those who come."""
+
+LOOK_S: Final = 0.1
+"""Seconds for which that choice counts: an owner may have fewer by then."""
 
 SHORT_S: Final = 0.1
 """Seconds to wait where the system has no descriptors left."""
@@ -68,7 +78,8 @@ class _Connection:
 
     @property
     def is_idle(self) -> bool:
-        return self.protocol is None or self.protocol.is_idle
+        """Whether no request is in hand; a websocket that has ended counts, too."""
+        return self.protocol is None or self.protocol.is_idle or not self.is_open
 
     def close(self) -> None:
         if self.protocol is not None:
@@ -90,6 +101,9 @@ class Connections:
         self._all: dict[_Connection, None] = {}
         """In the order in which they came."""
         self._by_address: Counter[str] = Counter()
+        self._next: dict[str | None, tuple[bool, deque[_Connection]]] = {}
+        """Who makes way next, of an address or of all, as of the last look."""
+        self._looked_s = 0.0
         per_s = bounds.connections_per_s
         self._rate = RateLimit(per_s, IN_A_ROW_S * per_s)
 
@@ -99,9 +113,9 @@ class Connections:
             return None
         most = self.bounds.connections_per_address
         if self._count_addresses and self._by_address[address] >= most:
-            if not self._make_way([one for one in self._all if one.address == address]):
+            if not self._make_way(address):
                 return None
-        elif len(self._all) >= self.most and not self._make_way([*self._all], busy=True):
+        elif len(self._all) >= self.most and not self._make_way(None):
             return None
         made = _Connection(address, taken)
         self._all[made] = None
@@ -117,27 +131,49 @@ class Connections:
         if not self._by_address[one.address]:
             del self._by_address[one.address]
 
-    def _make_way(self, among: list[_Connection], *, busy: bool = False) -> bool:
-        """Close an idle one, of whoever has most; return whether there was any.
+    def _make_way(self, address: str | None) -> bool:
+        """Close one of an address, or of all; return whether there was one to be closed."""
+        if monotonic() > self._looked_s + LOOK_S:
+            self._next.clear()
+        for is_new in (False, True):
+            if is_new:
+                self._next[address] = self._looked(address)
+                self._looked_s = monotonic()
+            is_idle, ahead = self._next.get(address, (True, deque()))
+            while ahead:
+                one = ahead.popleft()
+                if one in self._all and (one.is_idle or not is_idle):
+                    one.close()
+                    self.leave(one)
+                    return True
+        return False
 
-        If none is idle, and busy ones may be closed, one of whoever has several.
+    def _looked(self, address: str | None) -> tuple[bool, deque[_Connection]]:
+        """Return who makes way next, and whether for being idle: first of whoever has most.
+
+        All connections are looked at for it, so that is done once for several who come.
         """
-        owners: dict[_Connection, str] = {}
-        for one in among:
-            if not one.is_open:  # a websocket that has ended
-                self.leave(one)
-                return True
-            owners[one] = one.owner
+        among = [one for one in self._all if address in (None, one.address)]
+        owners = {one: one.owner for one in among}
         held = Counter(owners.values())
-        may = [one for one in among if one.is_idle]
-        if not may and busy:
-            may = [one for one in reversed(among) if held[owners[one]] > 1]
-        if not may:
-            return False
-        chosen = max(may, key=lambda one: held[owners[one]])  # the first of equals
-        chosen.close()
-        self.leave(chosen)
-        return True
+        idle = [one for one in among if one.is_idle]
+        is_idle, may, few = True, idle, 0
+        if address is None and (many := [one for one in among if held[owners[one]] > FEW]):
+            is_idle, few = any(one.is_idle for one in many), FEW
+            may = [one for one in many if one.is_idle] if is_idle else many[::-1]
+        theirs: dict[str, deque[_Connection]] = {}
+        for one in may:
+            theirs.setdefault(owners[one], deque()).append(one)
+        found: deque[_Connection] = deque()
+        while theirs and len(found) < AHEAD:
+            most = max(theirs, key=held.__getitem__)  # the first of equals is oldest
+            if held[most] <= few:
+                break
+            found.append(theirs[most].popleft())
+            held[most] -= 1
+            if not theirs[most]:
+                del theirs[most]
+        return is_idle, found
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -303,20 +339,19 @@ class BoundedServer(uvicorn.Server):
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        for number in count(1):
+        while True:
             try:
-                taken, peer = await loop.sock_accept(listener)
+                found = await loop.sock_accept(listener)
             except OSError as error:
                 log.warning("A connection could not be taken up: %s", error)
                 await asyncio.sleep(SHORT_S)
                 continue
-            try:
-                self._take_up(taken, peer)
-            except Exception as error:  # no reason to take up nobody any more
-                log.error("A connection could not be taken up.", exc_info=error)
-                taken.close()
-            if number % AT_ONCE == 0:
-                await asyncio.sleep(0)
+            for taken, peer in (found, *_waiting(listener)):
+                try:
+                    self._take_up(taken, peer)
+                except Exception as error:  # no reason to take up nobody any more
+                    log.error("A connection could not be taken up.", exc_info=error)
+                    taken.close()
 
     def _take_up(self, taken: socket.socket, peer: tuple[Any, ...]) -> None:
         """Let a connection begin, or turn it away."""
@@ -357,6 +392,17 @@ class BoundedServer(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
+
+
+def _waiting(listener: socket.socket) -> Iterator[tuple[socket.socket, tuple[Any, ...]]]:
+    """Yield connections that wait to be taken up."""
+    for _ in range(AT_ONCE - 1):
+        try:
+            taken, peer = listener.accept()
+        except OSError:  # none waits; whatever else it is, the next turn sees it, too
+            return
+        taken.setblocking(False)
+        yield taken, peer
 
 
 def _turn_away(taken: socket.socket, *, is_encrypted: bool) -> None:

@@ -60,6 +60,9 @@ STANDBY_SHARE = 0.5
 VICTIM_S = 60.0
 """Seconds for which somebody to be killed is waited for."""
 
+SERVES_S = 900.0
+"""Seconds for which a server is waited for, on a machine that others load."""
+
 MOMENT_S = 0.6
 ROUND_VARIABLE = "INTERLANE_KILL_ROUND"
 ROUND = 40
@@ -175,7 +178,7 @@ class KillSite:
         elif self.active is None:
             self.active = self._up(self.folders[0])
         server = self.active
-        until(lambda: server.serves.is_set() or server.over.is_set(), "a server")
+        until(lambda: server.serves.is_set() or server.over.is_set(), "a server", SERVES_S)
         if not server.serves.is_set():
             raise AssertionError(f"The server did not come back: {server.said[-3:]}")
         self._share_token(server.state)
@@ -188,7 +191,7 @@ class KillSite:
             others = [one for one in self.folders if one != self.active.state]
             self.passive = self._up((others or self.folders)[0], "--standby")
             waiting = self.passive
-            until(lambda: waiting.stands_by.is_set() or waiting.over.is_set(), "a standby")
+            until(lambda: waiting.stands_by.is_set() or waiting.over.is_set(), "it", SERVES_S)
 
     def kill_server(self) -> None:
         """Kill the server that serves."""
@@ -423,7 +426,7 @@ class KillRound:
 
     def _wait_for_all(self) -> None:
         store = self.site.store()
-        until(lambda: not list(store.open_jobs()), "the end of all jobs")
+        until(lambda: not list(store.open_jobs()), "the end of all jobs", SERVES_S)
         store.close()
 
     def _judged(self) -> KillReport:
