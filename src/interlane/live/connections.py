@@ -71,6 +71,11 @@ class _Connection:
         return self.address if known is None else f"token {known}"
 
     @property
+    def is_stranger(self) -> bool:
+        """Whether no token was seen on it."""
+        return self.protocol is None or self.protocol.owner is None
+
+    @property
     def is_open(self) -> bool:
         return self.socket.fileno() >= 0 and not (
             self.protocol is not None and self.protocol.is_closing
@@ -158,9 +163,8 @@ class Connections:
         held = Counter(owners.values())
         idle = [one for one in among if one.is_idle]
         is_idle, may, few = True, idle, 0
-        if address is None and (many := [one for one in among if held[owners[one]] > FEW]):
-            is_idle, few = any(one.is_idle for one in many), FEW
-            may = [one for one in many if one.is_idle] if is_idle else many[::-1]
+        if address is None:
+            is_idle, may, few = _crowd(among, idle, lambda one: held[owners[one]])
         theirs: dict[str, deque[_Connection]] = {}
         for one in may:
             theirs.setdefault(owners[one], deque()).append(one)
@@ -392,6 +396,24 @@ class BoundedServer(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
+
+
+def _crowd(
+    among: list[_Connection], idle: list[_Connection], held: Callable[[_Connection], int]
+) -> tuple[bool, list[_Connection], int]:
+    """Return of whom some make way, whether for being idle, and how many each of them keeps.
+
+    Strangers who have said nothing do first, then who is idle on one of many, then who is busy
+    on many.
+    """
+    strangers = [one for one in idle if one.is_stranger and held(one) > 1]
+    if strangers:
+        return True, strangers, 1
+    many = [one for one in idle if held(one) > FEW]
+    if many:
+        return True, many, FEW
+    busy = [one for one in reversed(among) if held(one) > FEW]
+    return (False, busy, FEW) if busy else (True, idle, 0)
 
 
 def _waiting(listener: socket.socket) -> Iterator[tuple[socket.socket, tuple[Any, ...]]]:
