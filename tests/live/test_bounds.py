@@ -365,6 +365,25 @@ def test_a_question_whose_caller_is_gone_is_not_begun() -> None:
     assert other == "another kind does not wait"
 
 
+def test_who_asks_the_same_shares_the_answer() -> None:
+    async def play() -> tuple[list[str], int]:
+        desk, go, begun = QuestionDesk(ServerBounds()), threading.Event(), list[int]()
+
+        def find() -> str:
+            begun.append(1)
+            go.wait(PATIENCE_S)
+            return "found"
+
+        asked = [asyncio.create_task(desk.answer("eta", 1, find)) for _ in range(20)]
+        await asyncio.sleep(0)
+        go.set()
+        told = await asyncio.gather(*asked)
+        desk.close()
+        return told, len(begun)
+
+    assert asyncio.run(play()) == (["found"] * 20, 1)
+
+
 def test_questions_that_wait_are_bounded() -> None:
     async def play() -> None:
         desk, go = QuestionDesk(ServerBounds(questions_waiting=2)), threading.Event()

@@ -240,7 +240,7 @@ _SHIMS: Final = (
         "        if any(said) or len(said) < len(self.children):",
         "        if not said:",
         "A gang runs as a whole, or not at all.",
-        Scripts("shims", 200),
+        ("tests/engines/local/test_shims_simulated.py",),
     ),
     PlantedBug(
         "interlane.engines.local.shim",
