@@ -207,7 +207,7 @@ def jobs(attack: Attack) -> None:
     while attack.goes_on:
         for name, program in (("bomb", bomb), ("hog", hog)):
             run = f"exec {sys.executable} -I -S -c '{program}'"
-            limit = {"expected": "10s", "limit": "5s"}
+            limit = {"expected": "5s", "limit": "5s"}
             job = {"name": name, "run": run, "resources": asks, "time": limit}
             attack.ask(line, "POST", f"{API}/jobs", json.dumps(job).encode())
         time.sleep(4.0)

@@ -323,6 +323,21 @@ def test_memory_of_who_leaves_is_given_again_only_when_it_is_gone() -> None:
     assert LoadReplica("e", then[0].replica, G0) in then  # type: ignore[union-attr]
 
 
+def test_who_leaves_counts_until_it_is_gone_so_that_none_has_more_than_it_may() -> None:
+    one = Told(10, 10, functions=())
+    one.tell(FunctionDeployed(function("a"), replicas_max=1))
+    a = one.load("a")
+    here = one.scheduler.ledger.replicas[a].gpu.id
+
+    leaves = one.hold(10, here)
+    gone = one.tell(ReplicasEnded((a,)))
+
+    assert leaves == (DropReplica("a", a, DropReason.JOB),)
+    assert [act.gpu for act in gone if isinstance(act, LoadReplica)] == [
+        G1 if here == G0 else G0
+    ]
+
+
 def test_replicas_on_a_device_that_is_lost_leave_and_come_elsewhere() -> None:
     one = Told(10)
     a = one.load("a")
@@ -517,6 +532,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+REPLICAS_MAX = 2
 FREELY = (DropReason.ROOM, DropReason.SURPLUS)
 """Why none but an idle replica is ever dropped."""
 
@@ -532,9 +548,14 @@ class Anything:
         self.jobs: dict[GpuRef, int] = {}
         self.memory = {G0: 20, G1: 10}
         self.functions: dict[str, int] = {}
+        self.old: set[int] = set()
+        """Replicas of functions that were deployed anew or withdrawn since."""
 
     def tell(self, event: FunctionEvent, now_s: float) -> None:
         ledger = self.scheduler.ledger
+        if isinstance(event, FunctionDeployed | FunctionWithdrawn):
+            name = event.name if isinstance(event, FunctionWithdrawn) else event.function.id
+            self.old |= {one.replica for one in self.alive.values() if one.function == name}
         phases = {number: one.phase for number, one in ledger.replicas.items()}
         actions = self.scheduler.tell(event, now_s)
         self.log.append((now_s, event, actions))
@@ -544,12 +565,17 @@ class Anything:
                 self.alive[action.replica] = action
                 self.sizes[action.replica] = self.functions[action.function]
                 self._check_room(action.gpu)
+                self._check_count(action.function)
             elif isinstance(action, DropReplica) and action.why in FREELY:
                 assert phases[action.replica] is ReplicaPhase.IDLE
 
     def _check_room(self, gpu: GpuRef) -> None:
         used = sum(self.sizes[one.replica] for one in self.alive.values() if one.gpu == gpu)
         assert used + self.jobs.get(gpu, 0) <= self.memory[gpu]
+
+    def _check_count(self, name: str) -> None:
+        alive = {one.replica for one in self.alive.values() if one.function == name}
+        assert len(alive - self.old) <= REPLICAS_MAX
 
     def step(self, what: str, number: int, amount: int, now_s: float) -> None:
         name = NAMES[number]
@@ -588,7 +614,10 @@ class Anything:
         elif what == "deploy":
             self.functions[name] = 1 + amount
             deployed = FunctionDeployed(
-                function(name, 1 + amount), 2, is_loaded=True, kept_until_s=now_s + 3
+                function(name, 1 + amount),
+                REPLICAS_MAX,
+                is_loaded=True,
+                kept_until_s=now_s + 3,
             )
             self.tell(deployed, now_s)
         elif what == "withdraw":

@@ -125,6 +125,29 @@ def test_who_opens_many_connections_loses_their_own(tmp_path: Path, with_token: 
         assert pool.connections == before
 
 
+def test_who_watches_on_all_connections_keeps_nobody_out(tmp_path: Path) -> None:
+    bounds = {"connections": 12, "watchers_per_token": 12}
+    with served(tmp_path, **bounds) as server, ExitStack() as held:
+
+        def watch(role: Role) -> socket.socket:
+            made = held.enter_context(server.socket())
+            made.sendall(server.head("GET", "/api/v1/watch", role, 0))
+            assert made.recv(12) == b"HTTP/1.1 200"
+            return made
+
+        mine = watch(Role.ADMIN)
+        many = [watch(Role.VIEWER) for _ in range(11)]
+        with server.client(Role.USER) as user:
+            assert user.post("/api/v1/jobs", json=JOB).status_code == 201
+        answer(many[-1])  # the newest of who has most has ended
+        server.driver.submit(spec("later"), "ann").result()
+        said = b""
+        while b"later" not in said:  # who has one keeps it
+            more = mine.recv(1 << 16)
+            assert more
+            said += more
+
+
 def test_one_address_has_a_bound_of_its_own(tmp_path: Path) -> None:
     bounds = {"connections_per_address": 4, "header_s": PATIENCE_S}
     with served(tmp_path, **bounds) as server, ExitStack() as held:
@@ -340,6 +363,25 @@ def test_a_question_whose_caller_is_gone_is_not_begun() -> None:
     begun, other = asyncio.run(play())
     assert begun == ["first", "stays"]
     assert other == "another kind does not wait"
+
+
+def test_who_asks_the_same_shares_the_answer() -> None:
+    async def play() -> tuple[list[str], int]:
+        desk, go, begun = QuestionDesk(ServerBounds()), threading.Event(), list[int]()
+
+        def find() -> str:
+            begun.append(1)
+            go.wait(PATIENCE_S)
+            return "found"
+
+        asked = [asyncio.create_task(desk.answer("eta", 1, find)) for _ in range(20)]
+        await asyncio.sleep(0)
+        go.set()
+        told = await asyncio.gather(*asked)
+        desk.close()
+        return told, len(begun)
+
+    assert asyncio.run(play()) == (["found"] * 20, 1)
 
 
 def test_questions_that_wait_are_bounded() -> None:

@@ -2,20 +2,23 @@
 
 The server takes connections up itself, one by one, so that they are counted before anything is
 read of them.  Where there are too many, an idle one makes way: the oldest of whoever has most,
-so that who opens many only loses their own.
+so that who opens many only loses their own.  Where those who have many are busy with all of
+them, because they watch or wait for answers, the newest of whoever has most makes way: nobody
+keeps others out by being busy.
 """
 
 import asyncio
 import logging
 import resource
 import socket
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, ip_address
+from time import monotonic
 from typing import Any, Final
 
 import uvicorn
@@ -32,6 +35,19 @@ BODY_BYTES_PER_S: Final = 1 << 18
 
 IN_A_ROW_S: Final = 5.0
 """Of how many seconds an address may open its connections at once."""
+
+AT_ONCE: Final = 64
+"""Connections that are taken up in one turn of the loop, at most: one alone would be too few of
+a loop that has much to do, and all who wait too many for those who have one."""
+
+FEW: Final = 4
+"""Connections that nobody loses, idle or not, while others have more."""
+
+AHEAD: Final = 32
+"""Connections that are chosen at a time to make way for those who come."""
+
+LOOK_S: Final = 0.1
+"""Seconds for which that choice counts: an owner may have fewer by then."""
 
 SHORT_S: Final = 0.1
 """Seconds to wait where the system has no descriptors left."""
@@ -51,8 +67,13 @@ class _Connection:
     @property
     def owner(self) -> str:
         """Whose it is: the caller's whose token was seen on it, else the address's."""
-        known = None if self.protocol is None else self.protocol.caller
+        known = None if self.protocol is None else self.protocol.owner
         return self.address if known is None else f"token {known}"
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether no token was seen on it."""
+        return self.protocol is None or self.protocol.owner is None
 
     @property
     def is_open(self) -> bool:
@@ -62,7 +83,8 @@ class _Connection:
 
     @property
     def is_idle(self) -> bool:
-        return self.protocol is None or self.protocol.is_idle
+        """Whether no request is in hand; a websocket that has ended counts, too."""
+        return self.protocol is None or self.protocol.is_idle or not self.is_open
 
     def close(self) -> None:
         if self.protocol is not None:
@@ -84,6 +106,9 @@ class Connections:
         self._all: dict[_Connection, None] = {}
         """In the order in which they came."""
         self._by_address: Counter[str] = Counter()
+        self._next: dict[str | None, tuple[bool, deque[_Connection]]] = {}
+        """Who makes way next, of an address or of all, as of the last look."""
+        self._looked_s = 0.0
         per_s = bounds.connections_per_s
         self._rate = RateLimit(per_s, IN_A_ROW_S * per_s)
 
@@ -93,9 +118,9 @@ class Connections:
             return None
         most = self.bounds.connections_per_address
         if self._count_addresses and self._by_address[address] >= most:
-            if not self._make_way([one for one in self._all if one.address == address]):
+            if not self._make_way(address):
                 return None
-        elif len(self._all) >= self.most and not self._make_way([*self._all]):
+        elif len(self._all) >= self.most and not self._make_way(None):
             return None
         made = _Connection(address, taken)
         self._all[made] = None
@@ -111,20 +136,48 @@ class Connections:
         if not self._by_address[one.address]:
             del self._by_address[one.address]
 
-    def _make_way(self, among: list[_Connection]) -> bool:
-        """Close an idle one, of whoever has most; return whether there was any."""
-        for one in among:
-            if not one.is_open:  # a websocket that has ended
-                self.leave(one)
-                return True
-        held = Counter(one.owner for one in among)
+    def _make_way(self, address: str | None) -> bool:
+        """Close one of an address, or of all; return whether there was one to be closed."""
+        if monotonic() > self._looked_s + LOOK_S:
+            self._next.clear()
+        for is_new in (False, True):
+            if is_new:
+                self._next[address] = self._looked(address)
+                self._looked_s = monotonic()
+            is_idle, ahead = self._next.get(address, (True, deque()))
+            while ahead:
+                one = ahead.popleft()
+                if one in self._all and (one.is_idle or not is_idle):
+                    one.close()
+                    self.leave(one)
+                    return True
+        return False
+
+    def _looked(self, address: str | None) -> tuple[bool, deque[_Connection]]:
+        """Return who makes way next, and whether for being idle: first of whoever has most.
+
+        All connections are looked at for it, so that is done once for several who come.
+        """
+        among = [one for one in self._all if address in (None, one.address)]
+        owners = {one: one.owner for one in among}
+        held = Counter(owners.values())
         idle = [one for one in among if one.is_idle]
-        if not idle:
-            return False
-        chosen = max(idle, key=lambda one: held[one.owner])  # the first of equals is oldest
-        chosen.close()
-        self.leave(chosen)
-        return True
+        is_idle, may, few = True, idle, 0
+        if address is None:
+            is_idle, may, few = _crowd(among, idle, lambda one: held[owners[one]])
+        theirs: dict[str, deque[_Connection]] = {}
+        for one in may:
+            theirs.setdefault(owners[one], deque()).append(one)
+        found: deque[_Connection] = deque()
+        while theirs and len(found) < AHEAD:
+            most = max(theirs, key=held.__getitem__)  # the first of equals is oldest
+            if held[most] <= few:
+                break
+            found.append(theirs[most].popleft())
+            held[most] -= 1
+            if not theirs[most]:
+                del theirs[most]
+        return is_idle, found
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -145,8 +198,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_header = True
         self._header_bytes = 0
         self._is_upgraded = False
-        self.caller: str | None = None
-        """Whose token was seen on it last."""
+        self._caller: str | None = None
+        """Whose request was answered on it last."""
+
+    @property
+    def owner(self) -> str | None:
+        """Whose token was seen on it: that of the request in hand, else of the last one."""
+        cycle: Any = self.cycle  # None before the first request
+        known: Caller | None = None if cycle is None else cycle.scope.get(CALLER)
+        return self._caller if known is None else known.name
 
     @property
     def is_closing(self) -> bool:
@@ -210,7 +270,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Note whose request it was."""
         known: Caller | None = self.cycle.scope.get(CALLER)  # type: ignore[assignment]
         if known is not None:
-            self.caller = known.name
+            self._caller = known.name
         super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
@@ -285,18 +345,27 @@ class BoundedServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         while True:
             try:
-                taken, peer = await loop.sock_accept(listener)
+                found = await loop.sock_accept(listener)
             except OSError as error:
                 log.warning("A connection could not be taken up: %s", error)
                 await asyncio.sleep(SHORT_S)
                 continue
-            found = self._held.admit(taken, _group(peer))
-            if found is None:
-                _turn_away(taken, is_encrypted=self.config.is_ssl)
-                continue
-            task = asyncio.create_task(self._begin(found))
-            self._beginning.add(task)
-            task.add_done_callback(partial(self._begun, found))
+            for taken, peer in (found, *_waiting(listener)):
+                try:
+                    self._take_up(taken, peer)
+                except Exception as error:  # no reason to take up nobody any more
+                    log.error("A connection could not be taken up.", exc_info=error)
+                    taken.close()
+
+    def _take_up(self, taken: socket.socket, peer: tuple[Any, ...]) -> None:
+        """Let a connection begin, or turn it away."""
+        found = self._held.admit(taken, _group(peer))
+        if found is None:
+            _turn_away(taken, is_encrypted=self.config.is_ssl)
+            return
+        task = asyncio.create_task(self._begin(found))
+        self._beginning.add(task)
+        task.add_done_callback(partial(self._begun, found))
 
     def _begun(self, found: _Connection, task: "asyncio.Task[None]") -> None:
         self._beginning.discard(task)
@@ -327,6 +396,35 @@ class BoundedServer(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
+
+
+def _crowd(
+    among: list[_Connection], idle: list[_Connection], held: Callable[[_Connection], int]
+) -> tuple[bool, list[_Connection], int]:
+    """Return of whom some make way, whether for being idle, and how many each of them keeps.
+
+    Strangers who have said nothing do first, then who is idle on one of many, then who is busy
+    on many.
+    """
+    strangers = [one for one in idle if one.is_stranger and held(one) > 1]
+    if strangers:
+        return True, strangers, 1
+    many = [one for one in idle if held(one) > FEW]
+    if many:
+        return True, many, FEW
+    busy = [one for one in reversed(among) if held(one) > FEW]
+    return (False, busy, FEW) if busy else (True, idle, 0)
+
+
+def _waiting(listener: socket.socket) -> Iterator[tuple[socket.socket, tuple[Any, ...]]]:
+    """Yield connections that wait to be taken up."""
+    for _ in range(AT_ONCE - 1):
+        try:
+            taken, peer = listener.accept()
+        except OSError:  # none waits; whatever else it is, the next turn sees it, too
+            return
+        taken.setblocking(False)
+        yield taken, peer
 
 
 def _turn_away(taken: socket.socket, *, is_encrypted: bool) -> None:

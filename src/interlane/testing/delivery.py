@@ -1,7 +1,7 @@
 """What lies between an engine and its driver, and goes wrong: reports, looks and lives."""
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
@@ -201,6 +201,26 @@ class _OneConnector:
 _CONNECTOR: Final = _OneConnector()
 
 
+class _ReadOnce:
+    """Remembers what records say: a store that is opened again and again reads few new ones."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._read: dict[str, JobRecord] = {}
+
+    def __call__(self, text: str, read: Callable[[str], JobRecord]) -> JobRecord:
+        """Return what a record's text says, read if it has not been lately."""
+        found = self._read.get(text)
+        if found is None:
+            if len(self._read) >= self._most:
+                self._read.clear()
+            found = self._read[text] = read(text)
+        return found
+
+
+_READ: Final = _ReadOnce(2_000)
+
+
 class FaultyStore(Store):
     """A store whose commits fail when told to, and at which a driver may die."""
 
@@ -208,6 +228,11 @@ class FaultyStore(Store):
         super().__init__(url)
         self._fuse = fuse
         self.fails_next = False
+        self.commits = 0
+        """How often anything may have been stored."""
+
+    def _record(self, text: str) -> JobRecord:
+        return _READ(text, super()._record)
 
     def _connected(self, url: str) -> sql.Engine:
         return _CONNECTOR.to(url)
@@ -224,5 +249,6 @@ class FaultyStore(Store):
             self.fails_next = False
             raise StoreFailed("The disk was full for a moment.")
         self._fuse.burn()
+        self.commits += 1
         super().commit(entries, records, keys, drains)
         self._fuse.burn()

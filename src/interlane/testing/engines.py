@@ -12,12 +12,14 @@ next, so that a seed plays the same way again wherever the engine does.
 What is checked is computed from what the world shows, never with the code that is judged.
 """
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -255,6 +257,11 @@ class _Play:
     """Attempts of which it was said that they are over, or never begin."""
     heard: list[int] = field(default_factory=lambda: [0, 0])
     """How much of what this engine said is among them."""
+    demands: dict[str, Demand] = field(default_factory=dict)
+    """What an instance of each job asks for, by the job's uid."""
+    ended: dict[JobId, JobRecord | None] = field(default_factory=dict)
+    """Jobs that are not open, as they are stored after so many commits."""
+    ended_as_of: int = -1
     events: int = 0
     """What has happened so far: moves, turns of the driver and steps of the world."""
 
@@ -282,7 +289,7 @@ class _Play:
             clock=self.world.clock,
             new_uid=lambda: f"{next(self._uids):016x}",
         )
-        self.look, self.heard = None, [0, 0]
+        self.look, self.heard, self.ended_as_of = None, [0, 0], -1
         self.driver.open()
 
     def _die(self) -> None:
@@ -422,16 +429,16 @@ class _Play:
         gang: dict[str, object] = {"nodes": nodes}
         if limits.elastic and rng.random() < 0.7:
             gang["min"] = 1
-        return read_spec(
-            {
-                "name": rng.choice(("a", "b", "c")),
-                "run": self.world.command(),
-                "priority": rng.choice((10, 50, 90)),
-                "resources": {"gpu": gpu, "cpu": rng.choice((0, 1))},
-                "gang": gang,
-                "checkpoint": {"grace": "1s"},
-            }
-        )
+        name, priority = rng.choice(("a", "b", "c")), rng.choice((10, 50, 90))
+        said = {
+            "name": name,
+            "run": self.world.command(),
+            "priority": priority,
+            "resources": {"gpu": gpu, "cpu": rng.choice((0, 1))},
+            "gang": gang,
+            "checkpoint": {"grace": "1s"},
+        }
+        return _read(json.dumps(said))
 
     def _cancel(self) -> None:
         known = sorted(self.acknowledged)
@@ -531,16 +538,18 @@ class _Play:
         """Check that what we run nowhere exceeds the most that a machine ever had."""
         there = self.world.machines()
         for machine in there.values():
-            had = self.most.get(machine.id, machine)
-            self.most[machine.id] = max(had, machine, key=lambda one: one.gpu_milli)
+            had = self.most.get(machine.id)
+            if had is not machine and (had is None or had.gpu_milli < machine.gpu_milli):
+                self.most[machine.id] = machine
         used: dict[MachineId, Counter[str]] = {}
         for attempt, placement in running.items():
             job = self._demand_of(attempt)
             if job is None:
                 continue  # nobody's: it takes what it finds
             for spot in placement.spots:
-                what = f"{attempt} runs on {spot.machine}, which is gone."
-                demand(spot.machine in there, "machines that are there", what)
+                if spot.machine not in there:
+                    what = f"{attempt} runs on {spot.machine}, which is gone."
+                    raise ContractBroken("machines that are there", what)
                 taken = used.setdefault(spot.machine, Counter())
                 taken["cpu"] += spot.instances * job.cpu_milli
                 for gpu in spot.gpus:
@@ -549,9 +558,20 @@ class _Play:
             _check_fits(self.most[machine_id], taken)
 
     def _demand_of(self, attempt: Attempt) -> Demand | None:
-        record = self.driver.open_record(attempt.job_id) or self.store.job(attempt.job_id)
-        is_its = record is not None and record.uid == attempt.uid
-        return _demand(record) if record is not None and is_its else None
+        record = self.driver.open_record(attempt.job_id) or self._ended_record(attempt.job_id)
+        if record is None or record.uid != attempt.uid:
+            return None
+        if record.uid not in self.demands:  # what a job asks for never changes here
+            self.demands[record.uid] = _demand(record)
+        return self.demands[record.uid]
+
+    def _ended_record(self, job_id: JobId) -> JobRecord | None:
+        """Return the record of a job that is not open, read once while none changes."""
+        if self.ended_as_of != self.store.commits:
+            self.ended, self.ended_as_of = {}, self.store.commits
+        if job_id not in self.ended:
+            self.ended[job_id] = self.store.job(job_id)
+        return self.ended[job_id]
 
     # -- at rest ----------------------------------------------------------------------
 
@@ -764,6 +784,12 @@ def _refused(record: JobRecord, told: Iterable[Report], stopped: Collection[Atte
     return len(never.difference(stopped)) >= START_TRIES or len(cut_off) > record.job.retries
 
 
+@lru_cache(maxsize=1_000)
+def _read(said: str) -> JobSpec:
+    """Return the job that a document describes; there are few different ones."""
+    return read_spec(json.loads(said))
+
+
 def _scheduler(cluster: Cluster, workload: RequestCounts) -> Scheduler:
     """Return the scheduler of every driver."""
     return Scheduler(cluster, POLICY)
@@ -806,20 +832,24 @@ def _check_starts(log: Iterable[LogEntry]) -> None:
 
 def _check_once(begun: Mapping[Attempt, int]) -> None:
     for attempt, times in begun.items():
-        demand(times <= 1, "an attempt begins once", f"{attempt} began {times} times.")
+        if times > 1:
+            raise ContractBroken("an attempt begins once", f"{attempt} began {times} times.")
 
 
 def _check_one_at_a_time(running: Mapping[Attempt, Placement]) -> None:
-    jobs = Counter((attempt.job_id, attempt.uid) for attempt in running)
-    for (job_id, _), many in jobs.items():
-        demand(many == 1, "one attempt at a time", f"{many} attempts at {job_id} run.")
+    jobs = {(attempt.job_id, attempt.uid) for attempt in running}
+    if len(jobs) < len(running):
+        counts = Counter((attempt.job_id, attempt.uid) for attempt in running)
+        ((job_id, _), many), *_ = counts.most_common(1)
+        raise ContractBroken("one attempt at a time", f"{many} attempts at {job_id} run.")
 
 
 def _check_fits(machine: Machine, taken: Mapping[str, int]) -> None:
     for what, amount in taken.items():
         has = machine.cpu_milli if what == "cpu" else 1000
-        said = f"{amount} of {what} are used on {machine.id}, which has {has}."
-        demand(amount <= has, "within capacity", said)
+        if amount > has:
+            said = f"{amount} of {what} are used on {machine.id}, which has {has}."
+            raise ContractBroken("within capacity", said)
 
 
 def _instances(placement: Placement) -> Counter[tuple[str, tuple[int, ...], int]]:

@@ -102,6 +102,8 @@ class KillWork:
         self.asked: dict[str, Asked] = {}
         self.answers: Counter[str] = Counter()
         """Of calls to a function: good, wrong and refused."""
+        self.refusal = ""
+        """Why a job was last refused."""
         self._seed = seed
         self._may = threading.Event()
         self._over = threading.Event()
@@ -136,8 +138,10 @@ class KillWork:
     def pause(self) -> None:
         """Let nobody ask any more, and wait for the answers to what was asked."""
         self._may.clear()
-        while self._inside:
-            time.sleep(0.01)
+        try:
+            until(lambda: not self._inside, "an answer to all who ask")
+        except AssertionError as error:
+            raise AssertionError(f"{error} Last refused was: {self.refusal}") from None
 
     def go_on(self) -> None:
         """Let clients ask again."""
@@ -190,7 +194,8 @@ class KillWork:
                 for _ in range(times):  # as a client does that missed the answer
                     asked.jobs.add(crashes.submit(self._server(), job, key))
                     asked.at_s = asked.at_s or time.time()
-            except Refused:
+            except Refused as error:
+                self.refusal = repr(error)
                 time.sleep(AGAIN_S)
         if rng.random() < CANCEL_SHARE:
             self._cancel(asked)

@@ -34,7 +34,7 @@ from interlane.live.store.store import Store
 from interlane.live.up import database_of
 from interlane.testing import crashes, postgres
 from interlane.testing.kill_work import Excuses, KeptJob, KillWork, WorkFindings, judged
-from interlane.testing.waiting import parent_of, until
+from interlane.testing.waiting import PATIENCE_S, parent_of, until
 from interlane.usecases import state as copies
 from interlane.usecases.replay import replay_log
 
@@ -59,6 +59,9 @@ COPY_SHARE = 0.15
 STANDBY_SHARE = 0.5
 VICTIM_S = 60.0
 """Seconds for which somebody to be killed is waited for."""
+
+SERVES_S = 900.0
+"""Seconds for which a server is waited for, on a machine that others load."""
 
 MOMENT_S = 0.6
 ROUND_VARIABLE = "INTERLANE_KILL_ROUND"
@@ -118,6 +121,11 @@ class _Server:
         self.said: list[str] = []
         self.process = crashes.up(state, "--no-pages", "--sharing", "turns", *words)
         threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        self.process.wait()  # not for the end of what it says: others may hold that open
+        self.over.set()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -128,8 +136,6 @@ class _Server:
                     self.serves.set()
                 elif line.startswith(b"Standing by"):
                     self.stands_by.set()
-        self.process.wait()
-        self.over.set()
 
     def kill(self) -> None:
         """Kill it, and wait until it is gone."""
@@ -137,9 +143,11 @@ class _Server:
         self.over.wait()
 
     def end(self) -> None:
-        """Ask it to end, and wait until it has."""
+        """Ask it to end, and wait until it has; one that does not is killed, and told of."""
         self.process.terminate()
-        self.over.wait()
+        if not self.over.wait(PATIENCE_S):
+            self.kill()
+            raise AssertionError(f"A server did not end when it was asked to: {self.said[-3:]}")
 
 
 @dataclass(slots=True)
@@ -170,7 +178,7 @@ class KillSite:
         elif self.active is None:
             self.active = self._up(self.folders[0])
         server = self.active
-        until(lambda: server.serves.is_set() or server.over.is_set(), "a server")
+        until(lambda: server.serves.is_set() or server.over.is_set(), "a server", SERVES_S)
         if not server.serves.is_set():
             raise AssertionError(f"The server did not come back: {server.said[-3:]}")
         self._share_token(server.state)
@@ -183,7 +191,7 @@ class KillSite:
             others = [one for one in self.folders if one != self.active.state]
             self.passive = self._up((others or self.folders)[0], "--standby")
             waiting = self.passive
-            until(lambda: waiting.stands_by.is_set() or waiting.over.is_set(), "a standby")
+            until(lambda: waiting.stands_by.is_set() or waiting.over.is_set(), "it", SERVES_S)
 
     def kill_server(self) -> None:
         """Kill the server that serves."""
@@ -418,7 +426,7 @@ class KillRound:
 
     def _wait_for_all(self) -> None:
         store = self.site.store()
-        until(lambda: not list(store.open_jobs()), "the end of all jobs")
+        until(lambda: not list(store.open_jobs()), "the end of all jobs", SERVES_S)
         store.close()
 
     def _judged(self) -> KillReport:

@@ -240,7 +240,7 @@ _SHIMS: Final = (
         "        if any(said) or len(said) < len(self.children):",
         "        if not said:",
         "A gang runs as a whole, or not at all.",
-        Scripts("shims", 200),
+        ("tests/engines/local/test_shims_simulated.py",),
     ),
     PlantedBug(
         "interlane.engines.local.shim",
@@ -489,7 +489,10 @@ _GATEWAY: Final = (
         """\
         return max(room, max(""",
         "No more replicas than may be.",
-        Scripts("functions"),
+        (
+            "tests/functions/test_scheduler.py"
+            "::test_who_leaves_counts_until_it_is_gone_so_that_none_has_more_than_it_may",
+        ),
     ),
     PlantedBug(
         "interlane.functions.ledger",

@@ -66,7 +66,7 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
         "asked = self._asked.get((kind, what)) or self._begun(kind, what, find)",
         "asked = self._begun(kind, (what, len(self._asked)), find)",
         "One play is shared by all who ask the same.",
-        f"{BOUNDS}::test_etas_share_one_play_and_probes_do_not_wait_for_it",
+        f"{BOUNDS}::test_who_asks_the_same_shares_the_answer",
     ),
     _found(
         "F7",
@@ -100,7 +100,7 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
             except ValueError as error:
 """,
         "A batch survives one bad member.",
-        f"{LIVE}/test_functions.py::test_one_bad_member_hurts_nobody_else_in_its_batch",
+        f"{LOCAL}/test_replica_answers.py",
     ),
     _found(
         "F10",
@@ -179,7 +179,7 @@ FINDINGS: Final[tuple[PlantedBug, ...]] = (
         "            if len(data) > min(left, bytes_max):",
         "            if len(data) > 1 << 40:",
         "Answers are bounded.",
-        f"{LIVE}/test_functions.py::test_answers_are_bounded",
+        f"{LOCAL}/test_replica_answers.py",
     ),
     _found(
         "F17",

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+PATIENCE_S = 300.0
+"""Seconds for which a copy may wait for whoever has tables locked."""
+
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 """Where its programs lie, the newest last."""
 
@@ -38,13 +41,14 @@ def postgres_served() -> Iterator[str]:
 
 def dump(url: str, to: Path) -> None:
     """Copy a database into a file, as operators do."""
-    subprocess.run((POSTGRES[-1] / "pg_dump", "-Fc", "-f", to, "-d", url), check=True)
+    command = (POSTGRES[-1] / "pg_dump", "-Fc", "-f", to, "-d", url)
+    subprocess.run(command, check=True, timeout=PATIENCE_S)
 
 
 def put_back(url: str, copy: Path) -> None:
     """Put a copy in the place of a database that nobody uses."""
     words = ("--clean", "--if-exists", "-d", url, copy)
-    subprocess.run((POSTGRES[-1] / "pg_restore", *words), check=True)
+    subprocess.run((POSTGRES[-1] / "pg_restore", *words), check=True, timeout=PATIENCE_S)
 
 
 def _as_postgres(*folders: Path) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +25,9 @@ GATHER_S: Final = 0.2
 
 KEPT_BYTES: Final = 16 << 20
 """What is kept of the newest entries, as they are sent."""
+
+PAGES_MAX: Final = 16
+"""Parts of the log that are kept for others who are as far behind."""
 
 BEHIND_AT_A_TIME: Final = 2
 """Watchers that read what is older, at a time."""
@@ -75,6 +78,8 @@ class Feed:
         self._watching: set[_Watcher] = set()
         self._reader: asyncio.Task[None] | None = None
         self._behind = asyncio.Semaphore(BEHIND_AT_A_TIME)
+        self._pages: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        """What follows entries that are no longer kept, as it was read lately."""
 
     async def must_have_room(self, caller: Caller) -> None:
         """Raise if there are as many watchers as there may be, but not at once.
@@ -120,9 +125,24 @@ class Feed:
         return self._joined[seq]
 
     async def _older(self, seq: int) -> tuple[int, bytes] | None:
+        """Return what follows an entry from the store; many who begin there share it."""
         async with self._behind:
-            entries = await asyncio.to_thread(self._view.log, seq, PAGE_MAX)
-        return _joined([(one.seq, _text(one)) for one in entries]) if entries else None
+            found = self._pages.get(seq)
+            if found is not None:
+                self._pages.move_to_end(seq)
+                return found
+            found, is_full = await asyncio.to_thread(self._page, seq)
+            if found is not None and is_full:  # another may have more by then
+                self._pages[seq] = found
+                while len(self._pages) > PAGES_MAX:
+                    self._pages.popitem(last=False)
+            return found
+
+    def _page(self, seq: int) -> tuple[tuple[int, bytes] | None, bool]:
+        """Return what follows an entry, and whether more could not be sent at once."""
+        entries = self._view.log(seq, PAGE_MAX)
+        found = _joined([(one.seq, _text(one)) for one in entries]) if entries else None
+        return found, len(entries) == PAGE_MAX
 
     # -- the one who reads ------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from interlane.model import (
     with_devices,
 )
 from interlane.model.lifecycle import JobState
-from interlane.testing.contract import demand
+from interlane.testing.contract import ContractBroken, demand
 from interlane.testing.simulated.calls import on
 from interlane.testing.simulated.loading import simulated
 from interlane.testing.simulated.loop import SimulatedLoop
@@ -487,10 +487,11 @@ class FunctionWorld:
         for one in self.asked:
             if one.answer.done():
                 self._check_answer(one)
-            else:
+                continue
+            if now_s > one.until_s + LATE_S:
                 what = f"Call {one.number} of {one.name} waits since its deadline."
-                demand(now_s <= one.until_s + LATE_S, "every call is answered in time", what)
-                open_.append(one)
+                raise ContractBroken("every call is answered in time", what)
+            open_.append(one)
         self.asked = open_
         self._check_open()
         self.processes = [one for one in self.processes if not one.is_over]
@@ -514,26 +515,29 @@ class FunctionWorld:
         known: Counter[str] = Counter()
         for deployed in (*gateway._functions.values(), *gateway._closing):
             waiting = deployed.waiting
-            what = f"{waiting} calls of {deployed.name} wait, of {asked[deployed.name]}."
-            demand(0 <= waiting <= asked[deployed.name], "who waits is counted", what)
+            if not 0 <= waiting <= asked[deployed.name]:
+                what = f"{waiting} calls of {deployed.name} wait, of {asked[deployed.name]}."
+                raise ContractBroken("who waits is counted", what)
             known[deployed.name] += waiting
             for replica in deployed.replicas:
                 known[deployed.name] += sum(len(calls) for _, calls in replica.calls.values())
         for name, many in asked.items():
-            what = f"{many} calls of {name} are open, and {known[name]} are known of."
-            demand(many <= known[name], "no call is lost sight of", what)
+            if many > known[name]:
+                what = f"{many} calls of {name} are open, and {known[name]} are known of."
+                raise ContractBroken("no call is lost sight of", what)
 
     def _check_replicas(self) -> None:
         for name in self.acknowledged:
             deployed = self._gateway.function(name)
             most, many = deployed.spec.replicas.max, len(deployed.replicas)
-            demand(
-                many <= most, "no more replicas than may be", f"{name} has {many} of {most}."
-            )
-            in_hand = {id(one.device): one.device for one in deployed.replicas}
-            for device in in_hand.values():
-                what = f"{device.in_hand} calls in hand on {device.gpu}."
-                demand(device.in_hand >= 0, "calls in hand are counted", what)
+            if many > most:
+                said = f"{name} has {many} of {most}."
+                raise ContractBroken("no more replicas than may be", said)
+            for replica in deployed.replicas:
+                device = replica.device
+                if device.in_hand < 0:
+                    what = f"{device.in_hand} calls in hand on {device.gpu}."
+                    raise ContractBroken("calls in hand are counted", what)
 
     async def _come_to_rest(self) -> None:
         """Let nothing go wrong: then every function answers, and nothing is left at the end."""

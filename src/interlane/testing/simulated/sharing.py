@@ -170,8 +170,9 @@ class SharingWorld:
         job.is_inside = True
         there = [one for one in self._jobs if one.process.is_alive and one.place is not None]
         inside = [one for one in there if one.is_inside and one.place == job.place]
-        names = ", ".join(str(one.process.pid) for one in inside)
-        demand(len(inside) == 1, "no two holders of a lane", f"{names} run on {job.place}.")
+        if len(inside) != 1:
+            names = ", ".join(str(one.process.pid) for one in inside)
+            raise ContractBroken("no two holders of a lane", f"{names} run on {job.place}.")
         self._check_memory(there)
 
     def _check_memory(self, there: list[_Job]) -> None:
@@ -293,9 +294,9 @@ def _check_books(daemon: Any) -> None:  # noqa: ANN401 - of a simulated module
     """Check what the daemon believes: one lease for a lane, and no memory that is not there."""
     for device in daemon.devices:
         leases = device.domain.leases
-        lanes = {lease.lane for lease in leases}
-        what = f"{leases} are given on device {device.index}."
-        demand(len(lanes) == len(leases), "one lease for a lane", what)
+        if len({lease.lane for lease in leases}) != len(leases):
+            what = f"{leases} are given on device {device.index}."
+            raise ContractBroken("one lease for a lane", what)
         free = device.domain.book.free_bytes
         if not device.is_recovering:
             demand(free >= 0, "the books balance", f"{free} bytes of {device.index} are free.")

@@ -153,6 +153,7 @@ class ShimWorld:
         self._weights = [rng.choice((0.2, 1.0, 1.0, 4.0)) for _ in range(8)]
         self._server: ServedEngine | None = None
         self._begun: Counter[tuple[Attempt, int]] = Counter()
+        self._most_begun: dict[Attempt, int] = {}
         self._members: dict[Attempt, list[tuple[int, Spot, Process]]] = {}
         self._exits: dict[Attempt, int | None] = {}
 
@@ -200,10 +201,7 @@ class ShimWorld:
 
     def begun(self) -> Mapping[Attempt, int]:
         """Return how often a process of each attempt has begun."""
-        most: dict[Attempt, int] = {}
-        for (attempt, _), times in self._begun.items():
-            most[attempt] = max(times, most.get(attempt, 0))
-        return most
+        return self._most_begun
 
     def exits(self) -> Mapping[Attempt, int | None]:
         """Return the exit codes that attempts were told, or came to."""
@@ -356,12 +354,15 @@ class ShimWorld:
         rank, devices = int(env["INTERLANE_NODE_RANK"]), env["INTERLANE_DEVICES"]
         spot = Spot(HERE, tuple(map(int, devices.split(","))) if devices else ())
         self._begun[attempt, rank] += 1
+        times = self._begun[attempt, rank]
+        self._most_begun[attempt] = max(times, self._most_begun.get(attempt, 0))
         members = self._members.setdefault(attempt, [])
         members.append((rank, spot, process))
         if self._rng.random() < 0.2:
             process.handlers[signal.SIGTERM] = signal.SIG_IGN
         if self._rng.random() < 0.2:
-            child = machine.processes[fork(_left_behind)]
+            stays = self._rng.choice((_left_behind, _left_silently))
+            child = machine.processes[fork(stays)]
             child.name = "left"
             members.append((rank, spot, child))
         machine.wait(lambda: attempt in self._exits)
@@ -371,6 +372,13 @@ class ShimWorld:
 def _shim(argv: tuple[str, ...]) -> int:
     code: int = simulated("interlane.engines.local.shim").main(argv[-1])
     return code
+
+
+def _left_silently() -> None:
+    """Stay as daemons do, with nothing open that is the job's."""
+    for number in list(on.machine.current.ends):
+        posix.close(number)
+    _left_behind()
 
 
 def _left_behind() -> None:
