@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from interlane.functions.watch import Forecast
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Cluster,
@@ -41,7 +42,7 @@ from interlane.policy.catalogue import (
     needs_estimate,
     placer_recipe,
 )
-from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
+from interlane.policy.colocate.catalogue import BOUNDED, COLOCATORS, make_colocator
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
@@ -60,6 +61,7 @@ from interlane.traces.clusters import load_cluster, load_scenario
 from interlane.traces.data import data_dir
 from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
+from interlane.wiring.functions import forecast_of
 
 if TYPE_CHECKING:
     from interlane.device.probe import ProbeFinding
@@ -203,6 +205,8 @@ class PolicyWords:
     gpu_types: str | None = None
     preempt_min_run_s: float = 0.0
     elastic: float | None = None
+    colocate: str = BOUNDED
+    forecast: str = Forecast.PORTFOLIO.value
 
     @property
     def name(self) -> str:
@@ -220,6 +224,9 @@ def choice_of(words: PolicyWords) -> Choice:
     estimate = words.estimate
     if estimate is None and needs_estimate(order_name, queue):
         estimate = TRUE_DURATION
+    if words.colocate not in COLOCATORS:
+        raise UnknownName("colocator", words.colocate, COLOCATORS)
+    forecast, model, _ = forecast_of(words.forecast)
     return Choice(
         words.order,
         make_order(order_name, orders(), **order_settings),
@@ -230,6 +237,9 @@ def choice_of(words: PolicyWords) -> Choice:
         None if estimate is None else _predictor(estimate),
         words.elastic,
         passed_s_max,
+        colocate=words.colocate,
+        forecast=forecast,
+        forecast_model=model,
     )
 
 
@@ -265,7 +275,9 @@ _RENAMED: Final = MappingProxyType({"guess": "estimate"})
 
 def policy_words(text: str, base: PolicyWords) -> PolicyWords:
     """Return the policy of ``order=sjf,placer=fgd,queue=easy``; the base fills the rest."""
-    known = ("order", "placer", "queue", "estimate", "gpu-types", "elastic")
+    known = (
+        "order", "placer", "queue", "estimate", "gpu-types", "elastic", "colocate", "forecast",
+    )  # fmt: skip
     given: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
@@ -285,6 +297,8 @@ def policy_words(text: str, base: PolicyWords) -> PolicyWords:
         given.get("gpu-types", base.gpu_types),
         base.preempt_min_run_s,
         _number("elastic", given["elastic"]) if "elastic" in given else base.elastic,
+        given.get("colocate", base.colocate),
+        given.get("forecast", base.forecast),
     )
 
 

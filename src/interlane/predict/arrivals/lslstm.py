@@ -141,6 +141,7 @@ class LsLstm:
     def network(self) -> "nn.Module":
         """Return a network with what was learned; it learns on without changing it."""
         torch = _torch()
+        torch.manual_seed(self.seed)
         network = _network(self.hidden)
         if self.weights_:
             network.load_state_dict(
