@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from interlane.functions.events import DropReplica, JobsHeld, LoadReplica, SlotPassed
+from interlane.functions.events import (
+    DropReplica,
+    JobsHeld,
+    LoadReplica,
+    QueueReplica,
+    SlotPassed,
+)
 from interlane.functions.scheduler import FunctionScheduler
 from interlane.live.files.function import FunctionSpec
 from interlane.policy.colocate.catalogue import BOUNDED, make_colocator
@@ -54,7 +60,7 @@ def test_the_log_of_a_live_run_played_through_a_fresh_scheduler_gives_the_same_a
         kinds |= {type(event) for _, event, _ in world.told}
         said |= {type(action) for actions in again for action in actions}
     assert {JobsHeld, SlotPassed} <= kinds
-    assert {LoadReplica, DropReplica} <= said
+    assert {LoadReplica, DropReplica, QueueReplica} <= said
 
 
 def test_what_was_learned_outlives_a_server_that_is_killed() -> None:

@@ -79,6 +79,8 @@ class ReplicasNeeded:
     """Calls of these functions wait, and so many more replicas would serve them sooner."""
 
     missing: Mapping[str, int]
+    until_s: Mapping[str, float] = field(default_factory=dict)
+    """Until when they wait for a place; who names no time does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +182,19 @@ class DropReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseReplica:
-    """There is no place for one more replica, and none will be free by itself."""
+class QueueReplica:
+    """There is no place for one more replica yet: calls wait for one until their deadline."""
 
     function: str
     refusal: Refusal
 
 
-FunctionAction = LoadReplica | DropReplica | RefuseReplica
+@dataclass(frozen=True, slots=True)
+class RefuseReplica:
+    """There is no place for one more replica, and whoever waits does so in vain."""
+
+    function: str
+    refusal: Refusal
+
+
+FunctionAction = LoadReplica | DropReplica | QueueReplica | RefuseReplica

@@ -64,6 +64,14 @@ class DeviceLedger:
         """Return the memory of the largest device."""
         return max((mib for _, mib in self._cards.values()), default=1)
 
+    def could_hold(self, need: Function) -> bool:
+        """Tell whether some device would have the memory if it were empty."""
+        types = need.gpu_types
+        return any(
+            mib >= need.memory_mib and (not types or gpu_type in types)
+            for gpu_type, mib in self._cards.values()
+        )
+
     def gpu_type(self, gpu: GpuRef) -> str:
         """Return the type of a device."""
         return self._cards[gpu][0]
@@ -242,7 +250,10 @@ class DeviceLedger:
         """Return a device as it would be without some replicas."""
         gone = {one.need.id: one.need.memory_mib for one in replicas}
         staying = [one for one in gpu.functions if one.id not in gone]
-        return replace(gpu, functions=staying, memory_mib=gpu.memory_mib + sum(gone.values()))
+        # Who is leaving keeps its memory until it is gone, and nothing busy.
+        use = gpu.use - sum(one.use for one in gpu.functions if one.id in gone)
+        memory_mib = gpu.memory_mib + sum(gone.values())
+        return replace(gpu, functions=staying, memory_mib=memory_mib, use=use)
 
     def check(self) -> None:
         """Count everything anew and compare; raise where the state is wrong."""

@@ -10,11 +10,15 @@ one device makes room: what they are worth is the requests that are expected whi
 stay, times what a cold start costs.  The same makes room ahead of requests, if that gains
 enough.  A busy or loading replica leaves only where a job needs the room, a promise was broken
 by what was measured, or its function is gone.  A job never moves.
+
+Calls whose function finds no place wait in a queue until their deadline.  Whenever room may
+have come, those in the queue are tried in the order of what they gain over what they cost.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -35,6 +39,7 @@ from interlane.functions.events import (
     FunctionWithdrawn,
     JobsHeld,
     LoadReplica,
+    QueueReplica,
     RefuseReplica,
     ReplicasEnded,
     ReplicasLoaded,
@@ -76,6 +81,8 @@ class _Known:
     """Replicas that it should have because calls wait; 0 where none do."""
     room: set[int] = field(default_factory=set)
     """Replicas of others that leave for it."""
+    until_s: float = -inf
+    """Until when calls wait for a place."""
 
     @property
     def chance(self) -> float:
@@ -104,6 +111,8 @@ class FunctionScheduler:
         self._rng = Random(seed)
         self._numbers: Iterator[int] = count(1)
         self._functions: dict[str, _Known] = {}
+        self._queued: dict[str, None] = {}
+        """Functions whose calls wait for a place."""
         self._stored: dict[str, Learned] = {}
         """What a predecessor has learned of functions that were not deployed yet."""
         self._on: Mapping[type, Callable[..., Iterable[FunctionAction]]] = {
@@ -123,7 +132,8 @@ class FunctionScheduler:
 
     def tell(self, event: FunctionEvent, now_s: float) -> tuple[FunctionAction, ...]:
         """Take in an event; return what is to be done, in this order."""
-        return tuple(self._on[type(event)](event, now_s))
+        late = self._give_up(now_s) if self._queued else ()
+        return (*late, *self._on[type(event)](event, now_s))
 
     # -- questions --------------------------------------------------------------------
 
@@ -131,6 +141,10 @@ class FunctionScheduler:
         """Return what the slot that has begun brings a function."""
         known = self._functions[name]
         return known.watch.band(known.place)
+
+    def queue(self) -> list[str]:
+        """Return the functions whose calls wait for a place, those that go first first."""
+        return sorted(self._queued, key=self._order)
 
     def worth(self, name: str) -> float:
         """Return what a warm replica is worth while it would stay."""
@@ -166,6 +180,7 @@ class FunctionScheduler:
             )
         known = _Known(event, function, watch, watch.names.index(name))
         self._functions[name] = known
+        self._queued.pop(name, None)
         self._price(known)
         known.wanted = min(event.replicas_max, self._advised(known))
         known.called = int(event.is_loaded)
@@ -174,6 +189,7 @@ class FunctionScheduler:
     def _withdrawn(self, event: FunctionWithdrawn, now_s: float) -> list[FunctionAction]:
         if self._functions.pop(event.name, None) is None:
             return []
+        self._queued.pop(event.name, None)
         if isinstance(self.ranking, Hazard):
             self.ranking.forget(event.name)
         return self._drop(self.ledger.staying(event.name), DropReason.WITHDRAWN, now_s)
@@ -243,7 +259,8 @@ class FunctionScheduler:
             if one.phase in (ReplicaPhase.IDLE, ReplicaPhase.BUSY):
                 is_busy = number in event.busy
                 one.phase = ReplicaPhase.BUSY if is_busy else ReplicaPhase.IDLE
-        return ()
+        # Who is idle now may make room.
+        return self._place_missing(self._queued, now_s)
 
     def _loaded(self, event: ReplicasLoaded, now_s: float) -> Iterable[FunctionAction]:
         for number in event.replicas:
@@ -253,6 +270,7 @@ class FunctionScheduler:
                 known = self._functions.get(one.function)
                 if known is not None and len(self.ledger.staying(one.function)) >= known.called:
                     known.wanted, known.called = max(known.wanted, known.called), 0
+                    self._queued.pop(one.function, None)
         return ()
 
     def _ended(self, event: ReplicasEnded, now_s: float) -> list[FunctionAction]:
@@ -265,6 +283,7 @@ class FunctionScheduler:
                 # It failed: nobody asks for another but a call that waits.
                 known.wanted = max(0, known.wanted - 1)
                 known.called = 0
+                self._queued.pop(one.function, None)
             self.ledger.gone(one, now_s)
         gone = set(event.replicas)
         for known in self._functions.values():
@@ -277,6 +296,7 @@ class FunctionScheduler:
             if known is not None:
                 most = known.deployed.replicas_max
                 known.called = min(most, len(self.ledger.staying(name)) + missing)
+                known.until_s = event.until_s.get(name, -inf)
         return self._place_missing(event.missing, now_s)
 
     def _drop(
@@ -348,17 +368,9 @@ class FunctionScheduler:
         }
         if not missing:
             return []
-        colocator = self.ledger.colocator
-        order = sorted(
-            missing,
-            key=lambda name: (
-                not self._functions[name].called,
-                -colocator.priority(self._functions[name].function, self.ledger.gpus),
-            ),
-        )
         actions: list[FunctionAction] = []
         waiting = sum(missing.values())
-        for name in order:
+        for name in sorted(missing, key=self._order) if len(missing) > 1 else missing:
             known = self._functions[name]
             for _ in range(missing[name]):
                 waiting -= 1
@@ -368,6 +380,13 @@ class FunctionScheduler:
                     waiting -= missing[name]
                     break
         return actions
+
+    def _order(self, name: str) -> tuple[bool, float]:
+        """Rank functions: those that are called, then by gain over slowdown."""
+        known = self._functions[name]
+        return not known.called, -self.ledger.colocator.priority(
+            known.function, self.ledger.gpus
+        )
 
     def _lacking(self, name: str, known: _Known) -> int:
         """Return how many replicas are missing; those that are leaving count until gone."""
@@ -387,6 +406,7 @@ class FunctionScheduler:
             site = ledger.colocator.place(need, ledger.gpus, max(0, waiting), now_s, self._rng)
         if isinstance(site, FunctionPlacement):
             ledger.place(number, name, need, site, now_s)
+            self._queued.pop(name, None)
             return [LoadReplica(name, number, site.gpu.id)]
         if known.room:
             return []  # some are leaving for it
@@ -400,8 +420,22 @@ class FunctionScheduler:
             return self._drop(victims, DropReason.ROOM, now_s)
         if not known.called or self._fits_soon(need, now_s):
             return []
-        known.called = 0
-        return [RefuseReplica(name, site)]
+        if now_s < known.until_s and ledger.could_hold(need):
+            if name in self._queued:
+                return []
+            self._queued[name] = None
+            return [QueueReplica(name, site)]
+        return self._refuse(name, site)
+
+    def _refuse(self, name: str, why: Refusal) -> list[FunctionAction]:
+        self._queued.pop(name, None)
+        self._functions[name].called = 0
+        return [RefuseReplica(name, why)]
+
+    def _give_up(self, now_s: float) -> list[FunctionAction]:
+        """Refuse those whose calls have waited until their deadline."""
+        late = [one for one in self._queued if self._functions[one].until_s <= now_s]
+        return [action for name in late for action in self._refuse(name, NOWHERE)]
 
     def _fits_soon(self, need: Function, now_s: float) -> bool:
         """Tell whether a replica could go somewhere once those that are leaving are gone."""
@@ -493,7 +527,7 @@ class FunctionScheduler:
 
     def _measured(self, event: CoRunsMeasured, now_s: float) -> Iterable[FunctionAction]:
         self.model.learn(event.readings, now_s)
-        return ()
+        return self._place_missing(self._queued, now_s)
 
     def _judged(self, event: DeviceJudged, now_s: float) -> list[FunctionAction]:
         worst = self.ledger.judge(event.gpu, event.job, event.p99, now_s)

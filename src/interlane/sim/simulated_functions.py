@@ -28,6 +28,7 @@ from interlane.functions.events import (
     Held,
     JobsHeld,
     LoadReplica,
+    RefuseReplica,
     ReplicasEnded,
     ReplicasLoaded,
     ReplicasNeeded,
@@ -292,6 +293,8 @@ class SimulatedFunctions:
                     self._bring(action, now_s)
                 elif isinstance(action, DropReplica):
                     ended += self._drop(action, now_s)
+                elif isinstance(action, RefuseReplica):
+                    self._served[self._places[action.function]].is_asked = False
             actions = self.scheduler.tell(ReplicasEnded(tuple(ended)), now_s) if ended else ()
 
     def _bring(self, action: LoadReplica, now_s: float) -> None:
@@ -395,7 +398,8 @@ class SimulatedFunctions:
         one.is_asked = True
         if now_s - self._observed_s >= OBSERVED_S:
             self._observe(now_s)
-        self._tell(ReplicasNeeded({one.played.function.id: 1}), now_s)
+        name, until_s = one.played.function.id, now_s + one.played.deadline_s
+        self._tell(ReplicasNeeded({name: 1}, {name: until_s}), now_s)
 
     def _observe(self, now_s: float) -> None:
         self._observed_s = now_s

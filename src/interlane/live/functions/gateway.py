@@ -28,6 +28,7 @@ from interlane.functions.events import (
     FunctionWithdrawn,
     JobsHeld,
     LoadReplica,
+    QueueReplica,
     RefuseReplica,
     ReplicasEnded,
     ReplicasLoaded,
@@ -317,7 +318,9 @@ class Gateway:
         if deployed.is_full:
             return  # those who wait for a function that is deployed anew have brought one in
         self._observe()
-        self._tell(ReplicasNeeded({deployed.name: 1}))
+        now_s, loop_s = self.jobs.now_s(), self._loop.time()
+        until_s = now_s + deployed.latest_s - loop_s
+        self._tell(ReplicasNeeded({deployed.name: 1}, {deployed.name: until_s}))
 
     def _tell(self, event: FunctionEvent) -> None:
         """Tell the scheduler what has happened, and do what it says."""
@@ -333,6 +336,9 @@ class Gateway:
                 self._functions[action.function].grow(action.replica, device)
             elif isinstance(action, DropReplica):
                 self._drop(action)
+            elif isinstance(action, QueueReplica):
+                deployed = self._functions[action.function]
+                deployed.reason = f"{action.refusal.reason} {action.refusal.remedy}"
             else:
                 self._refuse(action)
 
@@ -464,7 +470,9 @@ class Gateway:
             self._machines = machines
             self._observe()
             self._tell(DevicesChanged(machines))
-        held, ledger = holdings_of(now), self.scheduler.ledger
+        seen = self.jobs.monitor.seen
+        held = holdings_of(now, None if seen is None else seen.named_solos)
+        ledger = self.scheduler.ledger
         changed = {
             gpu: held.get(gpu, ())
             for gpu in ledger.gpus.by_id

@@ -28,6 +28,8 @@ NOTICED_S: Final = 180.0
 COLD_COST: Final = 0.2
 """What a cold start counts against a GPU, as a slowdown."""
 LEAST_COST: Final = 0.01
+FULL: Final = 1.0 + 1e-6
+"""Share of a GPU that jobs and functions may keep busy together; a little for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Colocator(Protocol):
 
 NOWHERE: Final = Refusal(
     Tier.CAPACITY,
-    "No GPU that was looked at has the memory and bears the slowdown.",
+    "No GPU that was looked at has the memory and the compute, and bears the slowdown.",
     "It is tried again; lower its memory or allow more slowdown.",
 )
 
@@ -289,8 +291,11 @@ def loss_on(gpu: ColocatedGpu, slowdowns: Slowdowns) -> float:
 
 
 def _fits(function: Function, gpu: ColocatedGpu) -> bool:
-    return gpu.memory_mib >= function.memory_mib and (
-        not function.gpu_types or gpu.gpu_type in function.gpu_types
+    """Tell whether a GPU has the memory and the compute to spare."""
+    return (
+        gpu.memory_mib >= function.memory_mib
+        and gpu.use + function.use <= FULL
+        and (not function.gpu_types or gpu.gpu_type in function.gpu_types)
     )
 
 
