@@ -85,7 +85,9 @@ def test_every_request_is_answered_and_the_first_waits_for_its_replica() -> None
     assert 0 < found.cold < 30
     assert found.loads >= 1
     assert said["p50_latency_s"] == pytest.approx(1.0, abs=2.0)
-    assert said["p99_latency_s"] > 5.0  # the one for which a replica was loaded
+    slowest_s = said["p99_latency_s"]
+    assert isinstance(slowest_s, float)
+    assert slowest_s > 5.0  # the one for which a replica was loaded
 
 
 def test_a_job_takes_longer_by_what_functions_truly_cost_it() -> None:

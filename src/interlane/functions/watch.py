@@ -94,7 +94,7 @@ class FunctionWatch:
     def take_up(self, learned: Learned, unwatched: int) -> None:
         """Go on from what was learned, so many slots ago."""
         take_up(self, learned)
-        if isinstance(self.forecast, OnlineForecaster):
+        if isinstance(self.forecast, OnlineForecaster | LiveLsLstm):
             self.forecast.unwatched(min(unwatched, UNWATCHED_MAX))
         self._look()
 

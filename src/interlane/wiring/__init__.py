@@ -352,7 +352,7 @@ def serve(
     host: str,
     port: int,
     slot: str,
-    forecast: Path | None,
+    forecast: str | None,
     slowdown: Path | None,
     colocate: str,
     durations: Path | None,
@@ -501,16 +501,15 @@ def _trained(path: Path) -> Recall:
 
 
 def function_settings(
-    slot: str, forecast: Path | None, bounds: "ServerBounds"
+    slot: str, forecast: str | None, bounds: "ServerBounds"
 ) -> "FunctionSettings":
-    """Return how functions are kept warm: how often it is decided, and by which model."""
+    """Return how functions are kept warm: how often it is decided, by whom, with what."""
     from interlane.functions.watch import forecasts_of
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.model.amounts import seconds
     from interlane.predict.arrivals.live import Trees
     from interlane.predict.arrivals.lslstm import LsLstm
     from interlane.predict.arrivals.series import must_be_slot
-    from interlane.predict.arrivals.store import load
 
     slot_s = seconds("slot", slot)
     must_be_slot(slot_s)
@@ -519,13 +518,13 @@ def function_settings(
     )
     if forecast is None:
         return settings
-    model = load(forecast)
-    if not isinstance(model.forecaster, Trees | LsLstm):
-        rule = "the server forecasts with models that trees or ls-lstm made"
-        raise InvalidField("forecast", model.name, rule)
-    if model.slot_s != slot_s:
-        raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
-    return replace(settings, forecast=forecasts_of(model.forecaster, slot_s))
+    leads, model, knows_s = forecast_of(forecast)
+    if knows_s is not None and knows_s != slot_s:
+        raise InvalidField("slot", slot, f"{forecast} knows slots of {knows_s:g} s only")
+    made = model or (LsLstm() if leads is Forecast.LS_LSTM else Trees())
+    if isinstance(made, LsLstm):
+        made.network()  # that torch is missing is said before anything begins
+    return replace(settings, forecast=forecasts_of(made, slot_s), leads=leads)
 
 
 def _placed_functions(

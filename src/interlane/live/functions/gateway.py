@@ -37,7 +37,7 @@ from interlane.functions.events import (
     SlotPassed,
 )
 from interlane.functions.scheduler import FunctionScheduler
-from interlane.functions.watch import MakeForecast, watches_of
+from interlane.functions.watch import Forecast, MakeForecast, watches_of
 from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.functions.calls import Call, CallOutcome, Reply, UnsentAnswers
 from interlane.live.functions.colocation import holdings_of
@@ -103,6 +103,8 @@ class FunctionSettings:
     """Seconds after which it is decided anew."""
     forecast: MakeForecast | None = None
     """Makes the forecast of a function; one that begins with nothing unless given."""
+    leads: Forecast = Forecast.PORTFOLIO
+    """Whether that decides alone, or leads a portfolio."""
     prices: Prices = field(default_factory=Prices)
     first_s: float = 30.0
     """Seconds that a function which was just deployed stays warm, whatever is forecast."""
@@ -132,7 +134,7 @@ class Gateway:
         self.scheduler = FunctionScheduler(
             make_colocator(settings.colocate, deepcopy(settings.trained)),
             slot_s=settings.slot_s,
-            make_watch=watches_of(settings.forecast, settings.slot_s),
+            make_watch=watches_of(settings.forecast, settings.slot_s, settings.leads),
             prices=settings.prices,
         )
         self.sides = Sides(self.scheduler.ledger, jobs.monitor, self._keep)
