@@ -23,6 +23,7 @@ from interlane.functions.events import (
     Held,
     JobsHeld,
     LoadReplica,
+    PairsFitted,
     QueueReplica,
     RefuseReplica,
     ReplicasEnded,
@@ -32,7 +33,7 @@ from interlane.functions.events import (
     SlotPassed,
 )
 from interlane.functions.ledger import ReplicaPhase
-from interlane.functions.scheduler import FunctionScheduler
+from interlane.functions.scheduler import PROBE_S, FunctionScheduler
 from interlane.functions.watch import FunctionWatch, MakeWatch
 from interlane.model import (
     Device,
@@ -289,6 +290,67 @@ def test_a_function_needs_compute_to_spare_as_well_as_memory(
     (action,) = one.tell(ReplicasNeeded({"f": 1}))
 
     assert type(action) is kind
+
+
+# -- probes -------------------------------------------------------------------------------
+
+
+def beside_a_job(watch: MakeWatch, *, policy: str = BOUNDED) -> tuple[Told, int]:
+    """A function on the first device, and a job that has saved up on the second."""
+    one = Told(10, 100, functions=("a",), policy=policy, watch=watch)
+    (first,) = one.scheduler.ledger.replicas  # it was foreseen
+    one.tell(ReplicasLoaded((first,)))
+    one.hold(10, G1)
+    one.now_s = 3_600.0
+    return one, first
+
+
+def test_an_idle_moment_measures_a_pair_that_nobody_knows_and_the_replica_goes_again() -> None:
+    one, first = beside_a_job(foretold({"a": 0.9}))
+
+    (probe,) = one.tell(SlotPassed({"a": 1.0}))
+
+    assert isinstance(probe, LoadReplica)
+    assert probe.gpu == G1
+    one.tell(ReplicasLoaded((probe.replica,)))
+    one.now_s += PROBE_S / 2
+    assert one.tell(SlotPassed({"a": 1.0})) == ()
+    one.tell(CoRunsMeasured((reading(1.02, "a"),)))
+    one.now_s += PROBE_S
+    assert dropped(one.tell(SlotPassed({"a": 1.0}))) == [(probe.replica, DropReason.SURPLUS)]
+    assert first in one.scheduler.ledger.replicas
+    one.tell(ReplicasEnded((probe.replica,)))
+    one.now_s += PROBE_S
+    assert one.tell(SlotPassed({"a": 1.0})) == ()  # it is known now
+
+
+@pytest.mark.parametrize("policy", [SMORE, NONE])
+def test_other_policies_measure_nothing_of_their_own_accord(policy: str) -> None:
+    one, _ = beside_a_job(foretold({"a": 0.9}), policy=policy)
+
+    assert one.tell(SlotPassed({"a": 1.0})) == ()
+
+
+def test_a_pair_is_not_measured_at_the_cost_of_a_job_that_has_nothing_saved_up() -> None:
+    one, _ = beside_a_job(foretold({"a": 0.9}))
+    one.hold(0, G1)
+    one.hold(11, G1)  # another job, which has just begun
+
+    assert one.tell(SlotPassed({"a": 1.0})) == ()
+
+
+def test_a_model_that_is_fitted_anew_says_what_is_thought_of_pairs_not_yet_measured() -> None:
+    one = Told(10, functions=("a", "b"))
+    one.hold(1)
+    one.tell(CoRunsMeasured((reading(1.5, "a"),)))
+    names = ("train", "a", "b")
+    fitted = flat_table(names, {("train", "a"): 0.9, ("train", "b"): 0.8})
+
+    one.tell(PairsFitted(dict.fromkeys(SlowdownTarget, fitted)))
+
+    model = one.scheduler.model
+    assert model.predicted(reading(1.0, "b")) == pytest.approx(1 / 0.8, rel=0.01)
+    assert not model.is_due
 
 
 # -- for how long -------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from enum import StrEnum
 
 from interlane.model import GpuRef, JobId, Machine, Refusal, Workload
 from interlane.model.function import Function
-from interlane.policy.colocate.interference import CoRunReading
+from interlane.policy.colocate.interference import CoRunReading, SlowdownTarget
+from interlane.predict.slowdown.table import SlowdownTable
 
 # -- events ---------------------------------------------------------------------------
 
@@ -123,6 +124,13 @@ class DeviceJudged:
     """Of replicas, over what they take alone, as far as it was measured."""
 
 
+@dataclass(frozen=True, eq=False)
+class PairsFitted:
+    """A model was fitted to everything that was measured: what it says of pairs."""
+
+    tables: Mapping[SlowdownTarget, SlowdownTable]
+
+
 @dataclass(frozen=True, slots=True)
 class SlotPassed:
     """A slot is over, in which functions were asked so often; not named is not asked."""
@@ -142,6 +150,7 @@ FunctionEvent = (
     | ReplicasEnded
     | CoRunsMeasured
     | DeviceJudged
+    | PairsFitted
     | SlotPassed
 )
 

@@ -11,6 +11,10 @@ stay, times what a cold start costs.  The same makes room ahead of requests, if 
 enough.  A busy or loading replica leaves only where a job needs the room, a promise was broken
 by what was measured, or its function is gone.  A job never moves.
 
+In idle moments one replica at a time is loaded beside a job with which its function was never
+measured, if the job has saved up what that may cost it: the pair that is known least, of the
+job that holds most devices.  Requests go there as to any other, and are learned from.
+
 Calls whose function finds no place wait in a queue until their deadline.  Whenever room may
 have come, those in the queue are tried in the order of what they gain over what they cost.
 """
@@ -39,6 +43,7 @@ from interlane.functions.events import (
     FunctionWithdrawn,
     JobsHeld,
     LoadReplica,
+    PairsFitted,
     QueueReplica,
     RefuseReplica,
     ReplicasEnded,
@@ -61,6 +66,10 @@ LEAST_GAIN: Final = 0.1
 """What loading ahead must gain where others part for it, as a part of the cold start."""
 ROOM_DRAWS: Final = 8
 """Devices on which idle replicas are looked at when room must be made."""
+PROBE_S: Final = 120.0
+"""Seconds for which a pair is measured."""
+PROBED_FROM: Final = 0.5
+"""The probability of a request from which a function is worth measuring now."""
 SHARED: Final = ""
 """Under which is kept what was learned of all functions together."""
 
@@ -113,6 +122,8 @@ class FunctionScheduler:
         self._functions: dict[str, _Known] = {}
         self._queued: dict[str, None] = {}
         """Functions whose calls wait for a place."""
+        self._probe: tuple[int, float] = (0, -inf)
+        """The replica that measures a pair, and until when it is kept."""
         self._stored: dict[str, Learned] = {}
         """What a predecessor has learned of functions that were not deployed yet."""
         self._on: Mapping[type, Callable[..., Iterable[FunctionAction]]] = {
@@ -127,13 +138,15 @@ class FunctionScheduler:
             ReplicasEnded: self._ended,
             CoRunsMeasured: self._measured,
             DeviceJudged: self._judged,
+            PairsFitted: self._measured,
             SlotPassed: self._slot_passed,
         }
 
     def tell(self, event: FunctionEvent, now_s: float) -> tuple[FunctionAction, ...]:
         """Take in an event; return what is to be done, in this order."""
-        late = self._give_up(now_s) if self._queued else ()
-        return (*late, *self._on[type(event)](event, now_s))
+        late = [one for one in self._queued if self._functions[one].until_s <= now_s]
+        refused = self._refuse(late, NOWHERE)
+        return (*refused, *self._on[type(event)](event, now_s))
 
     # -- questions --------------------------------------------------------------------
 
@@ -327,7 +340,10 @@ class FunctionScheduler:
             actions += self._drop(self._surplus(name, known, now_s), DropReason.SURPLUS, now_s)
             if known.wanted > len(self.ledger.staying(name)) and not self._pays(known):
                 known.wanted = len(self.ledger.staying(name))
-        return [*actions, *self._place_missing(self._functions, now_s)]
+        actions += self._place_missing(self._functions, now_s)
+        if not actions and not self._queued and now_s >= self._probe[1]:
+            actions += self._probed(now_s)
+        return actions
 
     def _advised(self, known: _Known) -> int:
         return 0 if known.watch.advisor is None else int(known.watch.wanted[known.place])
@@ -337,6 +353,8 @@ class FunctionScheduler:
         if now_s < known.deployed.kept_until_s:
             return []
         there = self.ledger.staying(name)
+        if now_s < self._probe[1]:
+            there = [one for one in there if one.number != self._probe[0]]
         idle = [one for one in there if one.phase is ReplicaPhase.IDLE]
         spare = len(there) - max(known.wanted, known.called)
         return idle[::-1][: max(0, spare)]
@@ -425,17 +443,13 @@ class FunctionScheduler:
                 return []
             self._queued[name] = None
             return [QueueReplica(name, site)]
-        return self._refuse(name, site)
+        return self._refuse([name], site)
 
-    def _refuse(self, name: str, why: Refusal) -> list[FunctionAction]:
-        self._queued.pop(name, None)
-        self._functions[name].called = 0
-        return [RefuseReplica(name, why)]
-
-    def _give_up(self, now_s: float) -> list[FunctionAction]:
-        """Refuse those whose calls have waited until their deadline."""
-        late = [one for one in self._queued if self._functions[one].until_s <= now_s]
-        return [action for name in late for action in self._refuse(name, NOWHERE)]
+    def _refuse(self, names: Collection[str], why: Refusal) -> list[FunctionAction]:
+        for name in names:
+            self._queued.pop(name, None)
+            self._functions[name].called = 0
+        return [RefuseReplica(name, why) for name in names]
 
     def _fits_soon(self, need: Function, now_s: float) -> bool:
         """Tell whether a replica could go somewhere once those that are leaving are gone."""
@@ -523,10 +537,39 @@ class FunctionScheduler:
         site = self.ledger.colocator.place(need, Gpus([spared]), 0, now_s, self._rng)
         return isinstance(site, FunctionPlacement)
 
+    # -- probes -----------------------------------------------------------------------
+
+    def _probed(self, now_s: float) -> list[FunctionAction]:
+        """Load a replica beside the job with which its function teaches most."""
+        ledger = self.ledger
+        likely = [
+            one.function
+            for one in self._functions.values()
+            if one.chance >= PROBED_FROM
+            and 0 < len(ledger.staying(one.function.id)) < one.deployed.replicas_max
+        ]
+        best = ledger.least_known(likely) if ledger.colocator.explores else None
+        if best is None:
+            return []
+        function, gpus = best
+        number = next(self._numbers)
+        need = replace(function, id=str(number))
+        site = ledger.payable(need, gpus, PROBE_S, now_s)
+        if site is None:
+            return []
+        ledger.place(number, function.id, need, site, now_s)
+        self._probe = number, now_s + PROBE_S
+        return [LoadReplica(function.id, number, site.gpu.id)]
+
     # -- what is measured -------------------------------------------------------------
 
-    def _measured(self, event: CoRunsMeasured, now_s: float) -> Iterable[FunctionAction]:
-        self.model.learn(event.readings, now_s)
+    def _measured(
+        self, event: CoRunsMeasured | PairsFitted, now_s: float
+    ) -> list[FunctionAction]:
+        if isinstance(event, PairsFitted):
+            self.model.refit(event.tables)
+        else:
+            self.model.learn(event.readings, now_s)
         return self._place_missing(self._queued, now_s)
 
     def _judged(self, event: DeviceJudged, now_s: float) -> list[FunctionAction]:

@@ -6,9 +6,9 @@ sentence.  Policies of other packages are found through the entry-point group
 ``interlane.policies``: ``order.NAME`` is a maker of an order, ``placer.NAME`` of a placer.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from math import inf, isfinite
 from pathlib import Path
@@ -381,7 +381,7 @@ def serve(
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     bounded = ServerBounds.of(bounds)
     settled = function_settings(slot, forecast, bounded)
-    functions = _placed_functions(settled, colocate, slowdown, state / "learned")
+    functions = _placed_functions(settled, colocate, slowdown, state)
     keep_s = amounts.seconds("keep", keep) or inf
     made = make_engine(state, keep_s, database_url)
     warm_up(plan.make(_ANY_CLUSTER, ()))  # whoever stands by is ready once it leads
@@ -528,25 +528,53 @@ def function_settings(
 
 
 def _placed_functions(
-    settings: "FunctionSettings", colocate: str, slowdown: Path | None, learned: Path
+    settings: "FunctionSettings", colocate: str, slowdown: Path | None, state: Path
 ) -> "FunctionSettings":
     """Add how functions share GPUs with jobs, and where what they teach is kept."""
     from interlane.live.measure.learned import LearnedFiles
 
     make_colocator(colocate)  # what is not known is said before anything begins
     trained = None if slowdown is None else _trained_pairs(slowdown)
-    return replace(settings, colocate=colocate, trained=trained, learned=LearnedFiles(learned))
+    return replace(
+        settings,
+        colocate=colocate,
+        trained=trained,
+        refit=partial(_fitted_pairs, state / "coruns"),
+        learned=LearnedFiles(state / "learned"),
+    )
+
+
+def _fitted_pairs(coruns: Path) -> "dict[SlowdownTarget, SlowdownTable]":
+    """Return what a model says of pairs that is fitted to a machine's own co-runs.
+
+    Nothing is said of what too few were measured of.
+    """
+    from interlane.predict.slowdown.models import LEAST_PAIRS
+    from interlane.predict.slowdown.store import trained
+    from interlane.sim.coruns import pairs_by_way
+    from interlane.traces.colocation import read
+
+    ways = pairs_by_way(read(coruns))
+    enough = [way for way, pairs in ways.items() if len(pairs) >= LEAST_PAIRS]
+    return {target: trained(ways[way]).table for target, way in _by_target(enough).items()}
+
+
+def _by_target(ways: Collection[str]) -> "dict[SlowdownTarget, str]":
+    """Return which way to share says what jobs suffer, and what functions do."""
+    from interlane.policy.colocate.interference import SlowdownTarget
+
+    latency = next((way for way in LATENCIES if way in ways), None)
+    training = SIDE_BY_SIDE if SIDE_BY_SIDE in ways else None
+    found = {SlowdownTarget.TRAINING: training, SlowdownTarget.LATENCY: latency}
+    return {target: way for target, way in found.items() if way is not None}
 
 
 def _trained_pairs(model: Path) -> "dict[SlowdownTarget, SlowdownTable]":
     """Return what a stored model says of jobs and functions beside each other."""
-    from interlane.policy.colocate.interference import SlowdownTarget
     from interlane.predict.slowdown import store
 
     found = store.load(model).parts
-    latency = next((way for way in LATENCIES if way in found), None)
-    ways = {SlowdownTarget.TRAINING: SIDE_BY_SIDE, SlowdownTarget.LATENCY: latency}
-    return {target: found[way].table for target, way in ways.items() if way is not None}
+    return {target: found[way].table for target, way in _by_target(found).items()}
 
 
 def _beside(model: Path, gpu_type: str) -> "Beside":

@@ -28,6 +28,7 @@ from interlane.functions.events import (
     FunctionWithdrawn,
     JobsHeld,
     LoadReplica,
+    PairsFitted,
     QueueReplica,
     RefuseReplica,
     ReplicasEnded,
@@ -116,6 +117,8 @@ class FunctionSettings:
     """The policy by which functions share devices with jobs."""
     trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
     """What is thought of pairs that were never measured here."""
+    refit: Callable[[], Mapping[SlowdownTarget, SlowdownTable]] | None = None
+    """Fits a model of pairs to everything that this machine has measured; slow."""
     learned: LearnedStore | None = None
     """Where what was learned outlives the server."""
     record: Recorder | None = None
@@ -153,6 +156,7 @@ class Gateway:
         self._kept: asyncio.Future[None] = self._loop.create_future()
         """The last writing of what was learned."""
         self._kept.set_result(None)
+        self._fitting: asyncio.Task[None] | None = None
 
     async def start(self, news: Callable[[], Awaitable[object]]) -> None:
         """Take up the functions that are stored, and begin."""
@@ -174,9 +178,10 @@ class Gateway:
 
     async def close(self) -> None:
         """End all replicas."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([] if self._fitting is None else [self._fitting])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self.settings.learned is not None:
             learned = self.scheduler.snapshot(self.jobs.now_s())
             await asyncio.to_thread(self.settings.learned.write, learned)
@@ -445,6 +450,8 @@ class Gateway:
         self._tell(SlotPassed(counts))
         for event in self.sides.end_slot(self.jobs.now_s()):
             self._tell(event)
+        if self.scheduler.model.is_due and self.settings.refit is not None:
+            self._refit(self.settings.refit)
         self._keep_learned([name for name, asked in counts.items() if asked])
 
     def _keep_learned(self, asked: list[str]) -> None:
@@ -452,6 +459,21 @@ class Gateway:
         if asked and self.settings.learned is not None and self._kept.done():
             learned = self.scheduler.snapshot(self.jobs.now_s(), asked)
             self._kept = self._loop.run_in_executor(None, self.settings.learned.write, learned)
+
+    def _refit(self, fit: Callable[[], Mapping[SlowdownTarget, SlowdownTable]]) -> None:
+        """Fit the model of pairs anew while others are served, unless that goes on already."""
+        if self._fitting is not None and not self._fitting.done():
+            return
+
+        async def fitted() -> None:
+            try:
+                tables = await self._loop.run_in_executor(None, fit)
+            except (InterlaneError, OSError, ValueError) as error:
+                log.warning("The slowdown of pairs could not be fitted anew: %s", error)
+                tables = {}
+            self._tell(PairsFitted(tables))
+
+        self._fitting = self._loop.create_task(fitted())
 
     def _keep(self, coruns: Sequence[CoRun], solos: Mapping[Workload, SoloSpeed]) -> None:
         """Give co-runs to the machine's data set, while others are served."""

@@ -51,6 +51,11 @@ class Colocator(Protocol):
         ...
 
     @property
+    def explores(self) -> bool:
+        """Whether pairs that nobody has measured are measured in idle moments."""
+        ...
+
+    @property
     def limit(self) -> float:
         """Part of its time that a training job may lose."""
         ...
@@ -103,6 +108,7 @@ class Smore:
     mode: str = ""
     window_s: float = WINDOW_S
     evicts: bool = False
+    explores: bool = False
 
     def __post_init__(self) -> None:
         if self.choices < 1:
@@ -124,7 +130,7 @@ class Smore:
         best: FunctionPlacement | None = None
         for number in rng.sample(range(len(gpus)), min(self.choices, len(gpus))):
             gpu = gpus.order[number]
-            if not _fits(function, gpu):
+            if not fits(function, gpu):
                 continue
             slowdown = _slowdown(self.slowdowns, self.mode, gpu, function)
             if slowdown.training > 1.0 + self.limit or slowdown.own > function.p99_limit:
@@ -148,6 +154,7 @@ class Bounded:
     limit: float = LIMIT
     window_s: float = WINDOW_S
     evicts: bool = True
+    explores: bool = True
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -195,7 +202,7 @@ class Bounded:
         best, best_cost = None, 0.0
         doubtful: list[FunctionPlacement] = []
         for gpu in drawn:
-            if not _fits(function, gpu):
+            if not fits(function, gpu):
                 continue
             is_warm = gpus.is_warm(function.workload, gpu)
             for mode in (gpu.mode,) if gpu.functions else tuple(self.slowdowns.modes):
@@ -250,6 +257,7 @@ class Apart:
     limit: float = LIMIT
     window_s: float = WINDOW_S
     evicts: bool = True
+    explores: bool = False
 
     def bears(self, gpu: ColocatedGpu) -> bool:
         """Tell whether nobody is there."""
@@ -263,7 +271,7 @@ class Apart:
         self, function: Function, gpus: Gpus, waiting: int, now_s: float, rng: Random
     ) -> FunctionPlacement | Refusal:
         """Return the GPU without a job that has least room to spare."""
-        able = [gpu for gpu in gpus.order if gpu.trainer is None and _fits(function, gpu)]
+        able = [gpu for gpu in gpus.order if gpu.trainer is None and fits(function, gpu)]
         if not able:
             return NOWHERE
         best = min(able, key=lambda gpu: gpu.memory_mib)
@@ -290,7 +298,7 @@ def loss_on(gpu: ColocatedGpu, slowdowns: Slowdowns) -> float:
     return loss_at(slowdowns.slowdown(gpu.mode, gpu.gpu_type, gpu.trainer, others, newest))
 
 
-def _fits(function: Function, gpu: ColocatedGpu) -> bool:
+def fits(function: Function, gpu: ColocatedGpu) -> bool:
     """Tell whether a GPU has the memory and the compute to spare."""
     return (
         gpu.memory_mib >= function.memory_mib
