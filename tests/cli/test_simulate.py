@@ -215,3 +215,80 @@ def test_a_job_that_machines_never_let_finish_is_abandoned(
     assert (said.code, answer["jobs"], answer["refused"]) == (0, 1, 1)
     assert "failed 1000 times" in said.err
     assert "failed 1000 times" in call("timeline", "a", "--trace", path, *words).out
+
+
+FUNCTION_KEYS = {
+    "requests",
+    "cold_starts",
+    "p95_latency_s",
+    "p99_latency_s",
+    "deadline_misses",
+    "best_effort_gpu_h",
+    "job_slowdown_mean",
+    "truth",
+}
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """Two functions of our own format, for an hour."""
+    rows = [f"{60 * minute},{name},3" for minute in range(60) for name in ("f", "g")]
+    path = tmp_path / "asked.csv"
+    path.write_text("timestamp,function,count\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def test_functions_are_played_beside_jobs_and_have_figures_of_their_own(
+    call: Call, trace: Path, lab: Path, asked: Path
+) -> None:
+    options = ("--cluster", lab, "--truth", "share:0.02", "-o", "json")
+    said = call("simulate", trace, "--functions", asked, *options)
+
+    answer = json.loads(said.out)
+    assert (said.code, said.err) == (0, "")
+    assert set(answer) >= KEYS | FUNCTION_KEYS
+    assert answer["requests"] == 360
+    assert answer["policy"].endswith("+ bounded/portfolio")
+
+
+def test_functions_of_a_parquet_file_with_profiles_are_what_the_file_says(
+    call: Call, trace: Path, lab: Path, asked: Path, tmp_path: Path
+) -> None:
+    import polars as pl
+
+    packed, profiles = tmp_path / "asked.parquet", tmp_path / "profiles.csv"
+    pl.read_csv(asked).write_parquet(packed)
+    profiles.write_text("function,service_s,load_s,memory_mib\n*,0.5,1,100\n", "utf-8")
+    options = ("--cluster", lab, "--truth", "share:0", "-o", "json")
+
+    said = call(
+        "simulate", trace, "--functions", packed, "--function-profiles", profiles, *options
+    )
+
+    answer = json.loads(said.out)
+    assert answer["requests"] == 360
+    assert answer["p50_latency_s"] == pytest.approx(0.5, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "says"),
+    [
+        ("--functions", "generate:many", "generate:40"),
+        ("--functions", "nowhere.csv", "no such file"),
+        ("--truth", "share:much", "share:0.05"),
+        ("--known-pairs", "1.5", "from 0 to below 1"),
+        ("--colocate", "apart", "bounded"),
+        ("--forecast", "stars", "ls-lstm"),
+        ("--function-load", "0", "above 0"),
+    ],
+)
+def test_what_cannot_be_understood_of_functions_is_said_in_a_sentence(
+    call: Call, trace: Path, lab: Path, word: str, value: str, says: str
+) -> None:
+    given = {"--functions": "generate:2", "--truth": "share:0.02", word: value}
+    options = [part for pair in given.items() for part in pair]
+
+    said = call("simulate", trace, "--cluster", lab, *options)
+
+    assert said.code == 2
+    assert says in said.err

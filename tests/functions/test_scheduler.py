@@ -1,6 +1,7 @@
 """The function scheduler: what it does with what it is told, and what never happens."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from interlane.functions.events import (
     Held,
     JobsHeld,
     LoadReplica,
+    PairsFitted,
+    QueueReplica,
     RefuseReplica,
     ReplicasEnded,
     ReplicasLoaded,
@@ -30,7 +33,7 @@ from interlane.functions.events import (
     SlotPassed,
 )
 from interlane.functions.ledger import ReplicaPhase
-from interlane.functions.scheduler import FunctionScheduler
+from interlane.functions.scheduler import PROBE_S, FunctionScheduler
 from interlane.functions.watch import FunctionWatch, MakeWatch
 from interlane.model import (
     Device,
@@ -43,7 +46,13 @@ from interlane.model import (
     with_devices,
 )
 from interlane.model.function import Function
-from interlane.policy.colocate.catalogue import BOUNDED, COLOCATORS, NONE, make_colocator
+from interlane.policy.colocate.catalogue import (
+    BOUNDED,
+    COLOCATORS,
+    NONE,
+    SMORE,
+    make_colocator,
+)
 from interlane.policy.colocate.interference import (
     ROWS_MAX,
     CoRunReading,
@@ -198,6 +207,153 @@ def test_who_waits_is_refused_at_once_unless_those_who_leave_make_room(
     one.tell(FunctionDeployed(function("e", 8)))
 
     assert [type(act) for act in one.tell(ReplicasNeeded({"e": 1}))] == said
+
+
+# -- who waits ----------------------------------------------------------------------------
+
+
+def test_calls_that_find_no_place_wait_and_get_one_when_a_job_has_ended() -> None:
+    one = Told(10)
+    one.hold(8)
+
+    (queued,) = one.tell(ReplicasNeeded({"a": 1}, {"a": 30.0}))
+
+    assert isinstance(queued, QueueReplica)
+    assert "memory" in queued.refusal.reason
+    assert one.tell(ReplicasNeeded({"a": 1}, {"a": 31.0})) == ()  # it was said already
+    assert one.scheduler.queue() == ["a"]
+    one.now_s = 20.0
+    (loaded,) = one.hold(0)
+    assert isinstance(loaded, LoadReplica)
+    assert one.scheduler.queue() == []
+
+
+def test_who_waits_is_refused_when_its_calls_have_given_up() -> None:
+    one = Told(10)
+    one.hold(8)
+    one.tell(ReplicasNeeded({"a": 1}, {"a": 30.0}))
+    one.now_s = 30.0
+
+    (refused,) = one.tell(ReplicasObserved(frozenset()))
+
+    assert isinstance(refused, RefuseReplica)
+    assert one.hold(0) == ()  # nobody asks for it any more
+
+
+def test_a_model_larger_than_any_device_is_refused_at_once() -> None:
+    one = Told(10, 8)
+    one.tell(FunctionDeployed(function("huge", 11)))
+
+    (refused,) = one.tell(ReplicasNeeded({"huge": 1}, {"huge": 30.0}))
+
+    assert isinstance(refused, RefuseReplica)
+
+
+def test_those_who_wait_go_by_what_they_gain_over_what_they_cost() -> None:
+    one = Told(10, functions=())
+    for name, use in {"a": 0.1, "b": 0.3, "c": 0.2}.items():
+        one.tell(FunctionDeployed(replace(function(name), use=use)))
+    one.hold(8)
+    for name in ("a", "b", "c"):
+        one.tell(ReplicasNeeded({name: 1}, {name: 30.0}))
+    assert one.scheduler.queue() == ["b", "c", "a"]
+
+    loaded = one.hold(0)
+
+    assert [act.function for act in loaded if isinstance(act, LoadReplica)] == ["b", "c"]
+    assert one.scheduler.queue() == ["a"]
+
+
+def test_an_idle_replica_makes_room_for_whoever_waits_as_soon_as_it_is_idle() -> None:
+    one = Told(10)
+    first, second = one.load("a"), one.load("b")
+    one.tell(ReplicasObserved(frozenset({first, second})))
+    (queued,) = one.tell(ReplicasNeeded({"c": 1}, {"c": 30.0}))
+    assert isinstance(queued, QueueReplica)
+
+    actions = one.tell(ReplicasObserved(frozenset({first})))
+
+    assert dropped(actions) == [(second, DropReason.ROOM)]
+    (loaded,) = one.tell(ReplicasEnded((second,)))
+    assert isinstance(loaded, LoadReplica)
+
+
+@pytest.mark.parametrize("policy", [BOUNDED, SMORE])
+@pytest.mark.parametrize(("use", "kind"), [(0.5, LoadReplica), (0.6, RefuseReplica)])
+def test_a_function_needs_compute_to_spare_as_well_as_memory(
+    policy: str, use: float, kind: type
+) -> None:
+    one = Told(100, policy=policy, functions=())
+    one.hold(10)  # it keeps half of the device busy
+    one.tell(FunctionDeployed(replace(function("f"), use=use)))
+
+    (action,) = one.tell(ReplicasNeeded({"f": 1}))
+
+    assert type(action) is kind
+
+
+# -- probes -------------------------------------------------------------------------------
+
+
+def beside_a_job(watch: MakeWatch, *, policy: str = BOUNDED) -> tuple[Told, int]:
+    """A function on the first device, and a job that has saved up on the second."""
+    one = Told(10, 100, functions=("a",), policy=policy, watch=watch)
+    (first,) = one.scheduler.ledger.replicas  # it was foreseen
+    one.tell(ReplicasLoaded((first,)))
+    one.hold(10, G1)
+    one.now_s = 3_600.0
+    return one, first
+
+
+def test_an_idle_moment_measures_a_pair_that_nobody_knows_and_the_replica_goes_again() -> None:
+    one, first = beside_a_job(foretold({"a": 0.9}))
+
+    (probe,) = one.tell(SlotPassed({"a": 1.0}))
+
+    assert isinstance(probe, LoadReplica)
+    assert probe.gpu == G1
+    one.tell(ReplicasLoaded((probe.replica,)))
+    one.now_s += PROBE_S / 2
+    assert one.tell(SlotPassed({"a": 1.0})) == ()
+    one.tell(CoRunsMeasured((reading(1.02, "a"),)))
+    one.now_s += PROBE_S
+    assert dropped(one.tell(SlotPassed({"a": 1.0}))) == [(probe.replica, DropReason.SURPLUS)]
+    assert first in one.scheduler.ledger.replicas
+    one.tell(ReplicasEnded((probe.replica,)))
+    one.now_s += PROBE_S
+    assert one.tell(SlotPassed({"a": 1.0})) == ()  # it is known now
+
+
+@pytest.mark.parametrize("policy", [SMORE, NONE])
+def test_other_policies_measure_nothing_of_their_own_accord(policy: str) -> None:
+    one, _ = beside_a_job(foretold({"a": 0.9}), policy=policy)
+
+    assert one.tell(SlotPassed({"a": 1.0})) == ()
+
+
+def test_a_pair_is_not_measured_at_the_cost_of_a_job_that_has_nothing_saved_up() -> None:
+    one, _ = beside_a_job(foretold({"a": 0.9}))
+    one.hold(0, G1)
+    one.hold(11, G1)  # another job, which has just begun
+
+    assert one.tell(SlotPassed({"a": 1.0})) == ()
+
+
+def test_a_model_that_is_fitted_anew_says_what_is_thought_of_pairs_not_yet_measured() -> None:
+    one = Told(10, functions=("a", "b"))
+    one.hold(1)
+    one.tell(CoRunsMeasured((reading(1.5, "a"),)))
+    names = ("train", "a", "b")
+    fitted = flat_table(names, {("train", "a"): 0.9, ("train", "b"): 0.8})
+
+    one.tell(PairsFitted(dict.fromkeys(SlowdownTarget, fitted)))
+
+    model = one.scheduler.model
+    assert model.predicted(reading(1.0, "b")) == pytest.approx(1 / 0.8, rel=0.01)
+    assert not model.is_due
+
+
+# -- for how long -------------------------------------------------------------------------
 
 
 def test_what_was_just_deployed_is_kept_for_a_while_but_leaves_for_a_call() -> None:
@@ -566,6 +722,7 @@ class Anything:
                 self.sizes[action.replica] = self.functions[action.function]
                 self._check_room(action.gpu)
                 self._check_count(action.function)
+                assert ledger.gpus.by_id[action.gpu].use <= 1.001
             elif isinstance(action, DropReplica) and action.why in FREELY:
                 assert phases[action.replica] is ReplicaPhase.IDLE
 
@@ -582,7 +739,8 @@ class Anything:
         gpu = (G0, G1)[number % 2]
         alive = sorted(self.alive)
         if what == "need":
-            self.tell(ReplicasNeeded({name: 1 + amount % 2}), now_s)
+            until_s = {name: now_s + amount} if amount % 3 else {}
+            self.tell(ReplicasNeeded({name: 1 + amount % 2}, until_s), now_s)
         elif what == "load":
             self.tell(ReplicasLoaded(tuple(alive[number:])), now_s)
         elif what == "end" and alive:
@@ -614,7 +772,7 @@ class Anything:
         elif what == "deploy":
             self.functions[name] = 1 + amount
             deployed = FunctionDeployed(
-                function(name, 1 + amount),
+                replace(function(name, 1 + amount), use=amount % 4 / 8),
                 REPLICAS_MAX,
                 is_loaded=True,
                 kept_until_s=now_s + 3,
@@ -633,13 +791,15 @@ class Anything:
 @pytest.mark.parametrize("policy", COLOCATORS)
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
-def test_whatever_is_told_memory_balances_and_nobody_at_work_makes_room(
+def test_whatever_is_told_capacity_balances_and_nobody_waits_for_ever_or_is_cut_short(
     policy: str, steps: list[tuple[str, int, int]]
 ) -> None:
     one = Anything(policy)
     one.tell(DevicesChanged(machine(20, 10)), 0.0)
     for now_s, step in enumerate(steps):
         one.step(*step, float(now_s))
+    one.tell(SlotPassed({}), len(steps) + 13.0)
+    assert one.scheduler.queue() == []  # nobody waits for longer than their calls do
 
     fresh = FunctionScheduler(make_colocator(policy), slot_s=SLOT_S)
     assert [fresh.tell(event, now_s) for now_s, event, _ in one.log] == [

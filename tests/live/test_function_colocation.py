@@ -1,6 +1,7 @@
 """What jobs hold, what they and functions suffer from each other, and what follows."""
 
 from collections.abc import Iterable
+from math import nan
 
 import pytest
 
@@ -16,7 +17,7 @@ from interlane.functions.events import (
     ReplicasNeeded,
 )
 from interlane.functions.scheduler import FunctionScheduler
-from interlane.live.files.job import read_spec
+from interlane.live.files.job import program_of, read_spec
 from interlane.live.functions.colocation import (
     Holdings,
     MeasuredSlot,
@@ -30,6 +31,7 @@ from interlane.live.measure.coruns import (
     LATENCY,
     P99,
     CoRun,
+    SoloSpeed,
     function_workload,
     job_workload,
 )
@@ -99,7 +101,7 @@ def dropped(actions: Iterable[FunctionAction]) -> list[int]:
 def held(memory_mib: int = 8_192, *jobs: str) -> dict[GpuRef, tuple[Held, ...]]:
     return {
         FIRST: tuple(
-            Held(JobId(job), job_workload(job.partition("-")[0]), memory_mib, 0.5)
+            Held(JobId(job), job_workload(job.partition("-")[0]), memory_mib, 0.4)
             for job in jobs or ("train-1",)
         )
     }
@@ -345,3 +347,16 @@ def test_many_small_functions_share_an_idle_device() -> None:
 
     for number in range(32):
         lent(one.ask(f"f{number}", memory_mib=128))
+
+
+@pytest.mark.parametrize(("busy", "counts"), [(nan, 0.9), (0.42, 0.4), (1.0, 0.9), (None, 0.9)])
+def test_a_job_counts_with_the_compute_that_it_keeps_busy_but_for_what_it_may_lose(
+    busy: float | None, counts: float
+) -> None:
+    now = snapshot_of(this_machine(1), record())
+    (known,) = (job_workload(program_of(one.job)) for one in now.records)
+    solos = {} if busy is None else {known: SoloSpeed(busy, 0.1, 5.0)}
+
+    (one,) = holdings_of(now, solos)[FIRST]
+
+    assert one.use == pytest.approx(counts / 4)  # it has a quarter of the device

@@ -342,7 +342,7 @@ def test_what_will_be_asked_is_loaded_ahead(tmp_path: Path) -> None:
 
 
 def test_a_function_makes_way_for_a_job_and_comes_back_when_it_has_ended(user: Client) -> None:
-    user.ready("big", "sleeps", memory="12GiB")
+    user.ready("big", "sleeps", memory="12GiB", deadline="3s")
     user.ready("other", "sleeps", memory="12GiB")
     job = {
         "name": "train",
@@ -352,9 +352,11 @@ def test_a_function_makes_way_for_a_job_and_comes_back_when_it_has_ended(user: C
     job_id = user.post("/jobs", json=job).json()["id"]
 
     until(lambda: not user.look("big")["replicas"] and not user.look("other")["replicas"])
-    refused = user.call("big", 0)
+    late = user.call("big", 0)
 
-    assert "big has no replica: No GPU that was looked at has the memory" in said(refused, 503)
+    # It waits for a place until its deadline, and is told why there was none.
+    waited = "passed while it waited for a replica (No GPU that was looked at has the memory"
+    assert waited in said(late, 504)
     assert user.look("big")["evicted"] == 1
     until(lambda: user.get(f"/jobs/{job_id}").json()["state"] == "running")
     user.delete(f"/jobs/{job_id}")

@@ -1,12 +1,19 @@
 """The gateway on an event loop whose time is simulated."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from interlane.functions.events import DropReplica, JobsHeld, LoadReplica, SlotPassed
+from interlane.functions.events import (
+    DropReplica,
+    JobsHeld,
+    LoadReplica,
+    QueueReplica,
+    SlotPassed,
+)
 from interlane.functions.scheduler import FunctionScheduler
 from interlane.live.files.function import FunctionSpec
 from interlane.policy.colocate.catalogue import BOUNDED, make_colocator
@@ -54,7 +61,7 @@ def test_the_log_of_a_live_run_played_through_a_fresh_scheduler_gives_the_same_a
         kinds |= {type(event) for _, event, _ in world.told}
         said |= {type(action) for actions in again for action in actions}
     assert {JobsHeld, SlotPassed} <= kinds
-    assert {LoadReplica, DropReplica} <= said
+    assert {LoadReplica, DropReplica, QueueReplica} <= said
 
 
 def test_what_was_learned_outlives_a_server_that_is_killed() -> None:
@@ -79,3 +86,32 @@ def test_what_was_learned_outlives_a_server_that_is_killed() -> None:
 
     assert fresh.chance < 0.5 < before.chance
     assert after.chance == pytest.approx(before.chance, abs=0.1)
+
+
+def test_a_model_of_pairs_is_fitted_anew_in_the_background_when_that_is_due() -> None:
+    world = FunctionWorld(Random(0))
+    fits: list[int] = []
+
+    def fit() -> dict[str, Any]:
+        fits.append(1)
+        return {}
+
+    async def measured_often() -> Any:  # noqa: ANN401 - of a simulated module
+        await world._open()
+        gateway = world._gateway
+        gateway.settings = replace(gateway.settings, refit=fit)
+        model = gateway.scheduler.model
+        for online in model._online.values():
+            online.since_fit = 1_000
+        assert model.is_due
+        gateway._end_slot()
+        await asyncio.sleep(0.1)
+        gateway._end_slot()
+        await asyncio.sleep(0.1)
+        return model
+
+    model = world.run(measured_often())
+
+    assert fits == [1]
+    assert not model.is_due
+    assert any(type(event).__name__ == "PairsFitted" for _, event, _ in world.told)

@@ -1,6 +1,7 @@
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from interlane import wiring
@@ -8,9 +9,12 @@ from interlane.cli.up import UpOptions
 from interlane.model import InvalidInput, Start, Submitted, UnknownName
 from interlane.policy.base import TypeRule
 from interlane.policy.catalogue import PLACERS, make_order, make_placer, placer_recipe
+from interlane.policy.colocate.interference import SlowdownTarget
 from interlane.policy.order import Fifo, PriorityWithAgeing, counts_priority
 from interlane.policy.policy import Discipline
 from interlane.testing.build import cluster, job
+from interlane.traces.colocation import own
+from interlane.traces.colocation.coruns import Corun, CoRuns, Way
 
 
 def test_a_policy_is_made_of_its_words() -> None:
@@ -122,3 +126,24 @@ def test_a_server_uses_idle_devices_first_and_lets_priorities_count_by_default()
     assert len(used) == 3
     assert list(scheduler.line(0.0)) == ["z", "y", "x"]
     assert counts_priority(scheduler.policy.order)
+
+
+def test_pairs_are_fitted_to_what_a_machine_has_measured_unless_that_is_too_little(
+    tmp_path: Path,
+) -> None:
+    names = ("train", "other", "function:f", "function:g")
+    pairs = [(one, two, 0.7) for one in names for two in names if one != two]
+    for known in (pairs[:3], pairs):
+        runs = tuple(Corun("T4", *pair) for pair in known)
+        values = np.linspace(0.1, 0.9, 8).reshape(1, 4, 2)
+        way = {Way("side-by-side", "training"): runs}
+        own.write(
+            CoRuns("m", names, names, ("T4",), ("host_cpu", "memory"), values, way), tmp_path
+        )
+        found = wiring._fitted_pairs(tmp_path)
+        if known is not pairs:
+            assert found == {}
+
+    table = found[SlowdownTarget.TRAINING]
+    read = table.read(table.gpu("T4"), table.workload("train"), table.workload("function:f"))
+    assert read.throughput == pytest.approx(0.7, abs=0.05)

@@ -65,9 +65,10 @@ def compare(
 
 def _often(told: "ComparedOften") -> str:
     """Lay means and half-widths out, one row per policy."""
-    from interlane.usecases.simulate import COLUMNS, figure_text
+    from interlane.usecases.simulate import COLUMNS, FUNCTION_COLUMNS, figure_text
 
-    head = ["policy", *(COLUMNS[figure] for figure in told.figures)]
+    names = {**COLUMNS, **FUNCTION_COLUMNS}
+    head = ["policy", *(names[figure] for figure in told.figures)]
     rows = []
     for number, policy in enumerate(told.policies):
         cells = []
@@ -88,14 +89,15 @@ def show(found: "ComparedPolicies", output: OutputFormat) -> None:
 
 
 def _table(runs: Sequence[dict[str, object]], winners: dict[str, list[int]]) -> str:
-    from interlane.usecases.simulate import COLUMNS
+    from interlane.usecases.simulate import columns_of
 
-    head = ["policy", *COLUMNS.values()]
+    columns = columns_of(runs[0])
+    head = ["policy", *columns.values()]
     rows = []
     for number, run in enumerate(runs):
         cells = [
             _cell(figure, run[figure], is_best=number in winners.get(figure, ()))
-            for figure in COLUMNS
+            for figure in columns
         ]
         rows.append([str(run["policy"]), *cells])
     return grid(head, rows) + f"\n{LEGEND}"

@@ -16,6 +16,7 @@ import typer
 if TYPE_CHECKING:
     from interlane.usecases.simulate import RunWords
     from interlane.wiring import PolicyWords
+    from interlane.wiring.functions import FunctionWords
 
 Answer = TypeVar("Answer")
 
@@ -156,6 +157,65 @@ class RunOptions:
             metavar="MTBF_S[:MTTR_S]", help="Let machines fail, seconds between and to repair."
         ),
     ] = None
+    functions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARRIVALS",
+            help="Play functions beside the jobs: a file of requests (Azure Functions, "
+            "ServeGen, GenAI, or rows of time, function and count), or 'generate[:N]'.",
+            show_default=False,
+        ),
+    ] = None
+    function_profiles: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the functions are: memory, service time and so on, a row each.",
+            show_default="drawn from the measured workloads",
+        ),
+    ] = None
+    function_days: Annotated[
+        float,
+        typer.Option(
+            metavar="DAYS",
+            help="Days of requests that are played, the last; forecasts know earlier ones.",
+        ),
+    ] = 1.0
+    function_load: Annotated[
+        float,
+        typer.Option(
+            metavar="REPLICAS",
+            help="Replicas per GPU that requests keep busy, where no profile says how long one "
+            "takes.",
+        ),
+    ] = 0.5
+    colocate: Annotated[
+        str,
+        typer.Option(help="How functions share GPUs with jobs: bounded, smore or none."),
+    ] = "bounded"
+    forecast: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND[:MODEL]",
+            help="What decides how many replicas there are: portfolio, trees or ls-lstm, with "
+            "what `predict arrivals train` made or trained on the days before.",
+        ),
+    ] = "portfolio"
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CO-RUNS",
+            help="How much jobs and functions really slow each other down: a published set of "
+            "co-runs (lucid), a folder with one, or share:0.05.",
+            show_default="lucid where there is data, else share:0.05",
+        ),
+    ] = None
+    known_pairs: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", help="Part of these co-runs that the scheduler has seen before."
+        ),
+    ] = 0.2
     seed: SeedOption = 0
     fmt: FormatOption = None
     skip_bad: SkipOption = False
@@ -213,6 +273,8 @@ def words_in(options: RunOptions) -> "PolicyWords":
         options.gpu_types,
         options.preempt_min_run,
         options.elastic,
+        options.colocate,
+        options.forecast,
     )
 
 
@@ -236,4 +298,22 @@ def run_in(options: RunOptions, trace: Path) -> "RunWords":
         failures=options.failures,
         seed=options.seed,
         paranoid=options.paranoid,
+        functions=_functions_in(options),
+    )
+
+
+def _functions_in(options: RunOptions) -> "FunctionWords | None":
+    from interlane.wiring.functions import FunctionWords
+
+    if options.functions is None:
+        return None
+    return FunctionWords(
+        options.functions,
+        options.function_profiles,
+        options.function_days,
+        options.function_load,
+        options.truth,
+        options.known_pairs,
+        options.seed,
+        options.data,
     )

@@ -132,9 +132,10 @@ class UpOptions:
     forecast: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL",
-            help="Arrival model (`predict arrivals train`), of slots as wide, that forecasts "
-            "requests from the first day.",
+            metavar="KIND[:MODEL]",
+            help="What decides how many replicas there are: portfolio (the default), trees "
+            "or ls-lstm; with an arrival model (`predict arrivals train`) of slots as wide, it "
+            "forecasts requests from the first day.  All learn on.",
         ),
     ] = None
     slowdown: Annotated[
@@ -321,7 +322,7 @@ def up(
         host=options.host,
         port=options.port,
         slot=options.slot,
-        forecast=None if options.forecast is None else Path(options.forecast),
+        forecast=options.forecast,
         slowdown=options.slowdown,
         colocate=options.colocate,
         durations=options.durations,

@@ -10,7 +10,8 @@ from enum import StrEnum
 
 from interlane.model import GpuRef, JobId, Machine, Refusal, Workload
 from interlane.model.function import Function
-from interlane.policy.colocate.interference import CoRunReading
+from interlane.policy.colocate.interference import CoRunReading, SlowdownTarget
+from interlane.predict.slowdown.table import SlowdownTable
 
 # -- events ---------------------------------------------------------------------------
 
@@ -79,6 +80,8 @@ class ReplicasNeeded:
     """Calls of these functions wait, and so many more replicas would serve them sooner."""
 
     missing: Mapping[str, int]
+    until_s: Mapping[str, float] = field(default_factory=dict)
+    """Until when they wait for a place; who names no time does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,13 @@ class DeviceJudged:
     """Of replicas, over what they take alone, as far as it was measured."""
 
 
+@dataclass(frozen=True, eq=False)
+class PairsFitted:
+    """A model was fitted to everything that was measured: what it says of pairs."""
+
+    tables: Mapping[SlowdownTarget, SlowdownTable]
+
+
 @dataclass(frozen=True, slots=True)
 class SlotPassed:
     """A slot is over, in which functions were asked so often; not named is not asked."""
@@ -140,6 +150,7 @@ FunctionEvent = (
     | ReplicasEnded
     | CoRunsMeasured
     | DeviceJudged
+    | PairsFitted
     | SlotPassed
 )
 
@@ -180,11 +191,19 @@ class DropReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseReplica:
-    """There is no place for one more replica, and none will be free by itself."""
+class QueueReplica:
+    """There is no place for one more replica yet: calls wait for one until their deadline."""
 
     function: str
     refusal: Refusal
 
 
-FunctionAction = LoadReplica | DropReplica | RefuseReplica
+@dataclass(frozen=True, slots=True)
+class RefuseReplica:
+    """There is no place for one more replica, and whoever waits does so in vain."""
+
+    function: str
+    refusal: Refusal
+
+
+FunctionAction = LoadReplica | DropReplica | QueueReplica | RefuseReplica

@@ -17,6 +17,7 @@ from interlane.policy.colocate.interference import SEVERAL, InterferenceModel
 from interlane.policy.colocate.place import (
     Colocator,
     FunctionPlacement,
+    fits,
     loss_at,
     loss_on,
 )
@@ -63,6 +64,48 @@ class DeviceLedger:
     def card_mib(self) -> int:
         """Return the memory of the largest device."""
         return max((mib for _, mib in self._cards.values()), default=1)
+
+    def could_hold(self, need: Function) -> bool:
+        """Tell whether some device would have the memory if it were empty."""
+        types = need.gpu_types
+        return any(
+            mib >= need.memory_mib and (not types or gpu_type in types)
+            for gpu_type, mib in self._cards.values()
+        )
+
+    def least_known(
+        self, functions: Iterable[Function]
+    ) -> tuple[Function, list[ColocatedGpu]] | None:
+        """Return the function that teaches most beside a job, and the devices of such jobs.
+
+        That is who was never measured beside it, by how little is known of the two and on how
+        many devices the same work runs; only those count that have no function yet.
+        """
+        unshared: dict[str, list[ColocatedGpu]] = {}
+        for ref, held in self.held.items():
+            gpu = self.gpus.by_id[ref]
+            if len(held) == 1 and not gpu.functions and gpu.trainer is not None:
+                unshared.setdefault(gpu.trainer, []).append(gpu)
+        best, most = None, 0.0
+        for function in functions:
+            for job, gpus in unshared.items():
+                doubt = self.model.doubt(gpus[0].gpu_type, job, function.workload)
+                if doubt * len(gpus) > most:
+                    best, most = (function, gpus), doubt * len(gpus)
+        return best
+
+    def payable(
+        self, need: Function, gpus: Iterable[ColocatedGpu], span_s: float, now_s: float
+    ) -> FunctionPlacement | None:
+        """Return the first device whose job has saved up what a replica may cost it."""
+        model = self.model.slowdowns
+        mode = next(iter(model.modes))
+        for gpu in gpus:
+            slowdown = model.slowdown(mode, gpu.gpu_type, gpu.trainer, (), need)
+            saved_s = self._settle(gpu, now_s)
+            if fits(need, gpu) and loss_at(slowdown) * span_s <= saved_s:
+                return FunctionPlacement(gpu, mode, slowdown)
+        return None
 
     def gpu_type(self, gpu: GpuRef) -> str:
         """Return the type of a device."""
@@ -242,7 +285,10 @@ class DeviceLedger:
         """Return a device as it would be without some replicas."""
         gone = {one.need.id: one.need.memory_mib for one in replicas}
         staying = [one for one in gpu.functions if one.id not in gone]
-        return replace(gpu, functions=staying, memory_mib=gpu.memory_mib + sum(gone.values()))
+        # Who is leaving keeps its memory until it is gone, and nothing busy.
+        use = gpu.use - sum(one.use for one in gpu.functions if one.id in gone)
+        memory_mib = gpu.memory_mib + sum(gone.values())
+        return replace(gpu, functions=staying, memory_mib=memory_mib, use=use)
 
     def check(self) -> None:
         """Count everything anew and compare; raise where the state is wrong."""

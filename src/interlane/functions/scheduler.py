@@ -10,11 +10,19 @@ one device makes room: what they are worth is the requests that are expected whi
 stay, times what a cold start costs.  The same makes room ahead of requests, if that gains
 enough.  A busy or loading replica leaves only where a job needs the room, a promise was broken
 by what was measured, or its function is gone.  A job never moves.
+
+In idle moments one replica at a time is loaded beside a job with which its function was never
+measured, if the job has saved up what that may cost it: the pair that is known least, of the
+job that holds most devices.  Requests go there as to any other, and are learned from.
+
+Calls whose function finds no place wait in a queue until their deadline.  Whenever room may
+have come, those in the queue are tried in the order of what they gain over what they cost.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -35,6 +43,8 @@ from interlane.functions.events import (
     FunctionWithdrawn,
     JobsHeld,
     LoadReplica,
+    PairsFitted,
+    QueueReplica,
     RefuseReplica,
     ReplicasEnded,
     ReplicasLoaded,
@@ -56,6 +66,10 @@ LEAST_GAIN: Final = 0.1
 """What loading ahead must gain where others part for it, as a part of the cold start."""
 ROOM_DRAWS: Final = 8
 """Devices on which idle replicas are looked at when room must be made."""
+PROBE_S: Final = 120.0
+"""Seconds for which a pair is measured."""
+PROBED_FROM: Final = 0.5
+"""The probability of a request from which a function is worth measuring now."""
 SHARED: Final = ""
 """Under which is kept what was learned of all functions together."""
 
@@ -76,6 +90,8 @@ class _Known:
     """Replicas that it should have because calls wait; 0 where none do."""
     room: set[int] = field(default_factory=set)
     """Replicas of others that leave for it."""
+    until_s: float = -inf
+    """Until when calls wait for a place."""
 
     @property
     def chance(self) -> float:
@@ -104,6 +120,10 @@ class FunctionScheduler:
         self._rng = Random(seed)
         self._numbers: Iterator[int] = count(1)
         self._functions: dict[str, _Known] = {}
+        self._queued: dict[str, None] = {}
+        """Functions whose calls wait for a place."""
+        self._probe: tuple[int, float] = (0, -inf)
+        """The replica that measures a pair, and until when it is kept."""
         self._stored: dict[str, Learned] = {}
         """What a predecessor has learned of functions that were not deployed yet."""
         self._on: Mapping[type, Callable[..., Iterable[FunctionAction]]] = {
@@ -118,12 +138,15 @@ class FunctionScheduler:
             ReplicasEnded: self._ended,
             CoRunsMeasured: self._measured,
             DeviceJudged: self._judged,
+            PairsFitted: self._measured,
             SlotPassed: self._slot_passed,
         }
 
     def tell(self, event: FunctionEvent, now_s: float) -> tuple[FunctionAction, ...]:
         """Take in an event; return what is to be done, in this order."""
-        return tuple(self._on[type(event)](event, now_s))
+        late = [one for one in self._queued if self._functions[one].until_s <= now_s]
+        refused = self._refuse(late, NOWHERE)
+        return (*refused, *self._on[type(event)](event, now_s))
 
     # -- questions --------------------------------------------------------------------
 
@@ -131,6 +154,10 @@ class FunctionScheduler:
         """Return what the slot that has begun brings a function."""
         known = self._functions[name]
         return known.watch.band(known.place)
+
+    def queue(self) -> list[str]:
+        """Return the functions whose calls wait for a place, those that go first first."""
+        return sorted(self._queued, key=self._order)
 
     def worth(self, name: str) -> float:
         """Return what a warm replica is worth while it would stay."""
@@ -166,6 +193,7 @@ class FunctionScheduler:
             )
         known = _Known(event, function, watch, watch.names.index(name))
         self._functions[name] = known
+        self._queued.pop(name, None)
         self._price(known)
         known.wanted = min(event.replicas_max, self._advised(known))
         known.called = int(event.is_loaded)
@@ -174,6 +202,7 @@ class FunctionScheduler:
     def _withdrawn(self, event: FunctionWithdrawn, now_s: float) -> list[FunctionAction]:
         if self._functions.pop(event.name, None) is None:
             return []
+        self._queued.pop(event.name, None)
         if isinstance(self.ranking, Hazard):
             self.ranking.forget(event.name)
         return self._drop(self.ledger.staying(event.name), DropReason.WITHDRAWN, now_s)
@@ -243,7 +272,8 @@ class FunctionScheduler:
             if one.phase in (ReplicaPhase.IDLE, ReplicaPhase.BUSY):
                 is_busy = number in event.busy
                 one.phase = ReplicaPhase.BUSY if is_busy else ReplicaPhase.IDLE
-        return ()
+        # Who is idle now may make room.
+        return self._place_missing(self._queued, now_s)
 
     def _loaded(self, event: ReplicasLoaded, now_s: float) -> Iterable[FunctionAction]:
         for number in event.replicas:
@@ -253,6 +283,7 @@ class FunctionScheduler:
                 known = self._functions.get(one.function)
                 if known is not None and len(self.ledger.staying(one.function)) >= known.called:
                     known.wanted, known.called = max(known.wanted, known.called), 0
+                    self._queued.pop(one.function, None)
         return ()
 
     def _ended(self, event: ReplicasEnded, now_s: float) -> list[FunctionAction]:
@@ -265,6 +296,7 @@ class FunctionScheduler:
                 # It failed: nobody asks for another but a call that waits.
                 known.wanted = max(0, known.wanted - 1)
                 known.called = 0
+                self._queued.pop(one.function, None)
             self.ledger.gone(one, now_s)
         gone = set(event.replicas)
         for known in self._functions.values():
@@ -277,6 +309,7 @@ class FunctionScheduler:
             if known is not None:
                 most = known.deployed.replicas_max
                 known.called = min(most, len(self.ledger.staying(name)) + missing)
+                known.until_s = event.until_s.get(name, -inf)
         return self._place_missing(event.missing, now_s)
 
     def _drop(
@@ -307,7 +340,10 @@ class FunctionScheduler:
             actions += self._drop(self._surplus(name, known, now_s), DropReason.SURPLUS, now_s)
             if known.wanted > len(self.ledger.staying(name)) and not self._pays(known):
                 known.wanted = len(self.ledger.staying(name))
-        return [*actions, *self._place_missing(self._functions, now_s)]
+        actions += self._place_missing(self._functions, now_s)
+        if not actions and not self._queued and now_s >= self._probe[1]:
+            actions += self._probed(now_s)
+        return actions
 
     def _advised(self, known: _Known) -> int:
         return 0 if known.watch.advisor is None else int(known.watch.wanted[known.place])
@@ -317,6 +353,8 @@ class FunctionScheduler:
         if now_s < known.deployed.kept_until_s:
             return []
         there = self.ledger.staying(name)
+        if now_s < self._probe[1]:
+            there = [one for one in there if one.number != self._probe[0]]
         idle = [one for one in there if one.phase is ReplicaPhase.IDLE]
         spare = len(there) - max(known.wanted, known.called)
         return idle[::-1][: max(0, spare)]
@@ -348,17 +386,9 @@ class FunctionScheduler:
         }
         if not missing:
             return []
-        colocator = self.ledger.colocator
-        order = sorted(
-            missing,
-            key=lambda name: (
-                not self._functions[name].called,
-                -colocator.priority(self._functions[name].function, self.ledger.gpus),
-            ),
-        )
         actions: list[FunctionAction] = []
         waiting = sum(missing.values())
-        for name in order:
+        for name in sorted(missing, key=self._order) if len(missing) > 1 else missing:
             known = self._functions[name]
             for _ in range(missing[name]):
                 waiting -= 1
@@ -368,6 +398,13 @@ class FunctionScheduler:
                     waiting -= missing[name]
                     break
         return actions
+
+    def _order(self, name: str) -> tuple[bool, float]:
+        """Rank functions: those that are called, then by gain over slowdown."""
+        known = self._functions[name]
+        return not known.called, -self.ledger.colocator.priority(
+            known.function, self.ledger.gpus
+        )
 
     def _lacking(self, name: str, known: _Known) -> int:
         """Return how many replicas are missing; those that are leaving count until gone."""
@@ -387,6 +424,7 @@ class FunctionScheduler:
             site = ledger.colocator.place(need, ledger.gpus, max(0, waiting), now_s, self._rng)
         if isinstance(site, FunctionPlacement):
             ledger.place(number, name, need, site, now_s)
+            self._queued.pop(name, None)
             return [LoadReplica(name, number, site.gpu.id)]
         if known.room:
             return []  # some are leaving for it
@@ -400,8 +438,18 @@ class FunctionScheduler:
             return self._drop(victims, DropReason.ROOM, now_s)
         if not known.called or self._fits_soon(need, now_s):
             return []
-        known.called = 0
-        return [RefuseReplica(name, site)]
+        if now_s < known.until_s and ledger.could_hold(need):
+            if name in self._queued:
+                return []
+            self._queued[name] = None
+            return [QueueReplica(name, site)]
+        return self._refuse([name], site)
+
+    def _refuse(self, names: Collection[str], why: Refusal) -> list[FunctionAction]:
+        for name in names:
+            self._queued.pop(name, None)
+            self._functions[name].called = 0
+        return [RefuseReplica(name, why) for name in names]
 
     def _fits_soon(self, need: Function, now_s: float) -> bool:
         """Tell whether a replica could go somewhere once those that are leaving are gone."""
@@ -489,11 +537,40 @@ class FunctionScheduler:
         site = self.ledger.colocator.place(need, Gpus([spared]), 0, now_s, self._rng)
         return isinstance(site, FunctionPlacement)
 
+    # -- probes -----------------------------------------------------------------------
+
+    def _probed(self, now_s: float) -> list[FunctionAction]:
+        """Load a replica beside the job with which its function teaches most."""
+        ledger = self.ledger
+        likely = [
+            one.function
+            for one in self._functions.values()
+            if one.chance >= PROBED_FROM
+            and 0 < len(ledger.staying(one.function.id)) < one.deployed.replicas_max
+        ]
+        best = ledger.least_known(likely) if ledger.colocator.explores else None
+        if best is None:
+            return []
+        function, gpus = best
+        number = next(self._numbers)
+        need = replace(function, id=str(number))
+        site = ledger.payable(need, gpus, PROBE_S, now_s)
+        if site is None:
+            return []
+        ledger.place(number, function.id, need, site, now_s)
+        self._probe = number, now_s + PROBE_S
+        return [LoadReplica(function.id, number, site.gpu.id)]
+
     # -- what is measured -------------------------------------------------------------
 
-    def _measured(self, event: CoRunsMeasured, now_s: float) -> Iterable[FunctionAction]:
-        self.model.learn(event.readings, now_s)
-        return ()
+    def _measured(
+        self, event: CoRunsMeasured | PairsFitted, now_s: float
+    ) -> list[FunctionAction]:
+        if isinstance(event, PairsFitted):
+            self.model.refit(event.tables)
+        else:
+            self.model.learn(event.readings, now_s)
+        return self._place_missing(self._queued, now_s)
 
     def _judged(self, event: DeviceJudged, now_s: float) -> list[FunctionAction]:
         worst = self.ledger.judge(event.gpu, event.job, event.p99, now_s)

@@ -4,14 +4,15 @@ A watch lives as long as its functions do, and learns all the time.  One may wat
 function, so that functions come and go, or several whose forecasts know of each other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import ceil
 from typing import Final
 
 import numpy as np
 
-from interlane.functions.advise import Advisor, Peak
+from interlane.functions.advise import Advisor, Hurdle, Peak
 from interlane.functions.catalogue import advisors
 from interlane.functions.learned import Learned, take_up
 from interlane.functions.portfolio import Portfolio
@@ -26,6 +27,17 @@ UNWATCHED_MAX: Final = 10_000
 
 MakeForecast = Callable[[str, float], Forecaster]
 """From the name of a function and the time to a forecast of its requests alone."""
+
+
+class Forecast(StrEnum):
+    """What decides how many replicas functions have."""
+
+    PORTFOLIO = "portfolio"
+    """For each function, whoever cost least of late: forecasts and simple rules."""
+    TREES = "trees"
+    """The probability of a request and the count, by trees."""
+    LS_LSTM = "ls-lstm"
+    """SMore's network of two branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ class FunctionWatch:
     def take_up(self, learned: Learned, unwatched: int) -> None:
         """Go on from what was learned, so many slots ago."""
         take_up(self, learned)
-        if isinstance(self.forecast, OnlineForecaster):
+        if isinstance(self.forecast, OnlineForecaster | LiveLsLstm):
             self.forecast.unwatched(min(unwatched, UNWATCHED_MAX))
         self._look()
 
@@ -99,25 +111,43 @@ MakeWatch = Callable[[Function, float | None, float], FunctionWatch]
 """From a function, its keep-alive if it has one, and the time, to who watches it."""
 
 
-def watches_of(forecast: MakeForecast | None, slot_s: float) -> MakeWatch:
+def watched_together(
+    names: Sequence[str],
+    forecast: Forecaster,
+    weight: Floats,
+    capacity: Floats,
+    slot_s: float,
+    *,
+    leads: Forecast = Forecast.PORTFOLIO,
+) -> FunctionWatch:
+    """Return who watches some functions, whose forecast is one."""
+    advisor: Advisor
+    if leads is Forecast.PORTFOLIO:
+        everybody = advisors(
+            {"forecast": forecast}, weight=weight, capacity=capacity, slot_s=slot_s
+        )
+        advisor = Portfolio(everybody, weight)
+    else:
+        advisor = Hurdle(forecast, weight, capacity)
+    return FunctionWatch(tuple(names), forecast, advisor, weight, capacity)
+
+
+def watches_of(
+    forecast: MakeForecast | None, slot_s: float, leads: Forecast = Forecast.PORTFOLIO
+) -> MakeWatch:
     """Return a maker of watches for single functions.
 
-    A portfolio decides, led by the forecast, unless a function has a keep-alive.
+    The forecast decides, or a portfolio that it leads, unless a function has a keep-alive.
     """
     make_forecast = forecast or forecasts_of(Trees(), slot_s)
 
     def made(function: Function, keep_s: float | None, now_s: float) -> FunctionWatch:
         told = make_forecast(function.id, now_s)
         weight, capacity = np.ones(1), np.ones(1)
-        advisor: Advisor
         if keep_s is None:
-            advisor = Portfolio(
-                advisors({"forecast": told}, weight=weight, capacity=capacity, slot_s=slot_s),
-                weight,
-            )
-        else:
-            advisor = Peak(1, max(1, ceil(keep_s / slot_s)))
-        return FunctionWatch((function.id,), told, advisor, weight, capacity)
+            return watched_together((function.id,), told, weight, capacity, slot_s, leads=leads)
+        kept = Peak(1, max(1, ceil(keep_s / slot_s)))
+        return FunctionWatch((function.id,), told, kept, weight, capacity)
 
     return made
 
@@ -126,9 +156,15 @@ def forecasts_of(model: Trees | LsLstm, slot_s: float) -> MakeForecast:
     """Return a maker of forecasts by a model; untrained trees begin with nothing."""
 
     def make(name: str, now_s: float) -> Forecaster:
-        slot = int(now_s % DAY_S / slot_s)
-        if isinstance(model, Trees):
-            return OnlineForecaster(model, functions=1, slot_s=slot_s, slot=slot)
-        return LiveLsLstm(model, functions=1, slot_s=slot_s, slot=slot)
+        return forecaster_of(model, 1, slot_s, int(now_s % DAY_S / slot_s))
 
     return make
+
+
+def forecaster_of(
+    model: Trees | LsLstm, functions: int, slot_s: float, slot: int
+) -> OnlineForecaster | LiveLsLstm:
+    """Return a forecast of so many functions by a model, from a slot on."""
+    if isinstance(model, Trees):
+        return OnlineForecaster(model, functions=functions, slot_s=slot_s, slot=slot)
+    return LiveLsLstm(model, functions=functions, slot_s=slot_s, slot=slot)

@@ -7,7 +7,7 @@ order of the experiments, whatever the order of their ends.
 """
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
@@ -20,7 +20,7 @@ from interlane.sim.experiment import Experiment, compile_first, run
 REPORTS: Final = 200
 """How often a run says how far it is."""
 
-BEST_IS_LARGEST: Final = frozenset({"gpu_allocated_ratio"})
+BEST_IS_LARGEST: Final = frozenset({"gpu_allocated_ratio", "best_effort_gpu_h"})
 BEST_IS_SMALLEST: Final = (
     "mean_jct_s",
     "p50_jct_s",
@@ -29,6 +29,11 @@ BEST_IS_SMALLEST: Final = (
     "p99_wait_s",
     "makespan_s",
     "fragmentation_ratio",
+    "p99_latency_s",
+    "cold_starts",
+    "deadline_miss_ratio",
+    "job_slowdown_mean",
+    "job_hours_over_limit_ratio",
 )
 
 Summary = dict[str, object]
@@ -53,10 +58,15 @@ def compare(
     return _Pool(experiments, progress).run(processes)
 
 
+def judged(summary: Mapping[str, object]) -> list[str]:
+    """Return the figures of a run by which it can be better than another."""
+    return [one for one in (*BEST_IS_SMALLEST, *sorted(BEST_IS_LARGEST)) if one in summary]
+
+
 def best(summaries: Sequence[Summary]) -> dict[str, list[int]]:
     """Return which runs have the best value of each figure; several when they are equal."""
     winners = {}
-    for figure in (*BEST_IS_SMALLEST, *sorted(BEST_IS_LARGEST)):
+    for figure in judged(summaries[0]):
         values = [summary[figure] for summary in summaries]
         known = [value for value in values if isinstance(value, int | float)]
         if known:
@@ -160,7 +170,7 @@ class _Pool:
 
     def _death(self, worker: _Worker) -> InterlaneError:
         worker.process.join()
-        name = self._experiments[worker.number].choice.name
+        name = self._experiments[worker.number].name
         return InterlaneError(
             f"The run of {name} ended without a result (exit {worker.process.exitcode}); "
             "if memory was short, try --processes 1."

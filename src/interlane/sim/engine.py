@@ -7,6 +7,9 @@ Progress is re-rated exactly when neighbours change or a job grows: its remainin
 settled at its old speed, and its end is scheduled anew.  Ends that were scheduled before are
 void; an attempt counter tells them apart.
 
+Functions beside the jobs have a world of their own (``simulated_functions``), which plays up to
+every moment before the moment is learned, and says by how much it slows jobs down.
+
 Machines come, change and go as the world plans it, and fail by chance.  Whom that throws back,
 and how much of a job's run is lost, the kernel says (``Requeue``).
 """
@@ -55,19 +58,21 @@ from interlane.model import (
     gang_ratio,
 )
 from interlane.sim.neighbours import Neighbours
+from interlane.sim.simulated_functions import SimulatedFunctions
 from interlane.sim.world import World
 
 LOSSES_MAX = 1_000
 """A job that is lost with its machines so often is abandoned."""
 
-_END, _TICK, _WITHDRAWN, _PLANNED, _LOST, _RETURNED = range(6)
+_END, _TICK, _WITHDRAWN, _PLANNED, _LOST, _RETURNED, _LOOK = range(7)
 
 
 class _Run:
     """What is true of one job: how much work is left and how fast it goes."""
 
     __slots__ = (
-        "attempt", "left_s", "placement", "since_s", "speed", "started_s", "work_at_start_s",
+        "attempt", "beside", "left_s", "placement", "since_s", "speed", "started_s",
+        "work_at_start_s",
     )  # fmt: skip
 
     def __init__(self, left_s: float) -> None:
@@ -79,6 +84,8 @@ class _Run:
         """When it began."""
         self.since_s = 0.0
         self.speed = 1.0
+        self.beside = 1.0
+        """By how much functions slow it down, which is a part of its speed."""
         self.attempt = 0
         """Rises with every scheduled end; older ends are void."""
         self.placement: Placement | None = None
@@ -96,6 +103,7 @@ class Simulator:
         world: World | None = None,
         *,
         through: Decides | None = None,
+        functions: SimulatedFunctions | None = None,
         paranoid: bool = False,
     ) -> None:
         """Prepare to play; ``through`` wraps the scheduler and is driven in its place."""
@@ -130,6 +138,9 @@ class Simulator:
         self._disturbed = False
         """Whether the next decision may throw jobs back because their places are gone."""
         self._paranoid = paranoid
+        self.functions = functions
+        if functions is not None:
+            self._push(functions.next_s, _LOOK, 0, 0)
         self._plan_machines()
         for job_id, at_s in self.world.withdrawn_s.items():
             self._push(at_s, _WITHDRAWN, self._numbers[job_id], 0)
@@ -155,16 +166,23 @@ class Simulator:
         until_s: float = inf,
         progress: Callable[[int], None] | None = None,
     ) -> EventLog:
-        """Play until all jobs have ended, or until a time; return the log."""
-        while self._open:
+        """Play until all jobs and requests have ended, or until a time; return the log."""
+        functions = self.functions
+        while self._open or (functions is not None and functions.next_s < inf):
             now_s = self.next_moment_s()
             if now_s > until_s or now_s == inf:
                 break
             self.now_s = now_s
+            if functions is not None:
+                functions.until(now_s)
             self._learn_moment(now_s)
             self._settle_decisions(now_s)
+            if functions is not None:
+                self._settle_functions(functions, now_s)
             if self._paranoid:
                 self.scheduler.check()
+                if functions is not None:
+                    functions.scheduler.ledger.check()
             if progress is not None:
                 progress(len(self.jobs) - self._open)
         return self.log
@@ -194,6 +212,8 @@ class Simulator:
                 self._decider.learn(Ticked(), now_s)
             elif what == _WITHDRAWN:
                 withdrawn.append(subject)
+            elif what == _LOOK:
+                continue  # functions are looked at when everything is decided
             else:
                 # Jobs that end in this moment have ended before their machines go.
                 of_machines.append((what, subject))
@@ -273,7 +293,10 @@ class Simulator:
         run.placement = placement
         run.since_s = run.started_s = now_s
         run.work_at_start_s = run.left_s
+        run.beside = 1.0
         self.log.add_start(now_s, number, placement)
+        if self.functions is not None:
+            self.functions.enter(number, placement)
         if self._neighbours is None:
             job = self.jobs[number]
             run.speed = gang_ratio(job.request, placement)
@@ -287,8 +310,10 @@ class Simulator:
         self._settle(run, now_s)
         run.placement += more
         self.log.add_growth(now_s, number, more)
+        if self.functions is not None:
+            self.functions.enter(number, more)
         if self._neighbours is None:
-            run.speed = gang_ratio(self.jobs[number].request, run.placement)
+            run.speed = gang_ratio(self.jobs[number].request, run.placement) / run.beside
             self._schedule_end(number, run, now_s)
         else:
             self._rerate(self._neighbours.grow(number, more), now_s)
@@ -329,7 +354,7 @@ class Simulator:
             if run.placement is None:
                 continue
             ratio = gang_ratio(self.jobs[number].request, run.placement)
-            speed = self._neighbours.speed(number) * ratio
+            speed = self._neighbours.speed(number) * ratio / run.beside
             if speed != run.speed or run.since_s == now_s:
                 self._settle(run, now_s)
                 run.speed = speed
@@ -339,8 +364,22 @@ class Simulator:
         """Take a job off its machines and let its neighbours speed up."""
         run.attempt += 1
         run.placement = None
+        if self.functions is not None:
+            self.functions.leave(number)
         if self._neighbours is not None:
             self._rerate(self._neighbours.leave(number), now_s)
+
+    def _settle_functions(self, functions: SimulatedFunctions, now_s: float) -> None:
+        """Let functions follow what was decided, and slow jobs down as they do."""
+        looks_s = functions.next_s
+        for number, beside in functions.settle(now_s).items():
+            run = self._runs[number]
+            self._settle(run, now_s)
+            run.speed *= run.beside / beside
+            run.beside = beside
+            self._schedule_end(number, run, now_s)
+        if looks_s < functions.next_s < inf:
+            self._push(functions.next_s, _LOOK, 0, 0)
 
     # -- machines ---------------------------------------------------------------------
 
@@ -400,6 +439,8 @@ class Simulator:
             case MachineDrained() | MachineUndrained() | Occupied():
                 pass
         self.log.add_machine(now_s, event)
+        if self.functions is not None:
+            self.functions.follow(event, now_s)
         self._decider.learn(event, now_s)
         self._disturbed = True
 

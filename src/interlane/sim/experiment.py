@@ -5,12 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from interlane import compiling
 from interlane._compiled_cache import has_code
+from interlane.functions.watch import Forecast
 from interlane.kernel.scheduler import Scheduler
 from interlane.metrics.log import EventLog
 from interlane.metrics.outcomes import Outcomes, outcomes
@@ -18,12 +19,16 @@ from interlane.metrics.summary import Weight, summarise
 from interlane.model import Cluster, Demand, Job, Request
 from interlane.policy.base import Order, TypeRule, TypicalDemand
 from interlane.policy.catalogue import PlacerRecipe
+from interlane.policy.colocate.catalogue import BOUNDED
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
+from interlane.predict.arrivals.live import Trees
+from interlane.predict.arrivals.lslstm import LsLstm
 from interlane.predict.recall import Recall
 from interlane.sim.adapt import adaptation, let_start_with
 from interlane.sim.engine import Simulator
+from interlane.sim.function_setting import FunctionSetting
 from interlane.sim.learning import LearningScheduler, learning_on
 from interlane.sim.world import World
 from interlane.traces.jobs import at_rate, jobs_of, sample
@@ -57,6 +62,12 @@ class Choice:
     """The share of their instances with which gangs may start; None leaves them whole."""
     passed_s_max: float = inf
     """See ``Policy``."""
+    colocate: str = BOUNDED
+    """The policy by which functions share GPUs with jobs, where functions are played."""
+    forecast: Forecast = Forecast.PORTFOLIO
+    """What decides how many replicas there are."""
+    forecast_model: Trees | LsLstm | None = None
+    """With what it forecasts; trained on the requests before those that are played without."""
 
     @property
     def name(self) -> str:
@@ -88,6 +99,16 @@ class Experiment:
     """Seconds between checkpoints of every job."""
     paranoid: bool = False
     """Check all state after every moment."""
+    functions: FunctionSetting | None = None
+    """Functions that run beside the jobs."""
+
+    @property
+    def name(self) -> str:
+        """The policy in a word; that of functions belongs to it where there are any."""
+        choice = self.choice
+        if self.functions is None:
+            return choice.name
+        return f"{choice.name} + {choice.colocate}/{choice.forecast}"
 
     @property
     def jobs(self) -> int:
@@ -149,6 +170,8 @@ def run(experiment: Experiment, progress: Progress | None = None) -> RunResult:
     cpu_s = time.process_time() - begin_s
     ends = outcomes(log)
     figures = summarise(log, ends, _kinds(engine), experiment.weight)
+    if engine.functions is not None:
+        figures |= engine.functions.figures.summary()
     figures |= {
         "cpu_s": round(cpu_s, 4),
         "load_s": round(made_s, 4),
@@ -165,8 +188,22 @@ def engine_for(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> 
     learner = None
     if predictor is not None:
         learner = LearningScheduler(scheduler, learning_on(experiment.trace, predictor))
-    world, paranoid = experiment.world, experiment.paranoid
-    return Simulator(scheduler, jobs, true_s, world, through=learner, paranoid=paranoid)
+    setting, functions = experiment.functions, None
+    if setting is not None:
+        choice, machines = experiment.choice, tuple(experiment.cluster)
+        forecast, model = choice.forecast, choice.forecast_model
+        functions = setting.world(
+            choice.colocate, forecast, model, machines, jobs, experiment.seed
+        )
+    return Simulator(
+        scheduler,
+        jobs,
+        true_s,
+        experiment.world,
+        through=learner,
+        functions=functions,
+        paranoid=experiment.paranoid,
+    )
 
 
 def policy_for(experiment: Experiment, jobs: list[Job]) -> Policy:
@@ -224,7 +261,8 @@ def _warm_up(experiment: Experiment, jobs: list[Job], true_s: list[float]) -> fl
     if experiment.is_large:
         compiling.compile_at_once()
     begin_s = time.process_time()
-    engine_for(experiment, jobs[:WARM_UP_JOBS], true_s[:WARM_UP_JOBS]).run()
+    alone = replace(experiment, functions=None)
+    engine_for(alone, jobs[:WARM_UP_JOBS], true_s[:WARM_UP_JOBS]).run()
     return time.process_time() - begin_s
 
 
@@ -236,9 +274,19 @@ def _kinds(engine: Simulator) -> tuple[tuple[Demand, float], ...]:
 
 
 def _names(experiment: Experiment) -> dict[str, object]:
-    choice = experiment.choice
+    choice, setting = experiment.choice, experiment.functions
+    beside: dict[str, object] = (
+        {}
+        if setting is None
+        else {
+            "functions": setting.load.name,
+            "colocate": choice.colocate,
+            "forecast": choice.forecast.value,
+            "truth": setting.truth.name,
+        }
+    )
     return {
-        "policy": choice.name,
+        "policy": experiment.name,
         "trace": experiment.trace.name,
         "cluster": experiment.cluster.name,
         "order": choice.order_name,
@@ -248,4 +296,5 @@ def _names(experiment: Experiment) -> dict[str, object]:
         "elastic": choice.elastic,
         "weight": experiment.weight.value,
         "seed": experiment.seed,
+        **beside,
     }

@@ -19,7 +19,7 @@ from interlane.metrics.intervals import (
 )
 from interlane.metrics.summary import Weight
 from interlane.model import Cluster, InvalidField, UnknownName
-from interlane.sim.compare import BEST_IS_LARGEST, BEST_IS_SMALLEST, best
+from interlane.sim.compare import BEST_IS_LARGEST, best, judged
 from interlane.sim.compare import compare as run_all
 from interlane.sim.experiment import Experiment, RunResult, engine_for, jobs_in, play, run
 from interlane.sim.explain import JobStatus, number_of, status
@@ -29,6 +29,7 @@ from interlane.traces.synth import synthesize
 from interlane.usecases.reporter import SILENT, Reporter
 from interlane.usecases.traces import TraceFile, note_oddities
 from interlane.wiring import PolicyWords
+from interlane.wiring.functions import FunctionWords, functions_of
 
 LEAST_SEEDS: Final = 2
 
@@ -47,12 +48,33 @@ COLUMNS: Final = {
 }
 """The figures by which policies are compared, as tables call them."""
 
+FUNCTION_COLUMNS: Final = {
+    "p99_latency_s": "p99 latency s",
+    "cold_starts": "cold starts",
+    "deadline_miss_ratio": "late requests",
+    "best_effort_gpu_h": "best-effort GPU h",
+    "job_slowdown_mean": "job slowdown",
+    "job_hours_over_limit_ratio": "job hours over limit",
+}
+"""Further ones where functions are played beside the jobs."""
+
+
+def columns_of(summary: Mapping[str, object]) -> dict[str, str]:
+    """Return the figures that a run has, as tables call them."""
+    return {**COLUMNS, **FUNCTION_COLUMNS} if "requests" in summary else dict(COLUMNS)
+
 
 def figure_text(figure: str, value: float) -> str:
     """Return a figure of a column as people read it."""
     if figure.endswith("_ratio"):
         return f"{100 * value:.1f} %"
+    if figure in FINE:
+        return f"{value:.3f}"
     return f"{value:.2f}" if figure == "cpu_s" else f"{value:,.0f}"
+
+
+FINE: Final = frozenset({"p99_latency_s", "job_slowdown_mean"})
+"""Figures of which the third digit counts."""
 
 
 POLICIES: Final = (
@@ -84,6 +106,8 @@ class RunWords:
     failures: str | None = None
     seed: int = 0
     paranoid: bool = False
+    functions: FunctionWords | None = None
+    """Functions that are played beside the jobs."""
 
 
 def experiments_of(
@@ -114,6 +138,10 @@ def experiments_of(
             f"line {first.line}: {first.what}"
         )
     note_oddities(file.path, trace, reporter)
+    functions = None
+    if words.functions is not None:
+        untrained = {one.forecast for one in choices if one.forecast_model is None}
+        functions = functions_of(words.functions, scenario.cluster, untrained)
     return [
         Experiment(
             trace,
@@ -127,6 +155,7 @@ def experiments_of(
             seed=words.seed,
             checkpoint_s=words.checkpoint_s,
             paranoid=words.paranoid,
+            functions=functions,
         )
         for choice in choices
     ]
@@ -159,7 +188,7 @@ def simulate(
     if log is not None:
         check_target(log)
     experiment = _experiment(words, reporter)
-    with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
+    with reporter.steps(experiment.name, experiment.jobs) as tell:
         result = run(experiment, tell)
     if log is not None:
         write_log(result.log, log)
@@ -282,7 +311,7 @@ def compare_often(
     ]
     runs = _compared(draws, processes, reporter).runs
     by_policy = [runs[number :: len(experiments)] for number in range(len(experiments))]
-    names = [experiment.choice.name for experiment in experiments]
+    names = [experiment.name for experiment in experiments]
     return often(names, by_policy)
 
 
@@ -291,7 +320,7 @@ def often(
 ) -> ComparedOften:
     """Return what the runs of each policy say, seed by seed."""
     figures, winners = {}, {}
-    for figure in (*BEST_IS_SMALLEST, *sorted(BEST_IS_LARGEST)):
+    for figure in judged(runs[0][0]):
         columns = [[_figure(run[figure]) for run in of_policy] for of_policy in runs]
         largest = figure in BEST_IS_LARGEST
         means = [sum(column) / len(column) for column in columns]
@@ -365,9 +394,9 @@ def explain(
     if not isfinite(at_s):
         raise InvalidField("at", at_s, "it must be a number of seconds")
     experiment = _experiment(words, reporter)
-    with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
+    with reporter.steps(experiment.name, experiment.jobs) as tell:
         found = status(experiment, job, at_s, tell)
-    return Explained(experiment.choice.name, found)
+    return Explained(experiment.name, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,8 +414,8 @@ def timeline(words: RunWords, job: str, *, reporter: Reporter = SILENT) -> Timel
     experiment = _experiment(words, reporter)
     jobs, true_s = jobs_in(experiment)
     number = number_of(jobs, job)
-    with reporter.steps(experiment.choice.name, experiment.jobs) as tell:
+    with reporter.steps(experiment.name, experiment.jobs) as tell:
         log = play(engine_for(experiment, jobs, true_s), progress=tell)
     return Timeline(
-        experiment.choice.name, timelines.timeline(log, number), timelines.totals(log, number)
+        experiment.name, timelines.timeline(log, number), timelines.totals(log, number)
     )

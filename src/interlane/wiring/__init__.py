@@ -6,15 +6,16 @@ sentence.  Policies of other packages are found through the entry-point group
 ``interlane.policies``: ``order.NAME`` is a maker of an order, ``placer.NAME`` of a placer.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from interlane.functions.watch import Forecast
 from interlane.kernel.scheduler import Scheduler
 from interlane.model import (
     Cluster,
@@ -41,7 +42,7 @@ from interlane.policy.catalogue import (
     needs_estimate,
     placer_recipe,
 )
-from interlane.policy.colocate.catalogue import COLOCATORS, make_colocator
+from interlane.policy.colocate.catalogue import BOUNDED, COLOCATORS, make_colocator
 from interlane.policy.policy import Discipline, Policy
 from interlane.policy.preempt import Preemption
 from interlane.policy.typical import typical_demands
@@ -60,6 +61,7 @@ from interlane.traces.clusters import load_cluster, load_scenario
 from interlane.traces.data import data_dir
 from interlane.traces.read import read_trace
 from interlane.traces.schema import TRUE_DURATION, Trace
+from interlane.wiring.functions import forecast_of
 
 if TYPE_CHECKING:
     from interlane.device.probe import ProbeFinding
@@ -203,6 +205,8 @@ class PolicyWords:
     gpu_types: str | None = None
     preempt_min_run_s: float = 0.0
     elastic: float | None = None
+    colocate: str = BOUNDED
+    forecast: str = Forecast.PORTFOLIO.value
 
     @property
     def name(self) -> str:
@@ -220,6 +224,9 @@ def choice_of(words: PolicyWords) -> Choice:
     estimate = words.estimate
     if estimate is None and needs_estimate(order_name, queue):
         estimate = TRUE_DURATION
+    if words.colocate not in COLOCATORS:
+        raise UnknownName("colocator", words.colocate, COLOCATORS)
+    forecast, model, _ = forecast_of(words.forecast)
     return Choice(
         words.order,
         make_order(order_name, orders(), **order_settings),
@@ -230,6 +237,9 @@ def choice_of(words: PolicyWords) -> Choice:
         None if estimate is None else _predictor(estimate),
         words.elastic,
         passed_s_max,
+        colocate=words.colocate,
+        forecast=forecast,
+        forecast_model=model,
     )
 
 
@@ -265,7 +275,9 @@ _RENAMED: Final = MappingProxyType({"guess": "estimate"})
 
 def policy_words(text: str, base: PolicyWords) -> PolicyWords:
     """Return the policy of ``order=sjf,placer=fgd,queue=easy``; the base fills the rest."""
-    known = ("order", "placer", "queue", "estimate", "gpu-types", "elastic")
+    known = (
+        "order", "placer", "queue", "estimate", "gpu-types", "elastic", "colocate", "forecast",
+    )  # fmt: skip
     given: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
@@ -285,6 +297,8 @@ def policy_words(text: str, base: PolicyWords) -> PolicyWords:
         given.get("gpu-types", base.gpu_types),
         base.preempt_min_run_s,
         _number("elastic", given["elastic"]) if "elastic" in given else base.elastic,
+        given.get("colocate", base.colocate),
+        given.get("forecast", base.forecast),
     )
 
 
@@ -338,7 +352,7 @@ def serve(
     host: str,
     port: int,
     slot: str,
-    forecast: Path | None,
+    forecast: str | None,
     slowdown: Path | None,
     colocate: str,
     durations: Path | None,
@@ -367,7 +381,7 @@ def serve(
     plan = SchedulerPlan(live_scheduler_maker(named), named, expected)
     bounded = ServerBounds.of(bounds)
     settled = function_settings(slot, forecast, bounded)
-    functions = _placed_functions(settled, colocate, slowdown, state / "learned")
+    functions = _placed_functions(settled, colocate, slowdown, state)
     keep_s = amounts.seconds("keep", keep) or inf
     made = make_engine(state, keep_s, database_url)
     warm_up(plan.make(_ANY_CLUSTER, ()))  # whoever stands by is ready once it leads
@@ -487,16 +501,15 @@ def _trained(path: Path) -> Recall:
 
 
 def function_settings(
-    slot: str, forecast: Path | None, bounds: "ServerBounds"
+    slot: str, forecast: str | None, bounds: "ServerBounds"
 ) -> "FunctionSettings":
-    """Return how functions are kept warm: how often it is decided, and by which model."""
+    """Return how functions are kept warm: how often it is decided, by whom, with what."""
     from interlane.functions.watch import forecasts_of
     from interlane.live.functions.gateway import FunctionSettings
     from interlane.model.amounts import seconds
     from interlane.predict.arrivals.live import Trees
     from interlane.predict.arrivals.lslstm import LsLstm
     from interlane.predict.arrivals.series import must_be_slot
-    from interlane.predict.arrivals.store import load
 
     slot_s = seconds("slot", slot)
     must_be_slot(slot_s)
@@ -505,35 +518,63 @@ def function_settings(
     )
     if forecast is None:
         return settings
-    model = load(forecast)
-    if not isinstance(model.forecaster, Trees | LsLstm):
-        rule = "the server forecasts with models that trees or ls-lstm made"
-        raise InvalidField("forecast", model.name, rule)
-    if model.slot_s != slot_s:
-        raise InvalidField("slot", slot, f"{forecast} knows slots of {model.slot_s:g} s only")
-    return replace(settings, forecast=forecasts_of(model.forecaster, slot_s))
+    leads, model, knows_s = forecast_of(forecast)
+    if knows_s is not None and knows_s != slot_s:
+        raise InvalidField("slot", slot, f"{forecast} knows slots of {knows_s:g} s only")
+    made = model or (LsLstm() if leads is Forecast.LS_LSTM else Trees())
+    if isinstance(made, LsLstm):
+        made.network()  # that torch is missing is said before anything begins
+    return replace(settings, forecast=forecasts_of(made, slot_s), leads=leads)
 
 
 def _placed_functions(
-    settings: "FunctionSettings", colocate: str, slowdown: Path | None, learned: Path
+    settings: "FunctionSettings", colocate: str, slowdown: Path | None, state: Path
 ) -> "FunctionSettings":
     """Add how functions share GPUs with jobs, and where what they teach is kept."""
     from interlane.live.measure.learned import LearnedFiles
 
     make_colocator(colocate)  # what is not known is said before anything begins
     trained = None if slowdown is None else _trained_pairs(slowdown)
-    return replace(settings, colocate=colocate, trained=trained, learned=LearnedFiles(learned))
+    return replace(
+        settings,
+        colocate=colocate,
+        trained=trained,
+        refit=partial(_fitted_pairs, state / "coruns"),
+        learned=LearnedFiles(state / "learned"),
+    )
+
+
+def _fitted_pairs(coruns: Path) -> "dict[SlowdownTarget, SlowdownTable]":
+    """Return what a model says of pairs that is fitted to a machine's own co-runs.
+
+    Nothing is said of what too few were measured of.
+    """
+    from interlane.predict.slowdown.models import LEAST_PAIRS
+    from interlane.predict.slowdown.store import trained
+    from interlane.sim.coruns import pairs_by_way
+    from interlane.traces.colocation import read
+
+    ways = pairs_by_way(read(coruns))
+    enough = [way for way, pairs in ways.items() if len(pairs) >= LEAST_PAIRS]
+    return {target: trained(ways[way]).table for target, way in _by_target(enough).items()}
+
+
+def _by_target(ways: Collection[str]) -> "dict[SlowdownTarget, str]":
+    """Return which way to share says what jobs suffer, and what functions do."""
+    from interlane.policy.colocate.interference import SlowdownTarget
+
+    latency = next((way for way in LATENCIES if way in ways), None)
+    training = SIDE_BY_SIDE if SIDE_BY_SIDE in ways else None
+    found = {SlowdownTarget.TRAINING: training, SlowdownTarget.LATENCY: latency}
+    return {target: way for target, way in found.items() if way is not None}
 
 
 def _trained_pairs(model: Path) -> "dict[SlowdownTarget, SlowdownTable]":
     """Return what a stored model says of jobs and functions beside each other."""
-    from interlane.policy.colocate.interference import SlowdownTarget
     from interlane.predict.slowdown import store
 
     found = store.load(model).parts
-    latency = next((way for way in LATENCIES if way in found), None)
-    ways = {SlowdownTarget.TRAINING: SIDE_BY_SIDE, SlowdownTarget.LATENCY: latency}
-    return {target: found[way].table for target, way in ways.items() if way is not None}
+    return {target: found[way].table for target, way in _by_target(found).items()}
 
 
 def _beside(model: Path, gpu_type: str) -> "Beside":

@@ -399,17 +399,6 @@ def test_what_is_not_known_has_the_worst_that_is() -> None:
     assert table.padded(0)[0, 1] == table.lower[0, 0, 1]
 
 
-def test_probes_go_on_until_four_were_run_or_bounds_are_narrow() -> None:
-    table, anchors = small_table(spread=0.3), np.array([2, 0])
-    assert table.next_probe(0, 1, anchors) == 2
-    table.measured(0, 1, 2, 0.9, 0.0)
-    assert table.next_probe(0, 1, anchors) == 0
-    table.measured(0, 1, 0, 0.9, 0.0)
-    assert table.next_probe(0, 1, anchors) is None
-    assert small_table(spread=0.0999).next_probe(0, 1, anchors) is None
-    assert small_table(spread=0.1001).next_probe(0, 1, anchors) == 2
-
-
 # -- learning as co-runs are measured -----------------------------------------------------
 
 

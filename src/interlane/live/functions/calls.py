@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import inf
 from typing import Any, Final, NamedTuple
 
 LEFT_MAX: Final = 64
@@ -92,6 +93,8 @@ class CallQueue:
         on_ripe: Callable[[], None],
     ) -> None:
         self.waiting = 0
+        self.latest_s = -inf
+        """The last deadline of all that ever waited."""
         self._loop = loop
         self._batch = batch
         self._window_s = window_s
@@ -108,6 +111,7 @@ class CallQueue:
         """Let a call wait."""
         call.is_waiting = True
         self.waiting += 1
+        self.latest_s = max(self.latest_s, call.until_s)
         heappush(self._heap, (call.until_s, next(self._numbers), call))
         self._open_window()
 

@@ -6,6 +6,7 @@ slowdown than functions may cause, has no neighbours.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Final
 
 from interlane.functions.events import CoRunsMeasured, DeviceJudged, FunctionEvent, Held
@@ -19,10 +20,11 @@ from interlane.live.measure.coruns import (
     LATENCY,
     P99,
     CoRun,
+    SoloSpeed,
     function_workload,
     job_workload,
 )
-from interlane.model import MILLI, GpuRef, JobId
+from interlane.model import MILLI, GpuRef, JobId, Workload
 from interlane.policy.colocate.gpus import LIMIT
 from interlane.policy.colocate.interference import (
     SEVERAL,
@@ -34,12 +36,18 @@ from interlane.policy.colocate.interference import (
 BORNE: Final = 1.0 / (1.0 - LIMIT)
 """Slowdown by functions that a job bears."""
 
+USE_MOST: Final = 1.0 - LIMIT
+"""What a job keeps from functions of its share of compute: all but what it may lose."""
+
 Holdings = Mapping[GpuRef, tuple[Held, ...]]
 """Device -> jobs that hold some of it."""
 
 
-def holdings_of(now: Snapshot) -> Holdings:
-    """Return what jobs hold of every device; who says no memory has all of its share's."""
+def holdings_of(now: Snapshot, solos: Mapping[Workload, SoloSpeed] | None = None) -> Holdings:
+    """Return what jobs hold of every device; who says no memory has all of its share's.
+
+    Of compute, a job has what it was measured to keep busy alone, but for what it may lose.
+    """
     found: dict[GpuRef, list[Held]] = {}
     machines = now.machines.known
     for record in now.records:
@@ -48,6 +56,7 @@ def holdings_of(now: Snapshot) -> Holdings:
         job = record.job
         request = now.request_of(job)
         workload = job_workload(spec.program_of(job))
+        busy = _busy((solos or {}).get(workload))
         for spot in record.placement.spots:
             if spot.machine not in machines:
                 continue  # it is gone, and its jobs will be requeued
@@ -56,9 +65,17 @@ def holdings_of(now: Snapshot) -> Holdings:
             for number in spot.gpus:
                 card_mib = machines[spot.machine].device(number).memory_mib
                 mib = spot.instances * demand.gpu_memory_mib or int(share * card_mib)
-                held = Held(record.id, workload, card_mib if _bears_nobody(job) else mib, share)
+                own_mib = card_mib if _bears_nobody(job) else mib
+                held = Held(record.id, workload, own_mib, share * busy)
                 found.setdefault(GpuRef(spot.machine, number), []).append(held)
     return {gpu: tuple(sorted(held, key=lambda one: one.job_id)) for gpu, held in found.items()}
+
+
+def _busy(solo: SoloSpeed | None) -> float:
+    """Return the part of its share that a job keeps busy, in steps coarser than noise."""
+    if solo is None or isnan(solo.busy):
+        return USE_MOST
+    return min(USE_MOST, round(10 * max(0.0, solo.busy)) / 10)
 
 
 def _bears_nobody(job: JobSpec) -> bool:

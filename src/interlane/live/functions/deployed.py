@@ -104,6 +104,11 @@ class Deployed:
         """Requests that wait for a replica."""
         return self._queue.waiting
 
+    @property
+    def latest_s(self) -> float:
+        """When the last of those who wait gives up, on the loop's clock."""
+        return self._queue.latest_s
+
     def status(self, state: ReplicaState) -> list[Replica]:
         """Return the replicas in a state."""
         return [one for one in self.replicas if one.state is state]

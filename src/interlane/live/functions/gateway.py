@@ -28,6 +28,8 @@ from interlane.functions.events import (
     FunctionWithdrawn,
     JobsHeld,
     LoadReplica,
+    PairsFitted,
+    QueueReplica,
     RefuseReplica,
     ReplicasEnded,
     ReplicasLoaded,
@@ -36,7 +38,7 @@ from interlane.functions.events import (
     SlotPassed,
 )
 from interlane.functions.scheduler import FunctionScheduler
-from interlane.functions.watch import MakeForecast, watches_of
+from interlane.functions.watch import Forecast, MakeForecast, watches_of
 from interlane.live.files.function import FunctionSpec, terms_of
 from interlane.live.functions.calls import Call, CallOutcome, Reply, UnsentAnswers
 from interlane.live.functions.colocation import holdings_of
@@ -102,6 +104,8 @@ class FunctionSettings:
     """Seconds after which it is decided anew."""
     forecast: MakeForecast | None = None
     """Makes the forecast of a function; one that begins with nothing unless given."""
+    leads: Forecast = Forecast.PORTFOLIO
+    """Whether that decides alone, or leads a portfolio."""
     prices: Prices = field(default_factory=Prices)
     first_s: float = 30.0
     """Seconds that a function which was just deployed stays warm, whatever is forecast."""
@@ -113,6 +117,8 @@ class FunctionSettings:
     """The policy by which functions share devices with jobs."""
     trained: Mapping[SlowdownTarget, SlowdownTable] | None = None
     """What is thought of pairs that were never measured here."""
+    refit: Callable[[], Mapping[SlowdownTarget, SlowdownTable]] | None = None
+    """Fits a model of pairs to everything that this machine has measured; slow."""
     learned: LearnedStore | None = None
     """Where what was learned outlives the server."""
     record: Recorder | None = None
@@ -131,7 +137,7 @@ class Gateway:
         self.scheduler = FunctionScheduler(
             make_colocator(settings.colocate, deepcopy(settings.trained)),
             slot_s=settings.slot_s,
-            make_watch=watches_of(settings.forecast, settings.slot_s),
+            make_watch=watches_of(settings.forecast, settings.slot_s, settings.leads),
             prices=settings.prices,
         )
         self.sides = Sides(self.scheduler.ledger, jobs.monitor, self._keep)
@@ -150,6 +156,7 @@ class Gateway:
         self._kept: asyncio.Future[None] = self._loop.create_future()
         """The last writing of what was learned."""
         self._kept.set_result(None)
+        self._fitting: asyncio.Task[None] | None = None
 
     async def start(self, news: Callable[[], Awaitable[object]]) -> None:
         """Take up the functions that are stored, and begin."""
@@ -171,9 +178,10 @@ class Gateway:
 
     async def close(self) -> None:
         """End all replicas."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([] if self._fitting is None else [self._fitting])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self.settings.learned is not None:
             learned = self.scheduler.snapshot(self.jobs.now_s())
             await asyncio.to_thread(self.settings.learned.write, learned)
@@ -317,7 +325,9 @@ class Gateway:
         if deployed.is_full:
             return  # those who wait for a function that is deployed anew have brought one in
         self._observe()
-        self._tell(ReplicasNeeded({deployed.name: 1}))
+        now_s, loop_s = self.jobs.now_s(), self._loop.time()
+        until_s = now_s + deployed.latest_s - loop_s
+        self._tell(ReplicasNeeded({deployed.name: 1}, {deployed.name: until_s}))
 
     def _tell(self, event: FunctionEvent) -> None:
         """Tell the scheduler what has happened, and do what it says."""
@@ -333,6 +343,9 @@ class Gateway:
                 self._functions[action.function].grow(action.replica, device)
             elif isinstance(action, DropReplica):
                 self._drop(action)
+            elif isinstance(action, QueueReplica):
+                deployed = self._functions[action.function]
+                deployed.reason = f"{action.refusal.reason} {action.refusal.remedy}"
             else:
                 self._refuse(action)
 
@@ -437,6 +450,8 @@ class Gateway:
         self._tell(SlotPassed(counts))
         for event in self.sides.end_slot(self.jobs.now_s()):
             self._tell(event)
+        if self.scheduler.model.is_due and self.settings.refit is not None:
+            self._refit(self.settings.refit)
         self._keep_learned([name for name, asked in counts.items() if asked])
 
     def _keep_learned(self, asked: list[str]) -> None:
@@ -444,6 +459,21 @@ class Gateway:
         if asked and self.settings.learned is not None and self._kept.done():
             learned = self.scheduler.snapshot(self.jobs.now_s(), asked)
             self._kept = self._loop.run_in_executor(None, self.settings.learned.write, learned)
+
+    def _refit(self, fit: Callable[[], Mapping[SlowdownTarget, SlowdownTable]]) -> None:
+        """Fit the model of pairs anew while others are served, unless that goes on already."""
+        if self._fitting is not None and not self._fitting.done():
+            return
+
+        async def fitted() -> None:
+            try:
+                tables = await self._loop.run_in_executor(None, fit)
+            except (InterlaneError, OSError, ValueError) as error:
+                log.warning("The slowdown of pairs could not be fitted anew: %s", error)
+                tables = {}
+            self._tell(PairsFitted(tables))
+
+        self._fitting = self._loop.create_task(fitted())
 
     def _keep(self, coruns: Sequence[CoRun], solos: Mapping[Workload, SoloSpeed]) -> None:
         """Give co-runs to the machine's data set, while others are served."""
@@ -464,7 +494,9 @@ class Gateway:
             self._machines = machines
             self._observe()
             self._tell(DevicesChanged(machines))
-        held, ledger = holdings_of(now), self.scheduler.ledger
+        seen = self.jobs.monitor.seen
+        held = holdings_of(now, None if seen is None else seen.named_solos)
+        ledger = self.scheduler.ledger
         changed = {
             gpu: held.get(gpu, ())
             for gpu in ledger.gpus.by_id

@@ -186,6 +186,39 @@ class InterferenceModel:
 
     # -- what is measured -------------------------------------------------------------
 
+    @property
+    def is_due(self) -> bool:
+        """Whether enough was measured, or bounds were missed, for a model to be fitted anew."""
+        return any(one.is_due for one in self._online.values())
+
+    def doubt(self, gpu_type: str, job: str, function: str) -> float:
+        """Return how far apart estimate and bound of a pair are; 0 where it was measured."""
+        table = self._online[SlowdownTarget.TRAINING].table
+        gpu, *pair = table.gpu(gpu_type), table.workload(job), table.workload(function)
+        if min(gpu, *pair) < 0:
+            return 0.0
+        read = table.read(gpu, *pair)
+        if read.basis is CellBasis.MEASURED:
+            return 0.0
+        return float(np.log(read.throughput / read.lower))
+
+    def refit(self, tables: Mapping[SlowdownTarget, SlowdownTable]) -> None:
+        """Begin anew with what a model says of pairs; what was measured counts on top.
+
+        Of a target of which too little is known for a model, nothing changes.
+        """
+        for target, online in list(self._online.items()):
+            online.since_fit, online.alarm.level = 0, 0.0
+            if target not in tables:
+                continue
+            table = online.table
+            _rebase(table, tables[target])
+            self._online[target] = Online(table)
+            for gpu in range(len(table.profiles.gpu_types)):
+                table.shift[gpu] = 0.0
+                table.refresh(gpu)
+        self.slowdowns.read_from(self._modes())
+
     def predicted(self, reading: CoRunReading) -> float:
         """Return the slowdown that was to be expected beside the first of the others."""
         table = self._online[reading.target].table
@@ -253,6 +286,27 @@ def _nothing() -> SlowdownTable:
     none = np.zeros(0)
     nobody = Profiles((), (), (), (), np.zeros((0, 0, 0)))
     return SlowdownTable(nobody, SlowdownEstimate(none, none), none, np.zeros(0, np.int8))
+
+
+def _rebase(table: SlowdownTable, fitted: SlowdownTable) -> None:
+    """Let a table begin with another's estimates of the pairs that both know."""
+    names = [one for one in table.profiles.names if fitted.workload(one) >= 0]
+    types = [one for one in table.profiles.gpu_types if fitted.gpu(one) >= 0]
+    if not names or not types:
+        return
+    here = np.ix_(
+        [table.gpu(one) for one in types], *([table.workload(one) for one in names],) * 2
+    )
+    there = np.ix_(
+        [fitted.gpu(one) for one in types], *([fitted.workload(one) for one in names],) * 2
+    )
+    ratio = fitted.spreads[[fitted.gpu(one) for one in types]] / np.maximum(
+        1e-9, table.spreads[[table.gpu(one) for one in types]]
+    )
+    table.prior[here] = fitted.prior[there]
+    table.prior_spread[here] = fitted.prior_spread[there] * ratio[:, None, None]
+    seen = table.basis[here] == CellBasis.MEASURED
+    table.basis[here] = np.where(seen, CellBasis.MEASURED, CellBasis.PREDICTED)
 
 
 def _take_up(

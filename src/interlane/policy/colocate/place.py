@@ -28,6 +28,8 @@ NOTICED_S: Final = 180.0
 COLD_COST: Final = 0.2
 """What a cold start counts against a GPU, as a slowdown."""
 LEAST_COST: Final = 0.01
+FULL: Final = 1.0 + 1e-6
+"""Share of a GPU that jobs and functions may keep busy together; a little for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Colocator(Protocol):
     @property
     def evicts(self) -> bool:
         """Whether idle functions leave for others, and broken promises send one away."""
+        ...
+
+    @property
+    def explores(self) -> bool:
+        """Whether pairs that nobody has measured are measured in idle moments."""
         ...
 
     @property
@@ -75,7 +82,7 @@ class Colocator(Protocol):
 
 NOWHERE: Final = Refusal(
     Tier.CAPACITY,
-    "No GPU that was looked at has the memory and bears the slowdown.",
+    "No GPU that was looked at has the memory and the compute, and bears the slowdown.",
     "It is tried again; lower its memory or allow more slowdown.",
 )
 
@@ -101,6 +108,7 @@ class Smore:
     mode: str = ""
     window_s: float = WINDOW_S
     evicts: bool = False
+    explores: bool = False
 
     def __post_init__(self) -> None:
         if self.choices < 1:
@@ -122,7 +130,7 @@ class Smore:
         best: FunctionPlacement | None = None
         for number in rng.sample(range(len(gpus)), min(self.choices, len(gpus))):
             gpu = gpus.order[number]
-            if not _fits(function, gpu):
+            if not fits(function, gpu):
                 continue
             slowdown = _slowdown(self.slowdowns, self.mode, gpu, function)
             if slowdown.training > 1.0 + self.limit or slowdown.own > function.p99_limit:
@@ -146,6 +154,7 @@ class Bounded:
     limit: float = LIMIT
     window_s: float = WINDOW_S
     evicts: bool = True
+    explores: bool = True
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -193,7 +202,7 @@ class Bounded:
         best, best_cost = None, 0.0
         doubtful: list[FunctionPlacement] = []
         for gpu in drawn:
-            if not _fits(function, gpu):
+            if not fits(function, gpu):
                 continue
             is_warm = gpus.is_warm(function.workload, gpu)
             for mode in (gpu.mode,) if gpu.functions else tuple(self.slowdowns.modes):
@@ -248,6 +257,7 @@ class Apart:
     limit: float = LIMIT
     window_s: float = WINDOW_S
     evicts: bool = True
+    explores: bool = False
 
     def bears(self, gpu: ColocatedGpu) -> bool:
         """Tell whether nobody is there."""
@@ -261,7 +271,7 @@ class Apart:
         self, function: Function, gpus: Gpus, waiting: int, now_s: float, rng: Random
     ) -> FunctionPlacement | Refusal:
         """Return the GPU without a job that has least room to spare."""
-        able = [gpu for gpu in gpus.order if gpu.trainer is None and _fits(function, gpu)]
+        able = [gpu for gpu in gpus.order if gpu.trainer is None and fits(function, gpu)]
         if not able:
             return NOWHERE
         best = min(able, key=lambda gpu: gpu.memory_mib)
@@ -288,9 +298,12 @@ def loss_on(gpu: ColocatedGpu, slowdowns: Slowdowns) -> float:
     return loss_at(slowdowns.slowdown(gpu.mode, gpu.gpu_type, gpu.trainer, others, newest))
 
 
-def _fits(function: Function, gpu: ColocatedGpu) -> bool:
-    return gpu.memory_mib >= function.memory_mib and (
-        not function.gpu_types or gpu.gpu_type in function.gpu_types
+def fits(function: Function, gpu: ColocatedGpu) -> bool:
+    """Tell whether a GPU has the memory and the compute to spare."""
+    return (
+        gpu.memory_mib >= function.memory_mib
+        and gpu.use + function.use <= FULL
+        and (not function.gpu_types or gpu.gpu_type in function.gpu_types)
     )
 
 

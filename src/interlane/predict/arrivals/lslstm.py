@@ -82,7 +82,7 @@ class LsLstm:
             drawn = _drawn(pasts, self.windows, rng)
             self.learn(network, drawn.batches(self.batch), rate)
             tell(epoch + 1, self.epochs)
-        self.weights_ = _weights(network)
+        self.weights_ = weights_of(network)
         return self
 
     def learn(
@@ -141,6 +141,7 @@ class LsLstm:
     def network(self) -> "nn.Module":
         """Return a network with what was learned; it learns on without changing it."""
         torch = _torch()
+        torch.manual_seed(self.seed)
         network = _network(self.hidden)
         if self.weights_:
             network.load_state_dict(
@@ -313,5 +314,6 @@ def _tensors(windows: Windows) -> "tuple[Tensor, Tensor, Tensor]":
     return short, long, clock
 
 
-def _weights(network: "nn.Module") -> Weights:
+def weights_of(network: "nn.Module") -> Weights:
+    """Return the weights of a network by name."""
     return {name: value.numpy().copy() for name, value in network.state_dict().items()}

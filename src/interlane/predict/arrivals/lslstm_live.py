@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from interlane.predict.arrivals.lslstm import (
     Places,
     Windows,
     tell_of,
+    weights_of,
 )
 from interlane.predict.arrivals.series import Arrivals, Floats
 
@@ -26,8 +28,10 @@ DRAWN: Final = 0.1
 class LiveLsLstm:
     """An LS-LSTM that many functions share; it remembers the last day and a quarter."""
 
-    LEARNED: ClassVar = ("_past", "_counts", "_levels", "_total", "_cases", "_seen", "slot")
-    """What is kept; the network begins anew with the model's weights."""
+    LEARNED: ClassVar = (
+        "_past", "_counts", "_levels", "_total", "_cases", "_seen", "slot", "weights",
+    )  # fmt: skip
+    """What is kept, the network's weights as it has updated them included."""
 
     def __init__(
         self,
@@ -58,6 +62,30 @@ class LiveLsLstm:
         self._network = model.network()
         self._rng = np.random.default_rng(model.seed)
         self._told: tuple[Floats, Floats] | None = None
+
+    @property
+    def weights(self) -> Floats:
+        """The network's weights, in a row."""
+        kept = weights_of(self._network)
+        return np.concatenate([kept[name].ravel() for name in sorted(kept)]).astype(np.float64)
+
+    @weights.setter
+    def weights(self, row: Floats) -> None:
+        found, begin = weights_of(self._network), 0
+        for name in sorted(found):
+            shape, size = found[name].shape, found[name].size
+            found[name] = row[begin : begin + size].reshape(shape).astype(np.float32)
+            begin += size
+        self._network = replace(self.model, weights_=found).network()
+        self._told = None
+
+    def unwatched(self, slots: int) -> None:
+        """Let slots pass that nobody watched: nothing is learned from them."""
+        updates, self.updates = self.updates, False
+        for _ in range(min(slots, self._past.shape[1])):
+            self.passed(np.zeros(len(self._past)))
+        self.slot += max(0, slots - self._past.shape[1])
+        self.updates = updates
 
     def copies(self, place: int, count: int) -> "LiveLsLstm":
         """Return one function many times: the same past, and futures of their own.

@@ -32,8 +32,6 @@ HALF_LIFE_S: Final = 86_400.0
 NOISE: Final = 0.05
 """Standard deviation of one measured co-run, as a logarithm."""
 PROBES_MOST: Final = 4
-NARROW: Final = 0.1
-"""Distance of the bound from the mean, as a logarithm, below which probing stops."""
 
 
 class CellBasis(IntEnum):
@@ -161,17 +159,6 @@ class SlowdownTable:
     def _fade(self, age_s: Floats) -> Floats:
         faded: Floats = 0.5 ** (np.maximum(age_s, 0.0) / self.half_life_s)
         return faded
-
-    def next_probe(self, gpu: int, workload: int, anchors: NDArray[np.int64]) -> int | None:
-        """Return the anchor to run an unknown workload beside, or None when enough is known.
-
-        Enough is four probes, or bounds that lie close to their means already.
-        """
-        tried = self.basis[gpu, workload, anchors] == CellBasis.MEASURED
-        width = np.median(self.mean[gpu, workload] - np.log(self.lower[gpu, workload]))
-        if tried.sum() >= PROBES_MOST or tried.all() or width < NARROW:
-            return None
-        return int(anchors[int(np.argmin(tried))])
 
 
 def complete(

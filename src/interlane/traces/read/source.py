@@ -73,8 +73,8 @@ class Source:
 
     @cached_property
     def header(self) -> list[str]:
-        """The fields of the first line that is not blank."""
-        return self.header_by(",")
+        """The fields of the first line that is not blank, or the columns of a Parquet file."""
+        return self.table().frame.columns if self.is_parquet else self.header_by(",")
 
     def header_by(self, separator: str) -> list[str]:
         """Return the fields of the first line that is not blank, cut at a separator."""
