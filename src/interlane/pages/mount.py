@@ -16,6 +16,7 @@ from interlane.pages.reports import PATH, ReportPages
 from interlane.pages.sessions import Sessions
 from interlane.pages.site import Site, Visit
 from interlane.pages.starts import Starts
+from interlane.pages.sweep_index import Sweeps
 from interlane.pages.usage import Usage
 
 RECONNECT_S: Final = 10.0
@@ -32,7 +33,7 @@ def mount(service: LiveService, api: FastAPI) -> Front:
     starts, usage = Starts(service), Usage(view)
     away, reports = Away(service.bounds), ReportPages(Path(service.scratch))
     told = view.policy(), view.placer_about()
-    site = Site(service, *told, sessions, starts, usage, away, reports)
+    site = Site(service, *told, sessions, starts, usage, away, reports, Sweeps(view))
     return Front(
         api,
         lambda: _built(site),

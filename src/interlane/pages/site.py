@@ -13,6 +13,7 @@ from interlane.pages.front import SECRET
 from interlane.pages.reports import ReportPages
 from interlane.pages.sessions import Sessions
 from interlane.pages.starts import Starts
+from interlane.pages.sweep_index import Sweeps
 from interlane.pages.usage import Usage
 
 
@@ -30,6 +31,7 @@ class Site:
     usage: Usage
     away: Away
     reports: ReportPages
+    sweeps: Sweeps
 
     @property
     def view(self) -> View:
