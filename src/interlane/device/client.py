@@ -17,12 +17,12 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
 from time import monotonic_ns, sleep
-from typing import Final
+from typing import Final, TypeVar
 
 from interlane.device import wire
 from interlane.device.admission import BACKOFF_S, admitted, admitted_in_time, say_queued
@@ -69,6 +69,9 @@ WATCH_CLOSELY_MS: Final = 100
 """How often its watcher does: closely while what is booked is not known from iterations."""
 COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
 """Words of the page that go along to a new daemon."""
+
+
+Item = TypeVar("Item")
 
 
 class Iteration:
@@ -140,6 +143,12 @@ class DeviceClient:
     def iteration(self) -> "Iteration":
         """Run one iteration on the device, as the body of a ``with``."""
         return self._iteration
+
+    def each(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items; what is done with one is an iteration, and fetching the next is not."""
+        for item in items:
+            with self._iteration:
+                yield item
 
     # What is not locked below is right because a watcher that finds no iteration under way acts
     # only on a revoked lease, and the job looks at the flag after it has said it is inside.
