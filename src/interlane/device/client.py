@@ -42,10 +42,12 @@ from interlane.device.page import (
     ITERATIONS,
     LIMIT_BYTES,
     PASSED,
+    PEAK_BYTES,
     REVOKE,
     STILL_NS,
     TAKEN_NS,
     TRIMS,
+    USED_BYTES,
     WAITED_NS,
     WANTED,
 )
@@ -300,6 +302,7 @@ class DeviceClient:
                 self._link.hear()  # so that there is less to do when it matters
             self._needs.obey(int(self._words[LIMIT_BYTES]))
             # Measuring takes a while, and needs no lease.
+            self._words[USED_BYTES], self._words[PEAK_BYTES] = self._backend.glance()
             self._tell(self._needs.reached(self._iterations))
             self._look_ns = monotonic_ns() + LOOK_NS
 

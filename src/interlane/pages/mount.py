@@ -30,7 +30,7 @@ def mount(service: LiveService, api: FastAPI) -> Front:
     """Return the application of pages and API."""
     view = service.view
     sessions = Sessions(service.tokens, view.now_s, service.bounds.sessions_per_token)
-    starts, usage = Starts(service), Usage(view)
+    starts, usage = Starts(service), Usage(view, service.series)
     away, reports = Away(service.bounds), ReportPages(Path(service.scratch))
     told = view.policy(), view.placer_about()
     site = Site(service, *told, sessions, starts, usage, away, reports, Sweeps(view))
