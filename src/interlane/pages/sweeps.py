@@ -27,7 +27,7 @@ async def sweeps(visit: Visit) -> None:
     title("Sweeps", "Trials of one command with other parameters, and the best of each.")
 
     def shown() -> Markup:
-        return _all(visit.site.sweeps)
+        return all_markup(visit.site.sweeps)
 
     await live(visit, shown, EVERY_S)
 
@@ -40,7 +40,7 @@ async def sweep(visit: Visit) -> None:
     title(name, f"{first.sweep.goal.value} {first.sweep.metric}, {_how(first)}")
 
     def shown() -> Markup:
-        return _one(found.status(name))
+        return one_markup(found.status(name))
 
     await live(visit, shown, EVERY_S)
 
@@ -48,7 +48,8 @@ async def sweep(visit: Visit) -> None:
 # -- all of them ----------------------------------------------------------------------
 
 
-def _all(found: Sweeps) -> Markup:
+def all_markup(found: Sweeps) -> Markup:
+    """Return a row for every sweep."""
     rows = [(_link(name), user, *_row(found.status(name))) for name, user in found.names()]
     empty = Markup(
         "No sweep was begun; <code>interlane sweep --set lr=0.1,0.01 --metric loss -- python "
@@ -84,7 +85,8 @@ def _how(status: SweepStatus) -> str:
 # -- one of them ----------------------------------------------------------------------
 
 
-def _one(status: SweepStatus) -> Markup:
+def one_markup(status: SweepStatus) -> Markup:
+    """Return a sweep: its best, its curves, its trials."""
     problem = Markup('<p class="alert">{}</p>').format(status.problem) if status.problem else ""
     return Markup('<div class="stack">{}{}{}{}</div>').format(
         problem,
