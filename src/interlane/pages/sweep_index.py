@@ -7,7 +7,7 @@ from typing import Final
 
 from interlane.live.store.record import JobRecord
 from interlane.live.view import View
-from interlane.model import InterlaneError, JobId
+from interlane.model import InterlaneError, InvalidInput, JobId
 from interlane.sweep.board import SweepBoard, SweepStatus, TrialJob
 from interlane.sweep.definition import sweep_of
 
@@ -15,7 +15,7 @@ PAGE: Final = 500
 SWEEPS_KEPT: Final = 200
 
 
-class NoSuchSweep(InterlaneError):
+class NoSuchSweep(InvalidInput):
     """Nobody began a sweep of this name, or it is no longer on record."""
 
 

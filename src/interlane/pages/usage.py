@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from interlane.live.measure.job_series import JobLook, JobSeries, SeriesFiles
@@ -82,17 +83,29 @@ def _jobs_on(devices: Sequence[DeviceUse], now_s: float) -> dict[JobId, JobLook]
         for one in device.jobs:
             if one.use is None:
                 continue
-            before, seen = found.get(one.id), one.seen
-            found[one.id] = JobLook(
+            seen = one.seen
+            look = JobLook(
                 now_s,
                 one.use.iterations,
                 one.use.busy_s,
                 one.use.present_s,
-                _sum(before and before.used_bytes, one.used_bytes),
-                _sum(before and before.between_bytes, seen and seen.persistent_bytes),
-                _sum(before and before.peak_bytes, seen and seen.peak_bytes),
+                one.used_bytes,
+                None if seen is None else seen.persistent_bytes,
+                None if seen is None else seen.peak_bytes,
             )
+            before = found.get(one.id)
+            found[one.id] = look if before is None else _with_memory_of(before, look)
     return found
+
+
+def _with_memory_of(one: JobLook, other: JobLook) -> JobLook:
+    """Return a look at a job on several devices, whose memory is the sum of theirs."""
+    return replace(
+        other,
+        used_bytes=_sum(one.used_bytes, other.used_bytes),
+        between_bytes=_sum(one.between_bytes, other.between_bytes),
+        peak_bytes=_sum(one.peak_bytes, other.peak_bytes),
+    )
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
