@@ -5,13 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from interlane.client.client import Client
+from interlane.client.connection import Answer
+from interlane.model.errors import Unreachable
+from interlane.sweep.definition import sweep_of
 from interlane.testing.waiting import until
+from interlane.usecases.reporter import SILENT
+from interlane.usecases.sweep import SweepFollower
 
 Call = Callable[..., Any]
 
@@ -189,3 +196,31 @@ def test_cancelling_ends_all_trials_and_resuming_begins_no_cancelled_one_again(
     assert process.returncode == 1
     assert "No trial printed loss" in told
     assert call("sweep", "resume", "gone").code == 1
+
+
+class Flaky(Client):
+    """A server that answers two calls of three; of those that it does not, half were heard."""
+
+    calls = 0
+
+    def _call(self, *words: Any) -> Answer:  # noqa: ANN401 - as they come
+        self.calls += 1
+        if self.calls % 3:
+            return super()._call(*words)
+        if self.calls % 2:
+            super()._call(*words)
+        raise Unreachable("The server does not answer.")
+
+
+def test_a_server_that_is_away_at_times_costs_no_trial_and_runs_none_twice(
+    call: Call, train: tuple[str, ...], files: Path
+) -> None:
+    job = {"run": f"{sys.executable} train.py {{lr}} 1", "resources": {"gpu": 0.25}}
+    said = {"name": "away", "job": {**job, "workdir": str(files)}, "set": {"lr": "1..6"}}
+    sweep = sweep_of({**said, "metric": "loss"})
+
+    status = SweepFollower(Flaky(), sweep, SILENT, lambda _: time.sleep(0.05)).follow()
+
+    assert (status.counts()["ended"], status.best and status.best.trial) == (6, 2)
+    jobs = json.loads(call("ps", "-A", "--name", "away*", "-o", "json").out)["jobs"]
+    assert len(jobs) == 6

@@ -27,6 +27,8 @@ class _Known:
     board: SweepBoard
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
     """The newest last."""
+    last: SweepStatus | None = None
+    """How it ended, until another job of it comes; None while it has not."""
 
 
 class Sweeps:
@@ -51,8 +53,12 @@ class Sweeps:
             known = self._known.get(name)
             if known is None:
                 raise NoSuchSweep(f"There is no sweep {name!r}; the page /sweeps lists all.")
+            if known.last is not None:
+                return known.last
             known.board.look()
-            return known.board.status()
+            status = known.board.status()
+            known.last = status if status.is_over else None
+            return status
 
     # -- where its boards look --------------------------------------------------------
 
@@ -98,3 +104,4 @@ class Sweeps:
                 return
             known = self._known[said.name] = _Known(record.user, SweepBoard(self, sweep))
         known.jobs[record.id] = record
+        known.last = None
