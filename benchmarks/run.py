@@ -21,7 +21,7 @@ from typing import Any
 
 GROUPS = (
     "pooled", "million", "decision", "report", "mig", "colocate", "startup", "live",
-    "functions", "soak",
+    "functions", "soak", "sweep",
 )  # fmt: skip
 HERE = Path(__file__).parent
 
@@ -67,6 +67,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         report,
         soak,
         startup,
+        sweep,
     )
 
     module = {
@@ -80,6 +81,7 @@ def measure(group: str, *, quick: bool) -> dict[str, Any]:
         "live": live,
         "functions": functions,
         "soak": soak,
+        "sweep": sweep,
     }[group]
     result: dict[str, Any] = module.measure(quick=quick)
     result["reference_s"] = reference_s()

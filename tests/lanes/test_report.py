@@ -131,6 +131,8 @@ def test_the_document_has_the_fields_that_people_read() -> None:
             "waited_s": 0.0,
             "present_s": 0.0,
             "attained_s": 0.0,
+            "seen_persistent_bytes": None,
+            "seen_ephemeral_bytes": None,
         }
     ]
     assert document["run"] == {

@@ -48,6 +48,7 @@ from interlane.cli import (
     simulate,
     slurm,
     state,
+    sweep,
     terminal,
     token,
     trace,
@@ -115,6 +116,7 @@ for command in (
 ):
     app.command(cls=WithExamples)(command)
 app.command("port-forward", cls=WithExamples)(forward.port_forward)
+app.add_typer(sweep.app, name="sweep")
 app.add_typer(function.app, name="function")
 app.command("compile", cls=WithExamples)(compile.compile_)
 app.command(cls=reproduce.Command)(reproduce.reproduce)

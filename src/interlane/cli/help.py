@@ -7,7 +7,7 @@ from typer.core import TyperCommand, TyperGroup
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "Run jobs": (
-        *("submit", "run", "ps", "describe", "logs", "wait", "cancel"),
+        *("submit", "run", "sweep", "ps", "describe", "logs", "wait", "cancel"),
         *("hold", "release", "change", "rerun", "attach", "port-forward"),
     ),
     "Ask": ("explain", "eta", "plan", "gpus", "top", "machines", "usage"),

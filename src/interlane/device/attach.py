@@ -1,9 +1,11 @@
-"""The two lines for a job that says itself where its iterations are.
+"""The two lines for a program that says itself where its iterations are.
 
-with attach(priority=1) as device:
-for batch in loader:
-with device.iteration():
-train_step(batch)
+    from interlane.device import attach
+
+    for batch in attach().each(loader):
+        train_step(batch)
+
+Whatever the program uses to compute: nothing here imports a framework.
 """
 
 import os
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from interlane.device.backends import Backend, backend_of
 from interlane.device.client import DeviceClient
-from interlane.device.lane_request import LaneRequest, request_for
+from interlane.device.lane_request import LaneRequest, request_for, request_in
 from interlane.device.rendezvous import socket_path
 
 _mine: dict[int, DeviceClient] = {}
@@ -32,6 +34,8 @@ def attach(
     """Take a place on a shared device, and wait for it if need be.
 
     A process has one place: where ``interlane share run`` has taken it, that one is returned.
+    A job of a server, or a program under ``share run``, has a place that was chosen for it, and
+    then the arguments say nothing.
 
     Args:
         name: what the job is called in ``interlane share status``.
@@ -42,10 +46,10 @@ def attach(
             to that.  Unless given, the job is measured.
         socket: the daemon's socket.
     """
-    known = _mine.get(os.getpid())
-    if known is not None and not known.closed:
+    known = present()
+    if known is not None:
         return known
-    request = request_for(
+    request = request_in(os.environ) or request_for(
         name or Path(sys.argv[0]).name or "python",
         memory=memory,
         device=device,
@@ -53,6 +57,12 @@ def attach(
         total_s=total_s,
     )
     return place(request, socket)
+
+
+def present() -> DeviceClient | None:
+    """Return the place that this process has; None if it has none."""
+    known = _mine.get(os.getpid())
+    return None if known is None or known.closed else known
 
 
 def place(

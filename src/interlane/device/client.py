@@ -17,12 +17,12 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
 from time import monotonic_ns, sleep
-from typing import Final
+from typing import Final, TypeVar
 
 from interlane.device import wire
 from interlane.device.admission import BACKOFF_S, admitted, admitted_in_time, say_queued
@@ -42,10 +42,12 @@ from interlane.device.page import (
     ITERATIONS,
     LIMIT_BYTES,
     PASSED,
+    PEAK_BYTES,
     REVOKE,
     STILL_NS,
     TAKEN_NS,
     TRIMS,
+    USED_BYTES,
     WAITED_NS,
     WANTED,
 )
@@ -69,6 +71,9 @@ WATCH_CLOSELY_MS: Final = 100
 """How often its watcher does: closely while what is booked is not known from iterations."""
 COUNTERS: Final = (BEGAN_NS, BOUNDARY_NS, ITERATIONS, BUSY_NS, WAITED_NS, ADMITTED_NS)
 """Words of the page that go along to a new daemon."""
+
+
+Item = TypeVar("Item")
 
 
 class Iteration:
@@ -140,6 +145,12 @@ class DeviceClient:
     def iteration(self) -> "Iteration":
         """Run one iteration on the device, as the body of a ``with``."""
         return self._iteration
+
+    def each(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items; what is done with one is an iteration, and fetching the next is not."""
+        for item in items:
+            with self._iteration:
+                yield item
 
     # What is not locked below is right because a watcher that finds no iteration under way acts
     # only on a revoked lease, and the job looks at the flag after it has said it is inside.
@@ -291,6 +302,7 @@ class DeviceClient:
                 self._link.hear()  # so that there is less to do when it matters
             self._needs.obey(int(self._words[LIMIT_BYTES]))
             # Measuring takes a while, and needs no lease.
+            self._words[USED_BYTES], self._words[PEAK_BYTES] = self._backend.glance()
             self._tell(self._needs.reached(self._iterations))
             self._look_ns = monotonic_ns() + LOOK_NS
 

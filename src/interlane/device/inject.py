@@ -5,7 +5,6 @@ does nothing of the kind, unless it trains: then it is a job of its own.
 """
 
 import atexit
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -15,10 +14,10 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Final, NoReturn
 
-from interlane.device.attach import place
+from interlane.device.attach import place, present
 from interlane.device.backends import Backend, backend_of
 from interlane.device.client import DeviceClient
-from interlane.device.lane_request import LaneRequest
+from interlane.device.lane_request import REQUEST_VARIABLE, LaneRequest, request_in
 from interlane.device.link import NoDaemon
 from interlane.device.memory import is_out_of_memory
 from interlane.device.ranks import ranks_in, watch_groups
@@ -26,7 +25,6 @@ from interlane.device.talk import say
 from interlane.device.torch_hooks import TorchHooks
 from interlane.model.errors import InterlaneError, InvalidInput, Rejected
 
-REQUEST_VARIABLE: Final = "INTERLANE_SHARE_REQUEST"
 ATTACHED_VARIABLE: Final = "INTERLANE_SHARE_ATTACHED"
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 HOOKS: Final = Path("device", "hooks")
@@ -61,7 +59,7 @@ def _memory_from_here() -> Callable[[str], Backend]:
 def _attached(backend: Callable[[str], Backend]) -> DeviceClient:
     """Take the place that the environment describes, or end: nobody may run ungated."""
     try:
-        client = place(_request(), backend=backend)
+        client = present() or place(_request(), backend=backend)
     except InterlaneError as error:
         _end(error)
     os.environ[ATTACHED_VARIABLE] = str(os.getpid())
@@ -73,7 +71,9 @@ def _attached(backend: Callable[[str], Backend]) -> DeviceClient:
 def _request() -> LaneRequest:
     if ranks_in(os.environ) > 1:
         raise _several_ranks(ranks_in(os.environ))
-    return LaneRequest(**json.loads(os.environ[REQUEST_VARIABLE]))
+    found = request_in(os.environ)
+    assert found is not None, f"whoever injects this sets {REQUEST_VARIABLE}"
+    return found
 
 
 def _several_ranks(ranks: int) -> InvalidInput:

@@ -1,5 +1,7 @@
 """What a job asks of the daemon."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -9,6 +11,8 @@ from interlane.device.wire import Flag, Frame, FrameKind
 from interlane.model.amounts import memory_bytes
 from interlane.model.errors import InvalidField
 
+REQUEST_VARIABLE: Final = "INTERLANE_SHARE_REQUEST"
+"""In which a program finds the place that whoever started it has for it."""
 LONGEST_S: Final = 1e10
 """Times beyond this count as this: nanoseconds must fit into 64 bits."""
 
@@ -65,6 +69,12 @@ class LaneRequest:
 
 def _told(amount: int | None) -> int:
     return wire.UNKNOWN if amount is None else min(amount, wire.UNKNOWN - 1)
+
+
+def request_in(environment: Mapping[str, str]) -> LaneRequest | None:
+    """Return the place that a program was started with; None if it was started by itself."""
+    said = environment.get(REQUEST_VARIABLE)
+    return None if said is None else LaneRequest(**json.loads(said))
 
 
 def request_for(

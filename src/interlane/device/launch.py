@@ -18,8 +18,8 @@ from interlane.device.backends.cpu import ENVIRONMENT
 from interlane.device.backends.unmeasured import Unmeasured
 from interlane.device.client import DeviceClient
 from interlane.device.fork_server import caller
-from interlane.device.inject import ATTACHED_VARIABLE, PACKAGE, REQUEST_VARIABLE, with_hooks
-from interlane.device.lane_request import LaneRequest
+from interlane.device.inject import ATTACHED_VARIABLE, PACKAGE, with_hooks
+from interlane.device.lane_request import REQUEST_VARIABLE, LaneRequest
 from interlane.device.link import NoDaemon, connected, received
 from interlane.device.memory import GROWTH_AFTER_OVERRUN, Programs, program_of
 from interlane.device.rendezvous import SOCKET_VARIABLE, credentials

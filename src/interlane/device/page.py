@@ -51,6 +51,10 @@ WAITED_NS: Final = 17
 """Time in which the job had an iteration to run and no lease so far."""
 ADMITTED_NS: Final = 18
 """When the job was first admitted, whichever daemon did it."""
+USED_BYTES: Final = 19
+"""What it had in use when it last looked, at the end of an iteration."""
+PEAK_BYTES: Final = 20
+"""The most that it had in use before that, since it was last measured; 0: it has not looked."""
 
 PAGE_BYTES: Final = mmap.PAGESIZE
 

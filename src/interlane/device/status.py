@@ -9,6 +9,7 @@ from interlane.device.settings import DeviceSettings
 from interlane.device.shared import SharedDevice
 from interlane.device.shared_job import SharedJob
 from interlane.device.tally import JobTally
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.report import (
     DaemonReport,
     DeviceReport,
@@ -102,7 +103,13 @@ def _process(device: SharedDevice, job: SharedJob) -> ProcessReport:
             job.present_ns / 1e9,
         ),
         attained_s=tenant.attained_at(device.clock()),
+        seen=_seen(job),
     )
+
+
+def _seen(job: SharedJob) -> MemoryDemand | None:
+    used, peak = job.word(page.USED_BYTES), job.word(page.PEAK_BYTES)
+    return MemoryDemand(used, max(0, peak - used)) if peak else None
 
 
 def _state(device: SharedDevice, job: SharedJob) -> ProcessState:

@@ -118,6 +118,8 @@ class ProcessReport:
     run: RunReport
     attained_s: float
     """Time that it had the device, as the order counts it."""
+    seen: MemoryDemand | None = None
+    """What it had in use when it last looked, and on top of that before; None if it has not."""
 
     @property
     def rank(self) -> int:
@@ -323,6 +325,7 @@ def _process_document(process: ProcessReport) -> dict[str, Any]:
         **_memory(process.measured, "measured_"),
         **_counters(process.run),
         "attained_s": process.attained_s,
+        **_memory(process.seen, "seen_"),
     }
 
 
@@ -341,4 +344,6 @@ def _process_in(told: Mapping[str, Any]) -> ProcessReport:
         measured=_memory_in(told, "measured_"),
         run=_counted(told),
         attained_s=told["attained_s"],
+        # A daemon of the version before outlives the server that began it, and has none.
+        seen=_memory_in(told, "seen_") if "seen_persistent_bytes" in told else None,
     )

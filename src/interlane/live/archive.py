@@ -202,8 +202,12 @@ def _chosen(part: _Part, wanted: JobsWanted) -> list[OldJob]:
     frame = _read(part.path)
     if wanted.before is not None:
         frame = frame.filter(pl.col("serial") < wanted.before)
+    if wanted.after is not None:
+        frame = frame.filter(pl.col("serial") > wanted.after)
     if wanted.states is not None:
         frame = frame.filter(pl.col("state").is_in(sorted(wanted.states)))
+    if wanted.sweep is not None:
+        frame = frame.filter(pl.col("document").str.contains(wanted.mark, literal=True))
     if wanted.user is not None:
         frame = frame.filter(pl.col("user") == wanted.user)
     newest = frame.sort("serial", descending=True).head(wanted.limit)

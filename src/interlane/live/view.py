@@ -140,10 +140,15 @@ class View:
         before: int | None = None,
         states: Collection[JobState] | None = None,
         user: str | None = None,
+        sweep: str | None = None,
     ) -> list[JobRecord]:
         """Return a page of jobs, the newest first; ``before`` is the last one's serial."""
         among = None if states is None else frozenset(states)
-        return self._driver.store.jobs(JobsWanted(limit, before, among, user))
+        return self._driver.store.jobs(JobsWanted(limit, before, among, user, sweep=sweep))
+
+    def trials(self, limit: int, *, after: int, before: int | None = None) -> list[JobRecord]:
+        """Return a page of jobs of sweeps that came after a serial, the newest first."""
+        return self._driver.store.jobs(JobsWanted(limit, before, after=after, sweep=""))
 
     def ended_jobs(
         self, limit: int, *, before: int | None = None, user: str | None = None

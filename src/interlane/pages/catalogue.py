@@ -13,6 +13,7 @@ from interlane.pages.mig import mig
 from interlane.pages.overview import overview
 from interlane.pages.queue import queue
 from interlane.pages.submitting import submit
+from interlane.pages.sweeps import sweep, sweeps
 from interlane.pages.tokens import tokens
 from interlane.pages.traces import traces
 from interlane.pages.whatif import whatif
@@ -22,6 +23,8 @@ PAGES: Final = (
     Page("/queue", "Queue", queue),
     Page("/submit", "Submit", submit, Role.USER),
     Page("/jobs/{job_id}", "Job", job, in_menu=False),
+    Page("/sweeps", "Sweeps", sweeps),
+    Page("/sweeps/{name}", "Sweep", sweep, in_menu=False),
     Page("/devices", "Devices", devices),
     Page("/functions", "Functions", functions),
     Page("/usage", "Usage", usage),

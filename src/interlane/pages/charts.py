@@ -58,19 +58,21 @@ def chart(
     x_ticks: Sequence[tuple[float, str | Markup]],
     y_ticks: Sequence[tuple[float, str]],
     band: tuple[ChartLine, ChartLine] | None = None,
+    faint: Sequence[ChartLine] = (),
     height: int = 180,
     moments: bool = False,
 ) -> Markup:
     """Return lines over axes; the first and last ticks are the ends of each axis.
 
     Words stand beside the picture, not in it, so that stretching does not bend them.  Where
-    one points, the browser says the values; ``moments`` tells that x is a time of day.
+    one points, the browser says the values; ``moments`` tells that x is a time of day.  Faint
+    lines are behind the others, and nothing is said of each.
     """
     frame = _Frame(x_ticks[0][0], x_ticks[-1][0], y_ticks[0][0], y_ticks[-1][0], height)
     parts = [_grid(frame, [at for at, _ in y_ticks])]
     if band is not None:
         parts.append(_band(frame, *band))
-    for line in lines:
+    for line in (*faint, *lines):
         points = [
             None if y is None else frame.at(x, y) for x, y in zip(line.x, line.y, strict=True)
         ]
@@ -133,6 +135,13 @@ def value_ticks(most: float, told: Told, parts: int = 2) -> list[tuple[float, st
     power = 10.0 ** floor(log10(top / parts))
     step = next(power * one for one in (1, 2, 5, 10) if power * one * parts >= top * 0.999)
     return [(step * at, told(step * at)) for at in range(parts + 1)]
+
+
+def span_ticks(low: float, high: float, told: Told, parts: int = 2) -> list[tuple[float, str]]:
+    """Return evenly spaced values from the least to the most, wherever these are."""
+    high = high if high > low else low + (abs(low) or 1.0) * 0.1
+    values = [low + (high - low) * at / parts for at in range(parts + 1)]
+    return [(value, told(value)) for value in values]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from interlane.live.measure.job_series import JobLook, JobSeries
 from interlane.pages import charts, words
 from interlane.pages.frame import card
-from interlane.pages.usage import JobSeries
 
 MIB_BYTES = 1 << 20
 
@@ -36,7 +36,29 @@ def over_time(series: JobSeries | None) -> Markup:
     ]
     return card(
         "Over time",
-        Markup('<div class="columns">{}</div>').format(Markup("").join(drawn)),
+        Markup('<div class="columns">{}</div>{}').format(
+            Markup("").join(drawn), _memory_over_iterations(series.looks)
+        ),
+    )
+
+
+def _memory_over_iterations(looks: Sequence[JobLook]) -> Markup:
+    """Return what was in use between iterations, and at most in them, by their number."""
+    seen = [one for one in looks if one.peak_bytes is not None]
+    if len(seen) < 2 or seen[0].iterations == seen[-1].iterations:
+        return Markup("")
+    at = [float(one.iterations) for one in seen]
+    peak = [(one.peak_bytes or 0) / MIB_BYTES for one in seen]
+    between = [(one.between_bytes or 0) / MIB_BYTES for one in seen]
+    return charts.chart(
+        [
+            charts.ChartLine("third", "memory in iterations, at most", at, peak, words.memory),
+            charts.ChartLine("first", "between iterations", at, between, words.memory),
+        ],
+        "Memory of the job over its iterations",
+        x_ticks=[(at[0], f"{at[0]:,.0f}"), (at[-1], f"{at[-1]:,.0f} iterations")],
+        y_ticks=charts.value_ticks(max(*peak, *between), words.memory),
+        height=140,
     )
 
 

@@ -15,6 +15,7 @@ from interlane.pages.away import Away
 from interlane.pages.front import LOGIN, OPEN_PATHS, Entrance, no_such_page
 from interlane.pages.reports import PATH, UPLOAD_BYTES_MAX, ReportPages
 from interlane.pages.site import Site, Visit
+from interlane.pages.sweep_index import Sweeps
 from interlane.pages.usage import Usage
 
 RECONNECT_S: Final = 10.0
@@ -28,9 +29,10 @@ def mount(service: LiveService, api: FastAPI) -> BrowserGate:
     """Return the application of pages and API."""
     view, bounds = service.view, service.bounds
     sign_ins = SignIns(service.tokens, view.now_s, bounds, service.audit)
-    usage, reports = Usage(view), ReportPages(Path(service.scratch))
+    usage, reports = Usage(view, service.series), ReportPages(Path(service.scratch))
     away = Away(bounds.uploads_waiting, bounds.upload_memory_share)
-    site = Site(service, view.policy(), view.placer_about(), sign_ins, usage, away, reports)
+    told = view.policy(), view.placer_about()
+    site = Site(service, *told, sign_ins, usage, away, reports, Sweeps(view))
     front_end = FrontEnd(
         LOGIN,
         OPEN_PATHS,

@@ -11,6 +11,7 @@ from interlane.live.http.service import LiveService
 from interlane.live.view import View
 from interlane.pages.away import Away
 from interlane.pages.reports import ReportPages
+from interlane.pages.sweep_index import Sweeps
 from interlane.pages.usage import Usage
 
 
@@ -27,6 +28,7 @@ class Site:
     usage: Usage
     away: Away
     reports: ReportPages
+    sweeps: Sweeps
 
     @property
     def view(self) -> View:

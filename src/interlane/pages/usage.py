@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from interlane.live.measure.job_series import JobLook, JobSeries, SeriesFiles
 from interlane.live.measure.occupancy import DeviceUse
 from interlane.live.view import View
 from interlane.model import JobId
@@ -13,53 +14,15 @@ from interlane.model import JobId
 EVERY_S: Final = 5.0
 KEPT: Final = int(86_400 / EVERY_S)
 JOBS_KEPT: Final = 500
-POINTS_MAX: Final = 720
-"""Looks that are kept of a job; beyond them every other one goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobLook:
-    """What a job had done on its devices by a moment."""
-
-    at_s: float
-    iterations: int
-    busy_s: float
-    """Inside iterations, of all that it was there."""
-    present_s: float
-    used_bytes: int | None
-
-
-@dataclass(slots=True)
-class JobSeries:
-    """A job over time."""
-
-    looks: list[JobLook] = field(default_factory=list)
-    _every: int = 1
-    _skipped: int = 0
-
-    def add(self, look: JobLook) -> None:
-        """Take in a look; an attempt that began anew begins the series anew."""
-        if self.looks and look.iterations < self.looks[-1].iterations:
-            self.looks, self._every = [], 1
-        self._skipped += 1
-        if self._skipped < self._every:
-            return
-        self._skipped = 0
-        self.looks.append(look)
-        if len(self.looks) > POINTS_MAX:
-            del self.looks[1::2]
-            self._every *= 2
-
-    def steps(self) -> Iterator[tuple[JobLook, JobLook]]:
-        """Yield each look with the one before it."""
-        yield from zip(self.looks, self.looks[1:], strict=False)
+"""Jobs that are remembered; what files there are know more."""
 
 
 class Usage:
-    """Looks at the devices, and remembers a day of it."""
+    """Looks at the devices, and remembers a day of it; of jobs, as long as files are kept."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, files: SeriesFiles | None = None) -> None:
         self._view = view
+        self._files = files
         self._seen: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._jobs: OrderedDict[JobId, JobSeries] = OrderedDict()
 
@@ -76,10 +39,25 @@ class Usage:
         if known:
             self._seen.append((now_s, sum(known) / len(known)))
         for job_id, look in _jobs_on(devices, now_s).items():
-            self._jobs.setdefault(job_id, JobSeries()).add(look)
-            self._jobs.move_to_end(job_id)
+            self._take_in(job_id, look)
         while len(self._jobs) > JOBS_KEPT:
             self._jobs.popitem(last=False)
+
+    def _take_in(self, job_id: JobId, look: JobLook) -> None:
+        series = self._jobs.get(job_id)
+        if series is None:  # it may have been seen by the server before this one
+            series = self._jobs[job_id] = self._stored(job_id) or JobSeries()
+        self._jobs.move_to_end(job_id)
+        is_same = series.add(look)
+        if self._files is None:
+            return
+        if not is_same:
+            self._files.replace(job_id, series.looks)
+        elif series.looks[-1] is look:
+            self._files.append(job_id, look)
+
+    def _stored(self, job_id: JobId) -> JobSeries | None:
+        return None if self._files is None else self._files.read(job_id)
 
     @property
     def now(self) -> float | None:
@@ -95,7 +73,7 @@ class Usage:
 
     def of_job(self, job_id: JobId) -> JobSeries | None:
         """Return what a job was seen to do; None if it was on no shared device."""
-        return self._jobs.get(job_id)
+        return self._jobs.get(job_id) or self._stored(job_id)
 
 
 def _jobs_on(devices: Sequence[DeviceUse], now_s: float) -> dict[JobId, JobLook]:
@@ -105,11 +83,31 @@ def _jobs_on(devices: Sequence[DeviceUse], now_s: float) -> dict[JobId, JobLook]
         for one in device.jobs:
             if one.use is None:
                 continue
-            before = found.get(one.id)
-            used = one.used_bytes
-            if before is not None and before.used_bytes is not None:
-                used = before.used_bytes + (used or 0)
-            found[one.id] = JobLook(
-                now_s, one.use.iterations, one.use.busy_s, one.use.present_s, used
+            seen = one.seen
+            look = JobLook(
+                now_s,
+                one.use.iterations,
+                one.use.busy_s,
+                one.use.present_s,
+                one.used_bytes,
+                None if seen is None else seen.persistent_bytes,
+                None if seen is None else seen.peak_bytes,
             )
+            before = found.get(one.id)
+            found[one.id] = look if before is None else _with_memory_of(before, look)
     return found
+
+
+def _with_memory_of(one: JobLook, other: JobLook) -> JobLook:
+    """Return a look at a job on several devices, whose memory is the sum of theirs."""
+    return replace(
+        other,
+        used_bytes=_sum(one.used_bytes, other.used_bytes),
+        between_bytes=_sum(one.between_bytes, other.between_bytes),
+        peak_bytes=_sum(one.peak_bytes, other.peak_bytes),
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    """Return the sum of what is known; None if nothing is."""
+    return other if one is None else one + (other or 0)

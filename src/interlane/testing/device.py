@@ -32,6 +32,10 @@ class FakeBackend:
         """Return the most bytes in use since ``reset_peak``."""
         return self.peak_bytes
 
+    def glance(self) -> tuple[int, int]:
+        """Return both."""
+        return self.live_bytes, self.peak_bytes
+
     def mark(self) -> int:
         """Return the peak, which costs nothing here."""
         return self.peak_bytes

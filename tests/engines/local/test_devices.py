@@ -8,8 +8,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from interlane.device.inject import REQUEST_VARIABLE
 from interlane.device.inventory import EMULATED, devices_of
+from interlane.device.lane_request import REQUEST_VARIABLE
 from interlane.device.lanes import Lanes, LaneSettings
 from interlane.device.specs import CUDA_CONTEXT_BYTES
 from interlane.engines.local.launch import JobBounds, Secrets, order_of

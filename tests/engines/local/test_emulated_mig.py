@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from interlane.device.emulated_mig import FILE, EmulatedGpus
-from interlane.device.inject import REQUEST_VARIABLE
 from interlane.device.inventory import Devices, devices_of
+from interlane.device.lane_request import REQUEST_VARIABLE
 from interlane.device.lanes import Lanes, LaneSettings
 from interlane.device.repartition import repartition
 from interlane.engines.local.attempt_group import AttemptGroup

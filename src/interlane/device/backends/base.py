@@ -29,6 +29,10 @@ class Backend(Protocol):
         """Return the most bytes that were in use at once since ``reset_peak``."""
         ...
 
+    def glance(self) -> tuple[int, int]:
+        """Return bytes in use, cached ones included, and their peak, for some microseconds."""
+        ...
+
     def mark(self) -> int:
         """Return a number that rises whenever ``peak`` does, at the cost of a microsecond.
 

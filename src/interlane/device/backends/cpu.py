@@ -51,9 +51,14 @@ class CpuBackend:
 
     def peak(self) -> int:
         """Return the most bytes in use since ``reset_peak``, with those that malloc kept."""
+        return self.glance()[1]
+
+    def glance(self) -> tuple[int, int]:
+        """Return the bytes in use, with those that malloc keeps, and the most of them."""
         status = _status()
+        used = _in_use(status)
         above_now = max(0, status["VmHWM"] - status["VmRSS"])
-        return max(0, _in_use(status) + above_now - self._base_bytes)
+        return max(0, used - self._base_bytes), max(0, used + above_now - self._base_bytes)
 
     def mark(self) -> int:
         """Return the most that was resident since ``reset_peak``, files included."""

@@ -37,6 +37,10 @@ class CudaBackend:
         """Return the most bytes of tensors alive at once since ``reset_peak``."""
         return self._cuda.max_memory_allocated(self._index)
 
+    def glance(self) -> tuple[int, int]:
+        """Return the bytes of tensors now, and the most of them."""
+        return self.live(), self.peak()
+
     def mark(self) -> int:
         """Return the peak, which the allocator counts as it goes."""
         return self.peak()

@@ -17,6 +17,10 @@ class Unmeasured:
         """Know nothing."""
         return 0
 
+    def glance(self) -> tuple[int, int]:
+        """Know nothing."""
+        return 0, 0
+
     def mark(self) -> int:
         """Know nothing."""
         return 0

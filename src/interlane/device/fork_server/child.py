@@ -76,8 +76,9 @@ def _fresh_interpreter() -> None:
 def _share_if_asked() -> None:
     """Do what ``sitecustomize`` does in a job that is started cold."""
     from interlane.device import inject
+    from interlane.device.lane_request import REQUEST_VARIABLE
 
-    if inject.REQUEST_VARIABLE in os.environ:
+    if REQUEST_VARIABLE in os.environ:
         import torch
 
         os.environ.update(inject.with_hooks(os.environ))

@@ -82,6 +82,8 @@ LABELS_MAX: Final = 64
 ANY_VALUE: Final = "*"
 """Tolerates a taint whatever its value is."""
 
+TRIALS_MAX: Final = 1_000_000
+RUNGS_MAX: Final = 100
 SCRIPT_MAX: Final = 64
 ARRAY_MIB_MAX: Final = 16
 ARRAY_BYTES_MAX: Final = ARRAY_MIB_MAX << 20
@@ -205,6 +207,16 @@ class TaskSpec(Strict):
     )
 
 
+class SweepFields(Strict):
+    """Which trial of which sweep a job is; ``interlane sweep`` writes it."""
+
+    name: Word
+    trial: int = Field(ge=0, le=TRIALS_MAX)
+    rung: int = Field(ge=0, le=RUNGS_MAX)
+    definition: dict[str, Any] = Field(description="What is swept, and what is best.")
+    job: dict[str, Any] = Field(description="The job that all trials are made of.")
+
+
 class TopologyFields(Strict):
     """How close the instances of a job want to be: each names a level, such as rack."""
 
@@ -293,6 +305,9 @@ class JobSpec(Strict):
         default_factory=list,
         max_length=SECRETS_MAX,
         description="Variables whose values lie in the server's folder of secrets.",
+    )
+    sweep: SweepFields | None = Field(
+        default=None, description="Which trial of a sweep it is; `interlane sweep` writes it."
     )
 
     @cached_property

@@ -43,6 +43,8 @@ def shown_spec(document: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
     for part in (shown, *shown.get("tasks", ())):
         if "env" in part:
             part["env"] = dict.fromkeys(part["env"], HIDDEN)
+    if "sweep" in shown:  # the job that all its trials are made of, variables and all
+        shown["sweep"].pop("job", None)
     if "notify" in shown:  # whoever knows such an address can write to it
         shown["notify"]["url"] = HIDDEN
     return shown

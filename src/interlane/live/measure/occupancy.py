@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from interlane.lanes.actions import MemoryDemand
 from interlane.lanes.report import DeviceReport, ProcessReport
 from interlane.live.driver.state import Snapshot
 from interlane.live.measure.monitor import LastReport, Use, most_active
@@ -37,6 +38,8 @@ class TenantUse:
     """As measured at the peak of an iteration; None until it is."""
     use: Use | None = None
     """None while the daemon does not know it."""
+    seen: MemoryDemand | None = None
+    """What it had in use between iterations when it last looked, and on top of that in them."""
 
     @property
     def is_present(self) -> bool:
@@ -182,6 +185,17 @@ def _with_use(
         booked_bytes=sum(one.booked.peak_bytes for one in processes if one.booked is not None),
         used_bytes=sum(map(_used_bytes, measured)) if measured else None,
         use=found.uses.get(tenant.id),
+        seen=_seen_in(processes),
+    )
+
+
+def _seen_in(processes: Sequence[ProcessReport]) -> MemoryDemand | None:
+    """Return the sum over those that have looked; None if none has."""
+    seen = [one.seen for one in processes if one.seen is not None]
+    if not seen:
+        return None
+    return MemoryDemand(
+        sum(one.persistent_bytes for one in seen), sum(one.ephemeral_bytes for one in seen)
     )
 
 

@@ -110,8 +110,18 @@ class JobsWanted:
     """Serial of the last job of the page before."""
     states: frozenset[JobState] | None = None
     user: str | None = None
+    after: int | None = None
+    """Only jobs whose serial is higher."""
+    sweep: str | None = None
+    """Only trials of this sweep, or of any if empty."""
     by_end: bool = False
     """Those that ended last instead, of all users, as far as they are in the database."""
+
+    @property
+    def mark(self) -> str:
+        """What a stored record holds if it is a trial of the sweep."""
+        name = f'{self.sweep}",' if self.sweep else ""
+        return f'"sweep":{{"name":"{name}'
 
 
 class Past(Protocol):

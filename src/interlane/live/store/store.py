@@ -246,8 +246,12 @@ class Store:
             return self._records(ended.limit(wanted.limit))
         if wanted.before is not None:
             asked = asked.where(JOBS.c.serial < wanted.before)
+        if wanted.after is not None:
+            asked = asked.where(JOBS.c.serial > wanted.after)
         if wanted.states is not None:
             asked = asked.where(JOBS.c.state.in_(sorted(wanted.states)))
+        if wanted.sweep is not None:
+            asked = asked.where(JOBS.c.document.contains(wanted.mark, autoescape=True))
         if wanted.user is not None:
             asked = asked.where(JOBS.c.user == wanted.user)
         found = self._records(asked.order_by(JOBS.c.serial.desc()).limit(wanted.limit))

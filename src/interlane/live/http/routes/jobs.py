@@ -84,6 +84,9 @@ async def jobs(
         list[JobState] | None, Query(description="Any of these; all if none.")
     ] = None,
     user: Annotated[str | None, Query(max_length=64)] = None,
+    sweep: Annotated[
+        str | None, Query(min_length=1, max_length=64, description="Trials of this sweep.")
+    ] = None,
     why: Annotated[
         bool, Query(description="Also why those that wait do, and when they may start.")
     ] = False,
@@ -91,7 +94,7 @@ async def jobs(
     """List jobs, the newest first."""
     view = the.view
     states = None if not state else frozenset(state)
-    asked = partial(view.jobs, limit, before=cursor, states=states, user=user)
+    asked = partial(view.jobs, limit, before=cursor, states=states, user=user, sweep=sweep)
     found = await asyncio.to_thread(asked)
     waiting = None
     if why:
