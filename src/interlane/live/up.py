@@ -34,6 +34,7 @@ from interlane.live.keeping import Keeping
 from interlane.live.measure.coruns import CoRunFiles
 from interlane.live.measure.job_series import SeriesFiles
 from interlane.live.measure.slowdown import Beside
+from interlane.live.measure.use_history import UseHistory
 from interlane.live.notify import POSITION_FILE, Notifier, NotifyRules
 from interlane.live.port import Engine
 from interlane.live.questions.desk import QuestionDesk
@@ -191,7 +192,7 @@ def serve(
             settings.bounds,
             AuditLog(settings.state, driver.now_s),
             str(_emptied(settings.state / SCRATCH_FOLDER)),
-            SeriesFiles(settings.state / "series"),
+            UseHistory(view, SeriesFiles(settings.state / "series")),
         )
         app: FastAPI | Door = make_app(service, lambda: replicas(driver, settings.functions))
         if mount is not None:

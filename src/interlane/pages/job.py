@@ -189,7 +189,7 @@ class _View:
             card("Timeline", timeline(entries, now_s)),
             self._why(record),
             _ways(record),
-            over_time(self._site.usage.of_job(record.id)),
+            over_time(self._site.service.uses.of_job(record.id)),
             card("Events", _timeline(entries)),
         )
 

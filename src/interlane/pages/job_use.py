@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from interlane.live.measure.job_series import JobLook, JobSeries
+from interlane.live.measure.job_series import JobSeries
 from interlane.pages import charts, words
 from interlane.pages.frame import card
 
@@ -37,14 +37,14 @@ def over_time(series: JobSeries | None) -> Markup:
     return card(
         "Over time",
         Markup('<div class="columns">{}</div>{}').format(
-            Markup("").join(drawn), _memory_over_iterations(series.looks)
+            Markup("").join(drawn), _memory_over_iterations(series)
         ),
     )
 
 
-def _memory_over_iterations(looks: Sequence[JobLook]) -> Markup:
+def _memory_over_iterations(series: JobSeries) -> Markup:
     """Return what was in use between iterations, and at most in them, by their number."""
-    seen = [one for one in looks if one.peak_bytes is not None]
+    seen = [one for one in series.looks if one.peak_bytes is not None]
     if len(seen) < 2 or seen[0].iterations == seen[-1].iterations:
         return Markup("")
     at = [float(one.iterations) for one in seen]

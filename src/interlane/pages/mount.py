@@ -16,7 +16,6 @@ from interlane.pages.front import LOGIN, OPEN_PATHS, Entrance, no_such_page
 from interlane.pages.reports import PATH, UPLOAD_BYTES_MAX, ReportPages
 from interlane.pages.site import Site, Visit
 from interlane.pages.sweep_index import Sweeps
-from interlane.pages.usage import Usage
 
 RECONNECT_S: Final = 10.0
 """Seconds for which a browser that went silent finds its page again."""
@@ -29,16 +28,16 @@ def mount(service: LiveService, api: FastAPI) -> BrowserGate:
     """Return the application of pages and API."""
     view, bounds = service.view, service.bounds
     sign_ins = SignIns(service.tokens, view.now_s, bounds, service.audit)
-    usage, reports = Usage(view, service.series), ReportPages(Path(service.scratch))
     away = Away(bounds.uploads_waiting, bounds.upload_memory_share)
     told = view.policy(), view.placer_about()
-    site = Site(service, *told, sign_ins, usage, away, reports, Sweeps(view))
+    reports = ReportPages(Path(service.scratch))
+    site = Site(service, *told, sign_ins, away, reports, Sweeps(view))
     front_end = FrontEnd(
         LOGIN,
         OPEN_PATHS,
         Entrance(sign_ins).app,
         build=lambda: _built(site),
-        beside=usage.follow,
+        beside=service.uses.follow,
         upload_bytes_max=UPLOAD_BYTES_MAX,
     )
     return BrowserGate(api, front_end, sign_ins, bounds)

@@ -102,7 +102,7 @@ def _tiles(
         ),
         _tile(
             "Used",
-            words.percent(site.usage.now),
+            words.percent(site.service.uses.now),
             "of their time, in iterations",
             "/devices",
             charts.spark(used, f"Used share over the last {span}", top=1.0),
@@ -144,7 +144,7 @@ def _tile(
 
 def _used(site: Site, levels: LiveLevels) -> list[tuple[float, float | None]]:
     """Return what was used: as seen while the server ran, and before by what has ended."""
-    seen_s, seen = site.usage.since(levels.at_s[0])
+    seen_s, seen = site.service.uses.since(levels.at_s[0])
     first_s = seen_s[0] if seen_s else levels.at_s[-1]
     before = [
         (at_s, used)

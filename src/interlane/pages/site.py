@@ -12,7 +12,6 @@ from interlane.live.view import View
 from interlane.pages.away import Away
 from interlane.pages.reports import ReportPages
 from interlane.pages.sweep_index import Sweeps
-from interlane.pages.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class Site:
     placer_about: str
     """What its placer prefers, in a sentence."""
     sign_ins: SignIns
-    usage: Usage
     away: Away
     reports: ReportPages
     sweeps: Sweeps

@@ -9,8 +9,6 @@ from markupsafe import Markup
 from nicegui import ui
 
 from interlane.live.auth import Caller, Role
-from interlane.live.files.fields import merged
-from interlane.live.files.job import read_spec
 from interlane.live.http import acting
 from interlane.live.http.documents import shown_spec
 from interlane.live.questions.desk import TooManyRequests
@@ -116,8 +114,8 @@ class _Form:
             one.on_value_change(self._plan)
         await self._plan()
 
-    def _document(self) -> dict[str, Any]:
-        """Return what is written; raises if it cannot be read."""
+    def _written(self) -> list[Mapping[str, Any]]:
+        """Return what is written, part by part; raises if it cannot be read."""
         try:
             said = yaml.safe_load(self._more.value or "") or {}
         except yaml.YAMLError as error:
@@ -126,14 +124,17 @@ class _Form:
             raise InvalidInput(f"More fields{where}: this is not YAML; mend it.") from None
         if not isinstance(said, dict):
             raise InvalidInput("More fields: write fields, as in 'priority: 60'.")
-        document = merged(said, {"name": self._name.value or "", "run": self._run.value or ""})
+        named = {"name": self._name.value or "", "run": self._run.value or ""}
+        parts: list[Mapping[str, Any]] = [said, named]
         gpus, memory = self._gpus.value, (self._memory.value or "").strip()
         if gpus:
             count = int(gpus) if float(gpus).is_integer() else float(gpus)
             gpu: dict[str, Any] = {"count": count} | ({"memory": memory} if memory else {})
-            document = merged(document, {"resources": {"gpu": gpu}})
+            parts.append({"resources": {"gpu": gpu}})
         expected = (self._expected.value or "").strip()
-        return merged(document, {"time": {"expected": expected}}) if expected else document
+        if expected:
+            parts.append({"time": {"expected": expected}})
+        return parts
 
     async def _plan(self, *_: Any) -> None:  # noqa: ANN401 - whatever the event carries
         if not (self._name.value or self._run.value):
@@ -141,7 +142,7 @@ class _Form:
             return
         try:
             caller = self._visit.insist(Role.USER)
-            job = read_spec(self._document())
+            job = acting.job_of(*self._written())
             found = await acting.plan(self._visit.site.service, job, caller)
             self._shown.show(plan_words(found))
         except TooManyRequests:
@@ -150,7 +151,7 @@ class _Form:
             self._shown.show(Markup('<p class="alert" role="alert">{}</p>').format(error))
 
     async def _submit(self, caller: Caller) -> None:
-        job = read_spec(self._document())
+        job = acting.job_of(*self._written())
         made = await acting.submit(self._visit.site.service, job, caller)
         ui.navigate.to(f"/jobs/{quote(made.id, safe='')}")
 

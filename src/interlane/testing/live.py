@@ -28,6 +28,7 @@ from interlane.live.files.job import JobSpec, Origin, read_spec, request_of
 from interlane.live.functions.gateway import FunctionSettings, Gateway
 from interlane.live.http.app import make_app
 from interlane.live.http.service import LiveService
+from interlane.live.measure.use_history import UseHistory
 from interlane.live.port import Attempt, Engine, Launch, Traits
 from interlane.live.questions.desk import QuestionDesk
 from interlane.live.questions.etas import Etas
@@ -151,7 +152,9 @@ def make_service(
     kept = bounds or ServerBounds()
     audit, scratch = AuditLog(folder, driver.now_s), str(folder or gettempdir())
     desk = QuestionDesk(kept)
-    service = LiveService(view_of(driver), driver, tokens, desk, kept, audit, scratch)
+    view = view_of(driver)
+    uses = UseHistory(view)
+    service = LiveService(view, driver, tokens, desk, kept, audit, scratch, uses)
     (machine,) = driver.snapshot().cluster
     groups = driver.engine.groups if isinstance(driver.engine, LocalEngine) else None
     replicas = LocalReplicas(secrets_of(driver), lambda: emulated(machine), groups=groups)

@@ -13,6 +13,13 @@ from interlane.live.store.record import JobRecord
 from interlane.model import JobId
 
 
+def job_of(said: Mapping[str, Any], *more: Mapping[str, Any]) -> JobSpec:
+    """Return a job as somebody wrote it in several places; what comes later counts."""
+    for one in more:
+        said = merged(said, one)
+    return read_spec(said)
+
+
 async def submit(the: LiveService, job: JobSpec, caller: Caller) -> JobRecord:
     """Store a job."""
     check_spec(job)

@@ -10,7 +10,7 @@ from interlane.live.audit import AuditLog
 from interlane.live.auth import Caller, Tokens
 from interlane.live.bounds import ServerBounds
 from interlane.live.driver import Driver
-from interlane.live.measure.job_series import SeriesFiles
+from interlane.live.measure.use_history import UseHistory
 from interlane.live.questions.desk import QuestionDesk, TooManyQuestions
 from interlane.live.view import View
 from interlane.model import JobId
@@ -34,8 +34,8 @@ class LiveService:
     audit: AuditLog
     scratch: str
     """A folder for what need not outlive the server."""
-    series: SeriesFiles | None = None
-    """Where is kept what jobs do over time; None if it is not."""
+    uses: UseHistory
+    """What devices and jobs were seen to do over time."""
 
     def note(self, what: str, caller: Caller, address: str, **detail: object) -> None:
         """Write into the audit log what somebody did."""

@@ -17,7 +17,7 @@ JOBS_KEPT: Final = 500
 """Jobs that are remembered; what files there are know more."""
 
 
-class Usage:
+class UseHistory:
     """Looks at the devices, and remembers a day of it; of jobs, as long as files are kept."""
 
     def __init__(self, view: View, files: SeriesFiles | None = None) -> None:
