@@ -292,3 +292,18 @@ def test_what_cannot_be_understood_of_functions_is_said_in_a_sentence(
 
     assert said.code == 2
     assert says in said.err
+
+
+def test_policies_of_functions_are_compared_like_those_of_jobs(
+    call: Call, trace: Path, lab: Path, asked: Path
+) -> None:
+    parts = ("colocate=none", "colocate=smore,forecast=trees")
+    policies = [word for part in parts for word in ("--policy", part)]
+    options = ("--cluster", lab, "--truth", "share:0.02", "--processes", "1")
+
+    told = call("compare", trace, "--functions", asked, *policies, *options, "-o", "json")
+    shown = call("compare", trace, "--functions", asked, *policies, *options)
+
+    runs = json.loads(told.out)["runs"]
+    assert [run["policy"].split(" + ")[1] for run in runs] == ["none/portfolio", "smore/trees"]
+    assert "late requests" in shown.out

@@ -104,8 +104,6 @@ class FunctionSettings:
     """Seconds after which it is decided anew."""
     forecast: MakeForecast | None = None
     """Makes the forecast of a function; one that begins with nothing unless given."""
-    leads: Forecast = Forecast.PORTFOLIO
-    """Whether that decides alone, or leads a portfolio."""
     prices: Prices = field(default_factory=Prices)
     first_s: float = 30.0
     """Seconds that a function which was just deployed stays warm, whatever is forecast."""
@@ -122,6 +120,8 @@ class FunctionSettings:
     learned: LearnedStore | None = None
     """Where what was learned outlives the server."""
     record: Recorder | None = None
+    leads: Forecast = Forecast.PORTFOLIO
+    """Whether the forecast decides alone, or leads a portfolio."""
 
 
 class Gateway:
