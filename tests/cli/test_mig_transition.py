@@ -1,4 +1,3 @@
-import fcntl
 import json
 import os
 import random
@@ -16,6 +15,7 @@ from interlane.device.repartition import repartition
 from interlane.mig.documents import read_state
 from interlane.mig.profiles import gpu_model
 from interlane.mig.transition.steps import content_of
+from interlane.migctl.host_lock import host_locked
 from interlane.testing.nvidia import NvidiaHost
 
 Call = Callable[..., Any]
@@ -243,8 +243,7 @@ def test_two_journals_do_not_change_one_host_at_once(
 ) -> None:
     before = held(host)
     words = ("mig", "apply", way, "--executor", "nvidia-smi", "--service-command", "true")
-    with (host.program / "nvidia-smi").open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)  # as another run does, whatever its journal
+    with host_locked():  # as another run does, whatever its journal
         said = call(*words, "--journal", tmp_path / "another.journal")
     assert said.code == 2
     assert "Another process changes the GPUs of this host" in said.err

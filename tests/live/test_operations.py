@@ -19,7 +19,7 @@ import pytest
 
 from interlane.live.audit import AuditLog
 from interlane.live.functions.gateway import FunctionSettings
-from interlane.live.up import TlsFiles, UpSettings, _must_be_safe
+from interlane.live.up import TlsFiles, UpSettings, _emptied, _must_be_safe
 from interlane.model import InvalidInput
 from interlane.testing.waiting import PATIENCE_S
 
@@ -185,3 +185,11 @@ def test_the_audit_log_is_kept_in_few_files(
     assert len(found) < 100
     assert len(list(tmp_path.iterdir())) <= 5
     assert AuditLog(tmp_path, lambda: 7.0).since(7.5, 10) == []
+
+
+def test_a_scratch_folder_begins_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "scratch"
+    (folder / "left").mkdir(parents=True)
+
+    assert _emptied(folder) == folder
+    assert list(folder.iterdir()) == []

@@ -558,20 +558,20 @@ class _Play:
             _check_fits(self.most[machine_id], taken)
 
     def _demand_of(self, attempt: Attempt) -> Demand | None:
-        record = self.driver.open_record(attempt.job_id) or self._ended_record(attempt.job_id)
+        """Return what an instance of its job asks for; jobs that have ended are read once."""
+        job_id = attempt.job_id
+        record = self.driver.open_record(job_id)
+        if record is None:
+            if self.ended_as_of != self.store.commits:
+                self.ended, self.ended_as_of = {}, self.store.commits
+            if job_id not in self.ended:
+                self.ended[job_id] = self.store.job(job_id)
+            record = self.ended[job_id]
         if record is None or record.uid != attempt.uid:
             return None
         if record.uid not in self.demands:  # what a job asks for never changes here
             self.demands[record.uid] = _demand(record)
         return self.demands[record.uid]
-
-    def _ended_record(self, job_id: JobId) -> JobRecord | None:
-        """Return the record of a job that is not open, read once while none changes."""
-        if self.ended_as_of != self.store.commits:
-            self.ended, self.ended_as_of = {}, self.store.commits
-        if job_id not in self.ended:
-            self.ended[job_id] = self.store.job(job_id)
-        return self.ended[job_id]
 
     # -- at rest ----------------------------------------------------------------------
 
