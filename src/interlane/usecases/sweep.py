@@ -192,14 +192,16 @@ class SweepFollower:
 
     def _patiently(self, call: Callable[[], Found]) -> Found:
         """Call the server until it answers: it may be on its way back."""
-        since_s = self.clock()
+        since_s, is_told = self.clock(), False
         while True:
             try:
                 return call()
             except Unreachable as error:
                 if self.clock() - since_s > PATIENCE_S:
                     raise
-                self.reporter.note(f"{error} Trying again.")
+                if not is_told:
+                    self.reporter.note(f"{error} Trying again for {PATIENCE_S / 60:g} minutes.")
+                is_told = True
                 self.sleep(5 * LOOK_EVERY_S)
 
 
