@@ -66,5 +66,5 @@ def _habit(
         return np.asarray(minutes % every == int(rng.integers(every)), np.float64)
     if kind == 3:  # bursts of a quarter of an hour
         begins = rng.random(len(minutes)) < 1 / 360
-        return np.minimum(1.0, np.convolve(begins, np.ones(15))[: len(minutes)])
+        return np.asarray(np.minimum(1.0, np.convolve(begins, np.ones(15))[: len(minutes)]))
     return np.asarray(rng.random(len(minutes)) < 0.01, np.float64)  # seldom

@@ -107,15 +107,6 @@ def test_the_alarm_is_silent_at_the_promised_rate() -> None:
     assert not alarm.rings
 
 
-def test_probing_goes_on_until_enough_is_known(table: SlowdownTable) -> None:
-    anchors, online, tried = np.arange(6), Online(table), []
-    while (anchor := table.next_probe(0, 7, anchors)) is not None:
-        tried.append(anchor)
-        online.learn(0, 7, anchor, float(np.exp(table.prior[0, 7, anchor])), 0.0)
-    assert 1 <= len(tried) <= 4
-    assert len(set(tried)) == len(tried)
-
-
 # -- more than two --------------------------------------------------------------------
 
 
