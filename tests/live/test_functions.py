@@ -363,7 +363,7 @@ def test_a_function_makes_way_for_a_job_and_comes_back_when_it_has_ended(user: C
     until(lambda: user.call("big", 0).status_code == 200, "the function's return")
 
 
-def test_nobody_waits_for_a_place_that_is_not_to_be_had(tmp_path: Path) -> None:
+def test_who_finds_no_place_is_told_so_at_its_deadline(tmp_path: Path) -> None:
     told = Told()
     told.chance = 1.0
     with gateway(
@@ -372,10 +372,10 @@ def test_nobody_waits_for_a_place_that_is_not_to_be_had(tmp_path: Path) -> None:
         job = {"name": "train", "run": "sleep 1000", "resources": {"gpu": {"count": 2}}}
         job_id = client.post("/jobs", json=job).json()["id"]
         until(lambda: client.get(f"/jobs/{job_id}").json()["state"] == "running")
-        client.deploy("echo", "echo", deadline="10m")
+        client.deploy("echo", "echo", deadline="3s")
         until(lambda: len(client.look("echo")["slots"]) > 3, "actions to load it ahead")
 
-        assert "echo has no replica" in said(client.call("echo"), 503)
+        assert "while it waited for a replica" in said(client.call("echo"), 504)
 
 
 def test_an_idle_function_makes_way_for_one_that_is_asked(user: Client) -> None:

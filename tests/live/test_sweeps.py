@@ -10,9 +10,9 @@ from interlane.live.files.job import read_spec
 from interlane.live.http.documents import shown_spec
 from interlane.live.store.record import JobRecord
 from interlane.live.view import View
-from interlane.pages.sweep_index import NoSuchSweep, Sweeps
+from interlane.pages.sweep_index import Sweeps
 from interlane.pages.sweeps import all_markup, one_markup
-from interlane.sweep.definition import Sweep, sweep_of
+from interlane.sweep.definition import NoSuchSweep, Sweep, sweep_of
 from interlane.testing.live import driving, ended, view_of
 
 RUN = "echo loss={n}; echo loss=$(({n} * {n}))"

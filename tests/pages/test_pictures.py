@@ -20,6 +20,7 @@ from interlane.pages.catalogue import PAGES
 from interlane.testing.waiting import until
 
 from .conftest import Machine, Open
+from .test_sweeps import swept
 
 TRAINS = "echo epoch 1; exec sleep 1000"
 JOBS = (
@@ -84,6 +85,10 @@ def _faults(page: Page) -> list[str]:
 def test_every_page_is_fit_to_be_seen_with_a_thousand_jobs(
     machine: Machine, open_page: Open, pictures: Path
 ) -> None:
+    sweep = "pictured"
+    words = ("--set", "lr=1..3", "--gpus", "0.25", "--metric", "loss")
+    done = swept(machine, sweep, *words, "--", "echo", "loss", "{lr}")
+    assert done.returncode == 0, done.stderr
     job = _submit_all(machine)
     page = open_page("/")
     faults: list[str] = []
@@ -92,7 +97,8 @@ def test_every_page_is_fit_to_be_seen_with_a_thousand_jobs(
         for size, (width, height) in SIZES.items():
             page.set_viewport_size({"width": width, "height": height})
             for one in PAGES:
-                page.goto(f"{machine.url}{one.path.replace('{job_id}', job)}")
+                path = one.path.replace("{job_id}", job).replace("{name}", sweep)
+                page.goto(f"{machine.url}{path}")
                 page.get_by_role("heading", level=1).wait_for()
                 page.wait_for_timeout(300)  # charts and fonts settle; nothing is asserted of it
                 at = f"{one.title.lower().replace(' ', '-')}-{size}-{scheme}"

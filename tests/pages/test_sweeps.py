@@ -54,5 +54,5 @@ def test_a_sweep_that_nobody_began_is_told_of(machine: Machine) -> None:
     with machine.browserlike(Role.VIEWER) as viewer:
         answer = viewer.get("/sweeps/none")
 
-    assert answer.status_code == 422
+    assert answer.status_code == 404
     assert "There is no sweep" in answer.text

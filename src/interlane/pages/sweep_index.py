@@ -7,16 +7,12 @@ from typing import Final
 
 from interlane.live.store.record import JobRecord
 from interlane.live.view import View
-from interlane.model import InterlaneError, InvalidInput, JobId
+from interlane.model import InterlaneError, JobId
 from interlane.sweep.board import SweepBoard, SweepStatus, TrialJob
-from interlane.sweep.definition import sweep_of
+from interlane.sweep.definition import NoSuchSweep, sweep_of
 
 PAGE: Final = 500
 SWEEPS_KEPT: Final = 200
-
-
-class NoSuchSweep(InvalidInput):
-    """Nobody began a sweep of this name, or it is no longer on record."""
 
 
 @dataclass(slots=True)

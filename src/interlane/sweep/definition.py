@@ -31,6 +31,10 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,38}[a-z0-9])?")
 _METRIC: Final = re.compile(r"[A-Za-z_][\w./-]{0,62}")
 
 
+class NoSuchSweep(InvalidInput):
+    """Nobody began a sweep of this name, or it is no longer on record."""
+
+
 class Goal(StrEnum):
     """Which end of the metric is better."""
 

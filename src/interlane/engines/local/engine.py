@@ -229,7 +229,7 @@ class LocalEngine:
             report = self._failed.get(attempt) or self._past(attempt, digest_of(launch.job))
             if isinstance(report, Pending | Begun) and self._is_elsewhere(launch):
                 self._runner.stop(attempt)
-                report = Pending(attempt)
+                report = Pending(launch.attempt)
             if report is None and self._runner.was_cancelled(attempt):
                 report = Ended(attempt, None, "cancelled")
             if report is None:

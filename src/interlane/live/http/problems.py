@@ -30,6 +30,7 @@ from interlane.live.http.presence import CallerGone
 from interlane.live.questions.desk import TooManyQuestions, TooManyRequests
 from interlane.live.store.store import StoreFailed
 from interlane.model import InterlaneError, InvalidInput
+from interlane.sweep.definition import NoSuchSweep
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -41,6 +42,7 @@ _STATUS: Final[Mapping[type[InterlaneError], HTTPStatus]] = MappingProxyType(
         NoSuchJob: HTTPStatus.NOT_FOUND,
         NoSuchMachine: HTTPStatus.NOT_FOUND,
         NoSuchFunction: HTTPStatus.NOT_FOUND,
+        NoSuchSweep: HTTPStatus.NOT_FOUND,
         NotYours: HTTPStatus.FORBIDDEN,
         TooManyFunctions: HTTPStatus.CONFLICT,
         AlreadyEnded: HTTPStatus.CONFLICT,

@@ -48,6 +48,9 @@ class _Memory:
     def peak(self) -> int:
         return self.persistent_bytes + self.ephemeral_bytes
 
+    def glance(self) -> tuple[int, int]:
+        return self.live(), self.peak()
+
     def mark(self) -> int:
         return self.peak()
 
