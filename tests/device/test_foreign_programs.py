@@ -189,7 +189,7 @@ print("awake")
 def test_a_job_that_idles_inside_an_iteration_lends_its_lane_and_lives(
     stage: Stage, order: str
 ) -> None:
-    stage.daemon("--hung-after", "0.5", "--order", order)
+    stage.daemon("--hung-after", "2", "--order", order)
     go = stage.folder / "go"
     idle = stage.start(stage.script(IDLES_INSIDE), go, memory_mib=(60, 40))
     until(lambda: "idle" in idle.text)
