@@ -40,3 +40,7 @@ def test_a_script_that_fails_says_how_to_play_it_again(
     said = capsys.readouterr().out
     assert "Seed 7, cluster: ContractBroken: every job ends: script 7 of 2000 events" in said
     assert "--first 7 --seeds 1 --events 2000 --part cluster" in said
+
+
+def test_a_function_that_is_deleted_while_calls_wait_for_a_place_hurts_nobody() -> None:
+    assert faults.played(474, "functions").broken is None

@@ -363,7 +363,9 @@ class Gateway:
 
     def _refuse(self, action: RefuseReplica) -> None:
         """Let nobody wait for a replica that is not to be had."""
-        deployed = self._functions[action.function]
+        deployed = self._functions.get(action.function)
+        if deployed is None:
+            return  # it was deleted while it waited, and who waits for it is told that
         deployed.reason = f"{action.refusal.reason} {action.refusal.remedy}"
         if not deployed.replicas:
             deployed.refuse_all(
